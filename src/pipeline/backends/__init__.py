@@ -1,0 +1,153 @@
+"""Backends: what trains a model. One process runs one of them; none is imported before it is needed.
+
+Here: the specs that a config names, and the types that every backend returns. A backend's module offers
+
+    fit(experiment, data, resolved, run) -> Fit
+    predictor(experiment, shapes, weights, resolved) -> a function from images (N, H, W, C) in [0, 1] to logits
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import PositiveInt
+
+from pipeline.models.weights import Weights
+from pipeline.spec import spec
+
+Predict = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass
+class Observation:
+    """What was seen in a training step while it ran.
+
+    `matmuls` counts matrix products and convolutions, forward and backward, by the dtype of their operands; `operations`
+    counts every operation by (name, device, dtype). `compiled` is the same count of matrix products after the
+    compiler's passes, where a compiler stands between (XLA). `how` names the way of looking.
+    """
+
+    how: str
+    matmuls: Counter[str] = field(default_factory=Counter)
+    devices: Counter[str] = field(default_factory=Counter)
+    operations: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    compiled: Counter[str] | None = None
+    tf32: bool | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch's figures. `seconds` is training alone, without validation."""
+
+    number: int
+    seconds: float
+    images: int
+    train_loss: float
+    train_accuracy: float
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+
+    @property
+    def images_per_s(self) -> float:
+        return self.images / self.seconds
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained model: its weights, how each epoch went and what was observed."""
+
+    weights: Weights
+    epochs: tuple[Epoch, ...]
+    observed: Observation
+    parameters: int
+    peak_memory: dict[str, int]
+    files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
+
+
+@spec
+class Torch:
+    """PyTorch through Lightning. `threads`: CPU threads of one operation (default: torch's own choice)."""
+
+    name: ClassVar[str] = "torch"
+    builder: ClassVar[str] = "torch"
+    packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
+
+    threads: PositiveInt | None = None
+
+    def load(self) -> ModuleType:
+        """Import the backend."""
+        return importlib.import_module("pipeline.backends.lightning")
+
+    def no_gpu_because(self) -> str | None:
+        """Why this installation cannot use a GPU, read off the package without importing it; None where it can."""
+        found = importlib.util.find_spec("torch")
+        if found is None or found.origin is None:
+            return "torch is not installed"
+        version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+        return "the installed torch is a CPU build" if "cuda: Optional[str] = None" in version else None
+
+
+@spec
+class TensorFlow:
+    """Keras on TensorFlow. `xla`: compile the training step with XLA (much the faster; off shows what it brings)."""
+
+    name: ClassVar[str] = "tensorflow"
+    builder: ClassVar[str] = "keras"
+    packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
+
+    xla: bool = True
+    threads: PositiveInt | None = None
+
+    def load(self) -> ModuleType:
+        """Choose Keras's backend for this process and import it."""
+        return _load_keras("tensorflow")
+
+    def no_gpu_because(self) -> str | None:
+        """As for Torch: TensorFlow needs NVIDIA's packages beside it."""
+        missing = _missing("nvidia.cudnn")
+        return f"TensorFlow's CUDA packages are not installed ({missing}; install pipeline[gpu])" if missing else None
+
+
+@spec
+class Jax:
+    """Keras on JAX."""
+
+    name: ClassVar[str] = "jax"
+    builder: ClassVar[str] = "keras"
+    packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
+
+    def load(self) -> ModuleType:
+        """Choose Keras's backend for this process and import it."""
+        return _load_keras("jax")
+
+    def no_gpu_because(self) -> str | None:
+        """As for Torch: JAX needs its CUDA plugin."""
+        if not _missing("jax_cuda13_plugin") or not _missing("jax_cuda12_plugin"):
+            return None
+        return "JAX's CUDA plugin is not installed (install pipeline[gpu])"
+
+
+def _load_keras(backend: str) -> ModuleType:
+    os.environ["KERAS_BACKEND"] = backend
+    return importlib.import_module("pipeline.backends.keras")
+
+
+def _missing(module: str) -> str | None:
+    try:
+        return None if importlib.util.find_spec(module) else module
+    except ModuleNotFoundError:
+        return module
+
+
+def parameter_count(weights: Any) -> int:
+    """Numbers in a set of weights."""
+    return sum(int(array.size) for array in weights.values())

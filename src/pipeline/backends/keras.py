@@ -1,0 +1,224 @@
+"""Keras 3, on the backend that KERAS_BACKEND names when this module is imported (pipeline.backends sees to that).
+
+Models, losses, optimizers and dtype policies are Keras's. The loop is ours, for two reasons: a block of steps runs as
+one compiled call with the data resident, which `model.fit` has no way to say, and batches come in the order that every
+backend of this package shares. The compiled parts are in keras_tensorflow.py and keras_jax.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import psutil
+
+from pipeline.backends import Fit, Observation, Predict
+from pipeline.backends.memory import refuse_too_large
+from pipeline.backends.watch import Watch
+from pipeline.capability import Resolved
+from pipeline.datasets import Arrays, Split
+from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders.memory import Memory
+from pipeline.models import Shapes, weights
+from pipeline.precision import FORMATS, bytes_per_number
+from pipeline.quiet import quiet_import
+
+BACKEND = os.environ["KERAS_BACKEND"]
+if BACKEND == "jax":
+    engine_module = quiet_import("pipeline.backends.keras_jax")
+else:
+    engine_module = quiet_import("pipeline.backends.keras_tensorflow")
+keras = quiet_import("keras")
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+
+# Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
+POLICIES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "mixed_fp16": "mixed_float16",
+    "mixed_bf16": "mixed_bfloat16",
+}
+
+
+class Engine(Protocol):
+    """The compiled part of a fit."""
+
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,)."""
+        ...
+
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """One step on a batch from the host; loss (1,) and hits (1,)."""
+        ...
+
+    def sync(self) -> None:
+        """Bring the Keras model's variables up to date with the steps that have run."""
+        ...
+
+    def observe(self) -> Observation:
+        """What the compiled step that ran consists of."""
+        ...
+
+
+def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
+    """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
+    with switches(experiment, resolved):
+        keras.utils.set_random_seed(experiment.seed)
+        model, parameters = _initial_model(experiment, data, resolved)
+        optimizer = _optimizer(experiment, model, resolved)
+        watch = Watch(experiment, run, len(data.train))
+        engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
+        feed = _feed(engine, experiment, data)
+        held_out = _scaled(data, data.validation)
+        try:
+            for epoch in range(experiment.training.epochs):
+                _epoch(epoch, feed, watch)
+                if len(data.validation):
+                    engine.sync()
+                    watch.end_epoch(*_validate(experiment, model, *held_out))
+                else:
+                    watch.end_epoch()
+        finally:
+            watch.close()
+        engine.sync()
+        return Fit(
+            weights=weights.of_keras(model),
+            epochs=tuple(watch.epochs),
+            observed=engine.observe(),
+            parameters=parameters,
+            peak_memory=peak_memory(resolved),
+            files={"model.json": model.to_json(indent=2) + "\n"},
+        )
+
+
+def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
+    """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
+    with switches(experiment, resolved):
+        model = experiment.model.keras(shapes)
+        weights.into_keras(model, saved, "the saved run")
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        with switches(experiment, resolved):
+            return _logits(model, images, experiment.training.evaluation_batch_size)
+
+    return predict
+
+
+def _feed(engine: Engine, experiment: Experiment, data: Arrays) -> Any:
+    """A function from the epoch's number to its (losses, hits, batch size), block by block."""
+    batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
+    if isinstance(loader, Memory):
+        engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
+
+        def resident(epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+            for rows in blocks(epoch_order(len(data.train), seed, epoch), batch_size, loader.steps_per_execution):
+                yield *engine.block(rows), rows.shape[1]
+
+        return resident
+    stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
+
+    def streamed(epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        for x, y in stream:
+            yield *engine.batch(x, y), len(y)
+
+    return streamed
+
+
+def _epoch(epoch: int, feed: Any, watch: Watch) -> None:
+    watch.begin_epoch()
+    for losses, hits, size in feed(epoch):
+        watch.run.mark("first_step_s")
+        watch.block(losses, hits, size)
+    watch.pause()
+
+
+def _scaled(data: Arrays, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    return data.scaled(split.x, keras.config.floatx()), split.y.astype(np.int32)
+
+
+def _loss(experiment: Experiment) -> Any:
+    """The experiment's loss over logits widened to float32 at least (see pipeline.losses)."""
+    loss = experiment.loss.keras()
+
+    def widened(logits: Any, labels: Any) -> Any:
+        wide = "float64" if logits.dtype == "float64" else "float32"
+        return loss(keras.ops.cast(logits, wide), labels)
+
+    return widened
+
+
+def _validate(experiment: Experiment, model: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    logits = _logits(model, x, experiment.training.evaluation_batch_size)
+    loss = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
+    return float(loss), float((logits.argmax(axis=1) == y).mean())
+
+
+def _logits(model: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
+    found = model.predict(images, batch_size=batch_size, verbose=0)
+    return np.asarray(found).astype(np.float64)
+
+
+def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
+    """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
+    model = experiment.model.keras(Shapes(data.shape, len(data.classes)))
+    each = bytes_per_number(FORMATS[resolved.precision].parameters)
+    parameters = model.count_params()
+    numbers = 2 + experiment.optimizer.slots()
+    refuse_too_large(parameters, numbers, each, free_memory(resolved), str(resolved.place))
+    start = weights.initial(weights.of_keras(model), experiment.seed)
+    weights.into_keras(model, start, "the initial weights")
+    return model, parameters
+
+
+def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
+    optimizer = experiment.optimizer.keras()
+    if FORMATS[resolved.precision].loss_scaling:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
+    """Keras's and the framework's process-wide settings as this run needs them, put back afterwards."""
+    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    form = FORMATS[resolved.precision]
+    with engine_module.switches(experiment, resolved, form):
+        keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
+        keras.config.set_dtype_policy(POLICIES[resolved.precision])
+        try:
+            yield
+        finally:
+            keras.config.set_floatx(floatx)
+            keras.config.set_dtype_policy(policy)
+
+
+def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
+    """Every logical device that the framework makes of this machine under the experiment's settings."""
+    with switches(experiment, resolved):
+        return list(engine_module.logical_devices())
+
+
+def free_memory(resolved: Resolved) -> int:
+    """Bytes that can still be had on the run's device."""
+    if resolved.place.kind == "gpu":
+        return int(engine_module.gpu_free_bytes(resolved.place.index))
+    return int(psutil.virtual_memory().available)
+
+
+def peak_memory(resolved: Resolved) -> dict[str, int]:
+    """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
+    peak = {"process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    if resolved.place.kind == "gpu":
+        peak["device_bytes"] = int(engine_module.gpu_peak_bytes(resolved.place.index))
+    return peak

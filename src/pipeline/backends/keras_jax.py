@@ -1,0 +1,158 @@
+"""The compiled part of Keras on JAX: a block of optimizer steps as one jitted loop over the model's state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from pipeline.backends import Observation
+from pipeline.backends.hlo import products
+from pipeline.capability import Resolved
+from pipeline.precision import Format
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
+class Engine:
+    """A model, its optimizer and its loss; their variables are carried as a value from call to call."""
+
+    def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
+        # Copies: a donated buffer is gone, and the Keras variables must outlive the first call.
+        self.state = tuple([jnp.array(v.value, copy=True) for v in group] for group in self.variables)
+        self._programs: dict[tuple[int, ...], Any] = {}
+        self._jaxpr: Any = None
+
+    def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
+        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
+
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count, size = rows.shape
+        # One compiled program serves every block of full batches: short ones are padded, and `count` steps run.
+        length = 1 if count == 1 else self.steps
+        padded = np.zeros((length, size), np.int32)
+        padded[:count] = rows
+        losses, hits = self._call(self._run_block, padded.shape, padded, np.int32(count), self.x, self.y)
+        return losses[:count], hits[:count]
+
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
+        losses, hits = self._call(self._step, x.shape, x, y)
+        return losses[None], hits[None]
+
+    def sync(self) -> None:
+        """Write the carried values into the Keras variables."""
+        for group, values in zip(self.variables, self.state, strict=True):
+            for variable, value in zip(group, values, strict=True):
+                variable.assign(value)
+
+    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns."""
+        if shape not in self._programs:
+            traced = jax.jit(function, donate_argnums=0).trace(self.state, *arguments)
+            self._jaxpr = self._jaxpr or traced.jaxpr
+            self._programs[shape] = traced.lower().compile()
+        self.state, loss, hits = self._programs[shape](self.state, *arguments)
+        return np.asarray(loss), np.asarray(hits)
+
+    def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        logits, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
+        loss = self.loss(logits, y)
+        with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
+            scaled = self.optimizer.scale_loss(loss)
+        return scaled, (loss, logits, fixed)
+
+    def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        trainable, fixed, optimizer = state
+        gradient = jax.grad(self._loss, has_aux=True)
+        gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
+        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        hits = (logits.argmax(1) == y).sum().astype(jnp.float32)
+        return (trainable, fixed, optimizer), loss, hits
+
+    def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        length = rows.shape[0]
+        wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+
+        def step(i: Any, carried: Any) -> Any:
+            state, losses, hits = carried
+            state, loss, hit = self._step(state, x[rows[i]], y[rows[i]])
+            return state, losses.at[i].set(loss.astype(wide)), hits.at[i].set(hit)
+
+        return jax.lax.fori_loop(0, count, step, (state, jnp.zeros(length, wide), jnp.zeros(length, jnp.float32)))
+
+    def observe(self) -> Observation:
+        """The operations of the program that was traced, and the matrix products that XLA made of it."""
+        assert self._jaxpr is not None, "observe() before the first step"
+        device = str(next(iter(self.state[0][0].devices())))
+        seen = Observation(how="jaxpr of the training step")
+        for equation in _equations(self._jaxpr.jaxpr):
+            dtype = str(getattr(equation.outvars[0].aval, "dtype", ""))
+            seen.operations[(equation.primitive.name, device, dtype)] += 1
+            seen.devices[device] += 1
+            if equation.primitive.name in PRODUCTS:
+                seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
+        program = next(iter(self._programs.values()))
+        seen.compiled = Counter(products(program.as_text()))
+        seen.tf32 = jax.config.jax_default_matmul_precision == "tensorfloat32"
+        return seen
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr and of the jaxprs inside it (loops, calls)."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in value if isinstance(value, (list, tuple)) else [value]:
+                inside = getattr(inner, "jaxpr", inner)
+                if hasattr(inside, "eqns"):
+                    yield from _equations(inside)
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
+    """JAX's process-wide settings as this run needs them, put back afterwards.
+
+    JAX multiplies float32 in TF32 on a GPU unless told otherwise, and makes float64 float32 unless x64 is on.
+    """
+    with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
+        if experiment.device.logical_devices > 1:
+            jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
+    before = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision
+    jax.config.update("jax_enable_x64", form.parameters == "float64")
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if form.tf32 else "highest")
+    platform = "cuda" if resolved.place.kind == "gpu" else "cpu"
+    try:
+        with jax.default_device(jax.devices(platform)[resolved.place.index]):
+            yield
+    finally:
+        jax.config.update("jax_enable_x64", before[0])
+        jax.config.update("jax_default_matmul_precision", before[1])
+
+
+def logical_devices() -> list[str]:
+    """Names of the devices of this process."""
+    return [str(device) for device in jax.devices()]
+
+
+def gpu_free_bytes(index: int) -> int:
+    """Memory of a GPU that JAX's allocator may still give out."""
+    stats = jax.devices("cuda")[index].memory_stats()
+    return int(stats["bytes_limit"] - stats["bytes_in_use"])
+
+
+def gpu_peak_bytes(index: int) -> int:
+    """Most that JAX's allocator has given out."""
+    return int(jax.devices("cuda")[index].memory_stats()["peak_bytes_in_use"])

@@ -1,0 +1,152 @@
+"""The compiled part of Keras on TensorFlow: a block of optimizer steps as one tf.function, by XLA unless told otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.backends import Observation
+from pipeline.backends.hlo import products
+from pipeline.capability import Resolved
+from pipeline.precision import Format
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Einsum")
+
+
+class Engine:
+    """A model, its optimizer and its loss, stepped together."""
+
+    def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.xla = experiment.backend.xla
+        self._block = tf.function(self._run_block, jit_compile=self.xla)
+        self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
+        self._ran: tuple[Any, tuple[Any, ...]] | None = None
+
+    def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
+        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
+
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count, size = rows.shape
+        # One compiled program serves every block of full batches: short ones are padded, and `count` steps run.
+        length = 1 if count == 1 else self.steps
+        padded = np.zeros((length, size), np.int32)
+        padded[:count] = rows
+        arguments = (tf.constant(padded), tf.constant(count), self.x, self.y)
+        self._ran = self._ran or (self._block, arguments)
+        losses, hits = self._block(*arguments)
+        return losses.numpy()[:count], hits.numpy()[:count]
+
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
+        self._ran = self._ran or (self._batch, arguments)
+        loss, hits = self._batch(*arguments)
+        return loss.numpy()[None], hits.numpy()[None]
+
+    def sync(self) -> None:
+        """Nothing to do: the steps write the model's own variables."""
+
+    def _step(self, x: Any, y: Any) -> tuple[Any, Any]:
+        with tf.GradientTape() as tape:
+            logits = self.model(x, training=True)
+            loss = self.loss(logits, y)
+            scaled = self.optimizer.scale_loss(loss)
+        variables = self.model.trainable_variables
+        self.optimizer.apply(tape.gradient(scaled, variables), variables)
+        hits = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
+        return tf.cast(loss, tf.float64), hits
+
+    def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        length = rows.shape[0]
+        start = (tf.constant(0), tf.zeros([length], tf.float64), tf.zeros([length]))
+
+        def step(i: Any, losses: Any, hits: Any) -> tuple[Any, Any, Any]:
+            loss, hit = self._step(tf.gather(x, rows[i]), tf.gather(y, rows[i]))
+            at = [[i]]
+            return (
+                i + 1,
+                tf.tensor_scatter_nd_update(losses, at, [loss]),
+                tf.tensor_scatter_nd_update(hits, at, [hit]),
+            )
+
+        _, losses, hits = tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)
+        return losses, hits
+
+    def observe(self) -> Observation:
+        """The operations of the graph that ran, and the matrix products that XLA made of it."""
+        assert self._ran is not None, "observe() before the first step"
+        function, arguments = self._ran
+        graph = function.get_concrete_function(*arguments).graph
+        definition = graph.as_graph_def()
+        bodies = [definition.node, *(inner.node_def for inner in definition.library.function)]
+        device = self.model.trainable_variables[0].value.device
+        seen = Observation(how="TensorFlow graph of the training step")
+        for node in (node for body in bodies for node in body):
+            dtype = node.attr["T"].type if "T" in node.attr else 0
+            if not dtype:
+                continue
+            name = tf.dtypes.as_dtype(dtype).name
+            seen.operations[(node.op, device, name)] += 1
+            seen.devices[device] += 1
+            if node.op in PRODUCTS:
+                seen.matmuls[name] += 1
+        if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
+            # A second compilation, so only where XLA may have widened what it was given.
+            seen.compiled = Counter(products(function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")))
+        seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in device
+        return seen
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
+    """TensorFlow's process-wide settings as this run needs them, put back where TensorFlow lets them be."""
+    _configure_devices(experiment, resolved)
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
+    try:
+        with tf.device(resolved.place.tensorflow):
+            yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def _configure_devices(experiment: Experiment, resolved: Resolved) -> None:
+    """Threads, memory bounds and logical devices: fixed for the process once TensorFlow has started its devices."""
+    device = experiment.device
+    with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
+        if experiment.backend.threads:
+            tf.config.threading.set_intra_op_parallelism_threads(experiment.backend.threads)
+        kind = resolved.place.kind.upper()
+        physical = tf.config.list_physical_devices(kind)[resolved.place.index]
+        limit = device.memory_limit_bytes
+        if limit is not None or device.logical_devices > 1:
+            each = tf.config.LogicalDeviceConfiguration(memory_limit=None if limit is None else limit / 2**20)
+            tf.config.set_logical_device_configuration(physical, [each] * device.logical_devices)
+        elif kind == "GPU":
+            tf.config.experimental.set_memory_growth(physical, True)
+
+
+def logical_devices() -> list[str]:
+    """Names of the logical devices of this process."""
+    return [device.name for device in tf.config.list_logical_devices()]
+
+
+def gpu_free_bytes(index: int) -> int:
+    """Free memory of a GPU, by the driver."""
+    import pynvml
+
+    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).free)
+
+
+def gpu_peak_bytes(index: int) -> int:
+    """Most that TensorFlow's allocator has given out."""
+    return int(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"])

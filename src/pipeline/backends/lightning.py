@@ -1,0 +1,323 @@
+"""PyTorch through Lightning.
+
+The Trainer is handed blocks of batches, and `training_step` runs the optimizer once for each batch of a block (manual
+optimization): Lightning's work for a step, 300 us, is then paid once a block, not once a batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import torch
+
+import pytorch_lightning as pl
+import torchmetrics
+
+from pipeline.backends import Fit, Observation, Predict
+from pipeline.backends.memory import refuse_too_large
+from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
+from pipeline.backends.watch import Watch
+from pipeline.capability import Resolved
+from pipeline.datasets import Arrays
+from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders.memory import Memory
+from pipeline.models import Shapes, weights
+from pipeline.precision import FORMATS, Format, bytes_per_number
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+
+# Precision -> Lightning's flag. tf32 is fp32 with a switch of torch's (see `switches`).
+FLAGS = {
+    "fp64": "64-true",
+    "fp32": "32-true",
+    "tf32": "32-true",
+    "fp16": "16-true",
+    "bf16": "bf16-true",
+    "mixed_fp16": "16-mixed",
+    "mixed_bf16": "bf16-mixed",
+}
+
+
+def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
+    """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
+    device = torch.device(resolved.place.torch)
+    with switches(experiment, resolved):
+        torch.manual_seed(experiment.seed)
+        net, parameters = _initial_net(experiment, data, FORMATS[resolved.precision], device)
+        watch = Watch(experiment, run, len(data.train))
+        module = Classifier(net, experiment, data, resolved, watch, device)
+        trainer = _trainer(experiment, resolved)
+        try:
+            trainer.fit(module, module.training_blocks(), module.validation_batches())
+        finally:
+            watch.close()
+        module.observation.tf32 = multiplies_in_tf32(device)
+        return Fit(
+            weights=weights.of_torch(net),
+            epochs=tuple(watch.epochs),
+            observed=module.observation,
+            parameters=parameters,
+            peak_memory=peak_memory(device),
+            files={"model.txt": f"{net}\n"},
+        )
+
+
+def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
+    """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
+    device = torch.device(resolved.place.torch)
+    form = FORMATS[resolved.precision]
+    dtype = getattr(torch, form.parameters)
+    net = experiment.model.torch(shapes)
+    if not any(getattr(experiment.model, "layer_dtypes", ())):
+        net = net.to(dtype)
+    weights.into_torch(net, saved, "the saved run")
+    net = net.to(device).eval()
+    mixed = torch.autocast(device.type, getattr(torch, form.compute), enabled=form.compute != form.parameters)
+    step = experiment.training.evaluation_batch_size
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        found = []
+        with switches(experiment, resolved), torch.inference_mode(), mixed:
+            for first in range(0, len(images), step):
+                x = torch.from_numpy(images[first : first + step]).to(device, dtype)
+                found.append(net(x).double().cpu().numpy())
+        return np.concatenate(found)
+
+    return predict
+
+
+class Classifier(pl.LightningModule):
+    """A net in training: block after block of optimizer steps, watched."""
+
+    def __init__(
+        self,
+        net: torch.nn.Module,
+        experiment: Experiment,
+        data: Arrays,
+        resolved: Resolved,
+        watch: Watch,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = net
+        self.experiment, self.data, self.watch = experiment, data, watch
+        self.loss = experiment.loss.torch()
+        self.home = device
+        self.input_dtype = FORMATS[resolved.precision].parameters
+        self.observation = Observation(how="torch dispatch, first training step")
+        self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
+            len(data.classes), average="micro", validate_args=False
+        )
+        self.validation_loss = torchmetrics.MeanMetric()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.experiment.optimizer.torch(self.net.parameters())
+
+    def training_blocks(self) -> Any:
+        """What the Trainer iterates over, once an epoch: lists of (x, y) batches."""
+        loader = self.experiment.loader
+        if isinstance(loader, Memory):
+            return ResidentBlocks(self, loader.steps_per_execution)
+        size = self.experiment.training.batch_size
+        # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
+        dtype = "float64" if self.input_dtype == "float64" else "float32"
+        return StreamedBlocks(self, loader.stream(self.data.train, self.data.scale, dtype, size, self.experiment.seed))
+
+    def validation_batches(self) -> Any:
+        """Batches of the validation images, or nothing where none are held out."""
+        held_out = self.data.validation
+        if not len(held_out):
+            return None
+        x, y = self.resident(held_out.x, held_out.y)
+        size = self.experiment.training.evaluation_batch_size
+        return HeldOut(x.split(size), y.split(size))
+
+    def resident(self, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images in [0, 1] and labels as tensors on the device, in the dtype of the parameters."""
+        wide = "float64" if self.input_dtype == "float64" else "float32"
+        images = torch.from_numpy(self.data.scaled(x, wide)).to(self.home, getattr(torch, self.input_dtype))
+        return images, torch.from_numpy(y).to(self.home)
+
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
+        return batch  # the blocks have seen to it; looking at every tensor again costs 4 % of a step
+
+    def on_train_epoch_start(self) -> None:
+        self.watch.begin_epoch()
+
+    def training_step(self, block: Any, _: int) -> None:
+        optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        losses, hits = [], []
+        for x, y in block:
+            looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
+            with looking:
+                logits = self.net(x)
+                loss = self.loss(widened(logits), y)
+                optimizer.zero_grad()
+                if scaler is None:
+                    loss.backward()
+                    optimizer.step()
+                else:
+                    scaler.scale(loss).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
+            losses.append(loss.detach())
+            hits.append((logits.detach().argmax(1) == y).sum())
+            if not self.watch.step and len(losses) == 1:
+                self.watch.run.mark("first_step_s")
+        both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
+        self.watch.block(both[0], both[1], len(block[0][1]))
+
+    def on_train_epoch_end(self) -> None:
+        held_out = len(self.data.validation) > 0
+        if not held_out:
+            self.watch.pause()
+            self.watch.end_epoch()
+            return
+        self.watch.end_epoch(self.validation_loss.compute().item(), self.validation_accuracy.compute().item())
+        self.validation_loss.reset()
+        self.validation_accuracy.reset()
+
+    def on_validation_epoch_start(self) -> None:
+        self.watch.pause()
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        x, y = batch
+        logits = widened(self.net(x))
+        self.validation_loss.update(self.loss(logits, y), len(y))
+        self.validation_accuracy.update(logits, y)
+
+
+class HeldOut:
+    """Validation batches on the device. Not a list: Lightning takes a list for several loaders."""
+
+    def __init__(self, x: tuple[torch.Tensor, ...], y: tuple[torch.Tensor, ...]) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(self.x, self.y, strict=True)
+
+
+class ResidentBlocks:
+    """Blocks gathered from tensors on the device; each pass is the next epoch."""
+
+    def __init__(self, module: Classifier, steps: int) -> None:
+        self.module, self.steps, self.epoch = module, steps, 0
+        self.x, self.y = module.resident(module.data.train.x, module.data.train.y)
+
+    def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+        experiment = self.module.experiment
+        order = epoch_order(len(self.y), experiment.seed, self.epoch)
+        self.epoch += 1
+        for rows in blocks(order, experiment.training.batch_size, self.steps):
+            index = torch.from_numpy(rows.ravel()).to(self.y.device)
+            x, y = self.x.index_select(0, index), self.y.index_select(0, index)
+            yield list(zip(x.split(rows.shape[1]), y.split(rows.shape[1]), strict=True))
+
+
+class StreamedBlocks:
+    """Blocks of one batch each from a loader on the host."""
+
+    def __init__(self, module: Classifier, stream: Any) -> None:
+        self.module, self.stream = module, stream
+
+    def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+        device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
+        for x, y in self.stream:
+            images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
+            yield [(images, torch.as_tensor(y).to(device, non_blocking=True))]
+
+
+def widened(logits: torch.Tensor) -> torch.Tensor:
+    """Logits in float32 at least: see pipeline.losses."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
+    """torch's process-wide settings as this run needs them, put back afterwards."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, torch.get_num_threads())
+    allow = FORMATS[resolved.precision].tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = allow
+    cudnn.benchmark = False
+    if experiment.backend.threads:
+        torch.set_num_threads(experiment.backend.threads)
+    limit = experiment.device.memory_limit_bytes
+    if limit is not None:
+        total = torch.cuda.get_device_properties(resolved.place.index).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), resolved.place.index)
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, threads = before
+        torch.set_num_threads(threads)
+
+
+def _initial_net(
+    experiment: Experiment, data: Arrays, form: Format, device: torch.device
+) -> tuple[torch.nn.Module, int]:
+    """The model with its seeded weights, after a look at whether it can fit at all."""
+    shapes = Shapes(data.shape, len(data.classes))
+    with torch.device("meta"):
+        sketch = experiment.model.torch(shapes)
+    parameters = sum(p.numel() for p in sketch.parameters())
+    each = bytes_per_number(form.parameters)
+    refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free_memory(device), str(device))
+    wide = torch.float64 if form.parameters == "float64" else torch.float32
+    net = experiment.model.torch(shapes)
+    if wide == torch.float64:
+        net = net.to(wide)
+    weights.into_torch(net, weights.initial(weights.of_torch(net), experiment.seed), "the initial weights")
+    return net, parameters
+
+
+def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    gpu = resolved.place.kind == "gpu"
+    return pl.Trainer(
+        accelerator="gpu" if gpu else "cpu",
+        devices=[resolved.place.index] if gpu else 1,
+        precision=FLAGS[resolved.precision],  # type: ignore[arg-type]
+        max_epochs=experiment.training.epochs,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
+    """Every device that torch sees, as it names them."""
+    cards = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
+    return [f"cpu ({torch.get_num_threads()} threads)", *cards, f"default dtype {torch.get_default_dtype()}"]
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had on a device."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else int(psutil.virtual_memory().available)
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Peak bytes: of the process, and on a GPU also what torch's allocator gave out."""
+    peak = {"process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)}
+    if device.type == "cuda":
+        peak["device_bytes"] = int(torch.cuda.max_memory_allocated(device))
+    return peak

@@ -1,0 +1,39 @@
+"""Memory: what a training needs at least, what is free, and one sentence for an allocation that failed."""
+
+from __future__ import annotations
+
+from pipeline.capability import Resolved
+from pipeline.device import gpus
+from pipeline.errors import RunError
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether any framework's error is an allocation that failed."""
+    text = f"{type(error).__name__} {error}".lower()
+    signs = ("outofmemory", "out of memory", "memoryerror", "resource_exhausted", "resourceexhausted", "bad_alloc")
+    return any(sign in text for sign in signs) or "can't allocate memory" in text
+
+
+def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, available: int, where: str) -> None:
+    """Raise RunError where weights, gradients and optimizer state alone exceed the memory that is free."""
+    needed = parameters * numbers_each * bytes_each
+    if needed > available:
+        raise RunError(
+            f"out of memory: {parameters:,} parameters with gradients and optimizer state need "
+            f"{needed / 2**30:.1f} GiB; {where} has {available / 2**30:.1f} GiB free; "
+            "use fewer units or a smaller precision"
+        )
+
+
+def as_run_error(error: Exception, resolved: Resolved) -> RunError:
+    """An allocation that a framework could not make, in one sentence: what was asked for and what there is."""
+    import psutil
+
+    asked = " ".join(str(error).split())[:300]
+    free = psutil.virtual_memory().available
+    where = f"this machine has {free / 2**30:.1f} GiB free"
+    if resolved.place.kind == "gpu":
+        where = f"{resolved.place} has {gpus()[resolved.place.index].memory_bytes / 2**30:.1f} GiB"
+    return RunError(
+        f"out of memory: {where}; asked for: {asked}; use a smaller training.batch_size, model or precision"
+    )

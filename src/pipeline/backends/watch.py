@@ -1,0 +1,117 @@
+"""What every backend tells of its training, block by block: journal, progress, epoch figures, and the stop at a NaN."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.backends import Epoch
+from pipeline.errors import RunError
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+
+
+class Watch:
+    """Takes the losses and hits of each block of steps. One per fit."""
+
+    def __init__(self, experiment: Experiment, run: Run, images: int) -> None:
+        training = experiment.training
+        self.run, self.images = run, images
+        self.every = training.log_every_n_steps
+        self.batch_size = training.batch_size
+        self.precision = experiment.precision.name
+        steps = math.ceil(images / training.batch_size)
+        self.progress = run.progress("training", total=training.epochs * steps)
+        self.epochs: list[Epoch] = []
+        self.epochs_wanted = training.epochs
+        self.step = 0
+        self.waiting: list[tuple[float, float]] = []  # steps not yet in the journal: (loss, share of hits)
+        self.number = -1
+
+    def begin_epoch(self) -> None:
+        """Start the clock of the next epoch."""
+        self.number += 1
+        self.loss_sum = self.hits = 0.0
+        self.seen = 0
+        self.epoch_started = time.perf_counter()
+
+    def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
+        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
+        finite = np.isfinite(losses)
+        if not finite.all():
+            self._diverged(losses, int(np.argmin(finite)))
+        self.loss_sum += float(losses.sum()) * size
+        self.hits += float(hits.sum())
+        self.seen += size * len(losses)
+        self.waiting.extend(zip(losses.tolist(), (hits / size).tolist(), strict=True))
+        self.step += len(losses)
+        self._journal_waiting(final=False)
+        self.progress.advance(
+            len(losses),
+            f"epoch {self.number + 1}/{self.epochs_wanted}  loss {self.loss_sum / self.seen:.4f}  "
+            f"accuracy {self.hits / self.seen:.4f}",
+        )
+
+    def pause(self) -> None:
+        """Training of this epoch is over; what follows (validation) is not its time."""
+        self.epoch_seconds = time.perf_counter() - self.epoch_started
+
+    def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
+        """Close the epoch with its figures on the validation images, where there are any."""
+        self._journal_waiting(final=True)
+        epoch = Epoch(
+            number=self.number + 1,
+            seconds=self.epoch_seconds,
+            images=self.seen,
+            train_loss=self.loss_sum / self.seen,
+            train_accuracy=self.hits / self.seen,
+            validation_loss=validation_loss,
+            validation_accuracy=validation_accuracy,
+        )
+        self.epochs.append(epoch)
+        figures: dict[str, float] = {
+            "epoch/number": epoch.number,
+            "epoch/train_loss": epoch.train_loss,
+            "epoch/train_accuracy": epoch.train_accuracy,
+            "epoch/images_per_s": epoch.images_per_s,
+        }
+        if validation_loss is not None and validation_accuracy is not None:
+            figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
+        self.run.log(figures, self.step)
+        self.run.flush()
+        self.progress.note(_line(epoch, self.epochs_wanted))
+
+    def close(self) -> None:
+        """Take the progress bar down."""
+        self.progress.close()
+
+    def _journal_waiting(self, *, final: bool) -> None:
+        """One record for each `every` steps, dated at its last step; at an epoch's end, one for the rest."""
+        first = self.step - len(self.waiting)
+        while len(self.waiting) >= self.every or (final and self.waiting):
+            part, self.waiting = self.waiting[: self.every], self.waiting[self.every :]
+            first += len(part)
+            loss = sum(loss for loss, _ in part) / len(part)
+            share = sum(share for _, share in part) / len(part)
+            self.run.log({"train/loss": loss, "train/accuracy": share}, first)
+
+    def _diverged(self, losses: np.ndarray, place: int) -> None:
+        hints: dict[str, str] = {
+            "fp16": "float16 without loss scaling underflows: precision=mixed_fp16 scales the loss",
+        }
+        hint = hints.get(self.precision, "try a smaller optimizer.learning_rate")
+        raise RunError(
+            f"the loss became {losses[place]} at step {self.step + place + 1} (epoch {self.number + 1}); {hint}"
+        )
+
+
+def _line(epoch: Epoch, of: int) -> str:
+    text = f"epoch {epoch.number}/{of}  loss {epoch.train_loss:.4f}  accuracy {epoch.train_accuracy:.4f}"
+    if epoch.validation_accuracy is not None:
+        text += f"  validation {epoch.validation_accuracy:.4f}"
+    return f"{text}  {epoch.images_per_s:,.0f} images/s"

@@ -1,0 +1,137 @@
+"""The one table of what runs: backend x device x precision. What cannot run is refused here, before any framework is
+imported, with the nearest choice that can; what `auto` and `mixed` stand for is decided here too, with the reason.
+
+Each row below was found by running the cell (see docs/capability.md), not taken from documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.device import Device, Gpu, Place, canonical
+from pipeline.errors import UserError
+from pipeline.precision import AUTO, FORMATS
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A cell that does not run as asked: `why`, and the override that does (`instead`)."""
+
+    why: str
+    instead: str
+
+
+_NO_TF32 = Refusal("TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability 8.0)", "fp32")
+_LIGHTNING_FP16 = Refusal("Lightning would silently train in bfloat16 on a CPU when asked for 16-mixed", "mixed_bf16")
+
+# (backend, device kind, precision) -> refusal; a cell that is not here runs.
+CPU_REFUSALS: dict[tuple[str, str], Refusal] = {
+    ("torch", "tf32"): _NO_TF32,
+    ("tensorflow", "tf32"): _NO_TF32,
+    ("jax", "tf32"): _NO_TF32,
+    ("torch", "mixed_fp16"): _LIGHTNING_FP16,
+}
+
+# The oldest compute capability that runs a precision as asked, and what to use below it.
+GPU_NEEDS: dict[str, tuple[tuple[int, int], Refusal]] = {
+    "tf32": ((8, 0), _NO_TF32),
+    "bf16": ((8, 0), Refusal("bfloat16 needs compute capability 8.0", "fp16")),
+    "mixed_bf16": ((8, 0), Refusal("bfloat16 needs compute capability 8.0", "mixed_fp16")),
+    "fp16": ((5, 3), Refusal("float16 arithmetic needs compute capability 5.3", "fp32")),
+    "mixed_fp16": ((5, 3), Refusal("float16 arithmetic needs compute capability 5.3", "fp32")),
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What will run, and why it is that where the request left it open."""
+
+    place: Place
+    precision: str
+    device_reason: str
+    precision_reason: str
+
+
+def refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None = None) -> Refusal | None:
+    """Why a cell does not run, or None where it does."""
+    if kind == "cpu":
+        return CPU_REFUSALS.get((backend, precision))
+    needed, why = GPU_NEEDS.get(precision, ((0, 0), None))
+    return why if gpu is not None and gpu.compute_capability < needed else None
+
+
+def resolve(
+    backend: str, device: Device, precision: str, gpus: tuple[Gpu, ...], no_gpu_because: str | None = None
+) -> Resolved:
+    """The device and precision that a request comes to. Raises UserError for a cell that does not run.
+
+    `no_gpu_because` says why the installed framework cannot use a GPU, if it cannot.
+    """
+    place, device_reason = _place(device, gpus, no_gpu_because)
+    gpu = gpus[place.index] if place.kind == "gpu" else None
+    effective, precision_reason = _precision(backend, place, precision, gpu)
+    found = refusal(backend, place.kind, effective, gpu)
+    if found:
+        raise UserError(
+            f"precision={precision} with backend={backend} on {place}: {found.why}; "
+            f"the nearest that runs is precision={found.instead}"
+        )
+    _check_limits(backend, device, place)
+    return Resolved(place, effective, device_reason, precision_reason)
+
+
+def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: str | None) -> tuple[Place, str]:
+    wanted = canonical(device.name)
+    if wanted == "cpu":
+        return Place("cpu"), "as requested"
+    if wanted == "auto":
+        if not gpus:
+            return Place("cpu"), "auto: no NVIDIA GPU found"
+        if no_gpu_because:
+            return Place("cpu"), f"auto: {no_gpu_because}"
+        return Place("gpu", 0), "auto: the first GPU"
+    index = int(wanted.partition(":")[2] or 0)
+    if not gpus:
+        raise UserError(f"device={device.name}: no NVIDIA GPU found on this machine; device=cpu or device=auto runs here")
+    if index >= len(gpus):
+        names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in gpus)
+        raise UserError(f"device={device.name}: no such GPU; choose from {names}, cpu")
+    if no_gpu_because:
+        raise UserError(f"device={device.name}: {no_gpu_because}; device=cpu runs here")
+    return Place("gpu", index), "as requested"
+
+
+def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> tuple[str, str]:
+    if precision != AUTO:
+        return precision, "as requested"
+    if place.kind == "cpu":
+        return "mixed_bf16", "mixed on a CPU: bfloat16, since float16 there is slower and needs loss scaling"
+    if gpu is not None and gpu.compute_capability >= (8, 0):
+        return "mixed_bf16", "mixed on compute capability 8.0 or newer: bfloat16 at float16's rate, no loss scaling"
+    return "mixed_fp16", "mixed below compute capability 8.0: only float16 has Tensor Cores"
+
+
+def _check_limits(backend: str, device: Device, place: Place) -> None:
+    if device.memory_limit is not None and place.kind == "cpu":
+        raise UserError(
+            f"device.memory_limit={device.memory_limit} on cpu: frameworks bound GPU memory only; "
+            "bound a CPU run with your shell (ulimit -v) or drop the key"
+        )
+    if device.logical_devices > 1:
+        splits = {("tensorflow", "cpu"), ("tensorflow", "gpu"), ("jax", "cpu")}
+        if (backend, place.kind) not in splits:
+            raise UserError(
+                f"device.logical_devices={device.logical_devices} with backend={backend} on {place}: "
+                "it cannot split a device; backend=tensorflow can"
+            )
+        if place.kind == "gpu" and device.memory_limit is None:
+            raise UserError(
+                f"device.logical_devices={device.logical_devices} on {place}: needs device.memory_limit, "
+                "the memory of each (for example 768MiB)"
+            )
+
+
+def runnable(backend: str, kind: Literal["cpu", "gpu"], gpu: Gpu | None = None) -> dict[str, Refusal | None]:
+    """Every precision with its refusal (None: runs) for one backend and device: the table that `stage=devices` shows."""
+    return {name: refusal(backend, kind, name, gpu) for name in FORMATS}

@@ -1,0 +1,127 @@
+"""The command line: Hydra's, with its errors turned into one message each and a few holes closed.
+
+Hydra accepts the same key twice and new keys with `+`; here the first is refused below, the second by the specs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline import grid
+from pipeline.conf_path import conf_path
+from pipeline.device import canonical
+from pipeline.errors import UserError, bad_choice
+
+Task = Callable[[DictConfig, list[str]], int]
+
+
+def composed(arguments: list[str], task: Task) -> int:
+    """Compose the config that `arguments` ask for and give it to `task`; with -m, run the grid. Returns the status."""
+    arguments = [_canonical_device(argument) for argument in arguments]
+    parsed = get_args_parser().parse_args(arguments)
+    overridden = _keys(parsed.overrides)
+    statuses: list[int] = []
+    trouble: list[Exception] = []
+
+    def keep(config: DictConfig) -> None:
+        # Hydra prints a line of its own for an exception that leaves the task, so none does.
+        try:
+            statuses.append(task(config, overridden))
+        except Exception as error:
+            trouble.append(error)
+
+    sys.argv = [sys.argv[0], *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
+    grid.register(_flags(arguments, parsed.overrides), statuses)
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(keep)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explained(error, parsed.overrides) from error
+    if trouble:
+        raise trouble[0]
+    return max(statuses, default=0)
+
+
+def _flags(arguments: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """What a cell of a grid needs of the command line beside its overrides: --config-dir and the like."""
+    return [word for word in arguments if word not in overrides and word not in ("-m", "--multirun")]
+
+
+def _keys(overrides: Sequence[str]) -> list[str]:
+    """The keys that are set, without Hydra's own. Raises UserError for a key set twice and for bad syntax."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{error.override}: not an override; write key=value, with quotes round special characters "
+            f"('key=\"a b\"') ({reason})"
+        ) from error
+    keys = [override.key_or_group for override in parsed]
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        values = [text for text in overrides if text.lstrip("+~").startswith(twice[0] + "=")]
+        raise UserError(f"{twice[0]}: set {len(values)} times ({', '.join(values)}); give one value, or a,b with -m")
+    return [key for key in keys if not key.startswith("hydra")]
+
+
+def _canonical_device(argument: str) -> str:
+    """`device=<any notation>` as the choice it means. `gpu:N` becomes a choice by being asked for."""
+    key, equals, value = argument.partition("=")
+    if key != "device" or not equals:
+        return argument
+    names = [canonical(part) for part in value.split(",")]
+    for name in names:
+        if ":" in name:
+            node = {
+                "_target_": "pipeline.device.Device",
+                "name": name,
+                "memory_limit": None,
+                "logical_devices": 1,
+                "placement_log": False,
+            }
+            ConfigStore.instance().store(group="device", name=name, node=node)
+    return f"device={','.join(names)}"
+
+
+def _explained(error: Exception, overrides: Sequence[str]) -> UserError:
+    """Hydra's or OmegaConf's error as one message: value, key, choices."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        options = error.options or []
+        if group:
+            return bad_choice(group, choice, options)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    parent = getattr(cause, "parent_node", None)
+    key = getattr(cause, "full_key", None) or getattr(cause, "key", None)
+    if key is None:
+        found = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
+        key = found[1] if found else None
+    if key is not None and isinstance(parent, DictConfig):
+        prefix = str(key).rpartition(".")[0]
+        names = [f"{prefix}.{name}" if prefix else str(name) for name in parent]
+        return bad_choice("unknown key", key, [name for name in names if name != "hydra"])
+    if key is not None:
+        return UserError(f"unknown key={key}; `python -m pipeline --help` lists the groups")
+    return UserError(" ".join(str(error).split()))
+
+
+def discard(folder: str) -> None:
+    """Remove what Hydra wrote for a grid of which no cell ran."""
+    shutil.rmtree(Path(folder), ignore_errors=True)

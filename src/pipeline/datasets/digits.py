@@ -1,0 +1,63 @@
+"""Digits: the 1,797 small handwritten digits that come with scikit-learn. They need no network.
+
+Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
+https://archive.ics.uci.edu/dataset/80
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.datasets import Arrays, Split
+from pipeline.datasets.split import check_sizes, hash_splits, hold_out
+from pipeline.errors import UserError
+from pipeline.spec import spec
+
+SIZE = 1797
+TEST_SIZE = 360  # a fifth
+TRAIN_SIZE = SIZE - TEST_SIZE
+CLASSES = tuple("0123456789")
+
+
+@spec
+class Digits:
+    """1,797 grey images (8, 8, 1) of handwritten digits, pixels 0 to 16, 1,437 of them for training."""
+
+    validation: int = 180
+    """Training images held out for validation, drawn by the experiment's seed."""
+    train_size: int | None = None
+    """Use only so many of the training images that are left: for quick runs. None is all."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.validation, self.train_size, TRAIN_SIZE)
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Read scikit-learn's file and hold out the validation images by `seed`. Nothing is cached below `root`."""
+        # The set has no published test part. The split is the same for every experiment, so that test figures of
+        # different seeds compare; shuffled, because the file keeps the order of collection, writer by writer.
+        order = np.random.default_rng(0).permutation(SIZE)
+        images, labels = _read()
+        whole = Split(images[order[TEST_SIZE:]], labels[order[TEST_SIZE:]])
+        test = Split(images[order[:TEST_SIZE]], labels[order[:TEST_SIZE]])
+        train, validation = hold_out(whole, self.validation, self.train_size, seed)
+        return Arrays(train, validation, test, CLASSES, 16.0, hash_splits(train, validation, test))
+
+
+def _read() -> tuple[np.ndarray, np.ndarray]:
+    """Images (1797, 8, 8, 1) uint8 and labels (1797,) int64."""
+    # The file that `sklearn.datasets.load_digits` reads, read without importing scikit-learn, which takes about a
+    # second and brings SciPy along. A test holds the two against each other.
+    package = importlib.util.find_spec("sklearn")
+    places = package.submodule_search_locations if package else None
+    if not places:
+        raise UserError("dataset=digits: its images come with scikit-learn, which is not installed")
+    path = Path(places[0]) / "datasets" / "data" / "digits.csv.gz"
+    if not path.is_file():
+        raise UserError(f"dataset=digits: {path} is not there; reinstall scikit-learn")
+    rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # 64 pixels, then the class
+    if rows.shape != (SIZE, 65):
+        raise UserError(f"{path}: expected {SIZE} rows of 65 numbers, found {rows.shape}; reinstall scikit-learn")
+    return rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)

@@ -1,0 +1,42 @@
+"""How every dataset holds out its validation images, and how its arrays are hashed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from pipeline.datasets import Split
+from pipeline.errors import UserError
+
+
+def check_sizes(validation: int, train_size: int | None, size: int) -> None:
+    """Refuse a split that `size` training images cannot give."""
+    if not 0 <= validation < size:
+        raise UserError(
+            f"dataset.validation={validation}: must be at least 0 and less than {size}, the training images"
+        )
+    left = size - validation
+    if train_size is not None and not 1 <= train_size <= left:
+        raise UserError(
+            f"dataset.train_size={train_size}: must be at least 1 and at most {left}, "
+            f"the training images left by dataset.validation={validation}"
+        )
+
+
+def hold_out(whole: Split, validation: int, train_size: int | None, seed: int) -> tuple[Split, Split]:
+    """Train and validation, in an order drawn by `seed`. `train_size` shortens train; validation stays the same."""
+    order = np.random.default_rng(seed).permutation(len(whole))
+    held = order[:validation]
+    kept = order[validation:] if train_size is None else order[validation : validation + train_size]
+    return Split(whole.x[kept], whole.y[kept]), Split(whole.x[held], whole.y[held])
+
+
+def hash_splits(*splits: Split) -> str:
+    """SHA-256 over the dtype, shape and bytes of every array, in order."""
+    digest = hashlib.sha256()
+    for split in splits:
+        for array in (split.x, split.y):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).data)
+    return digest.hexdigest()

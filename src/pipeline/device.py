@@ -1,0 +1,147 @@
+"""Devices: the notations people use, and the GPUs of this machine, found without importing a framework."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline.errors import UserError
+from pipeline.spec import spec
+
+NOTATIONS = "auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, /job:localhost/replica:0/task:0/device:GPU:N"
+
+_PATTERN = re.compile(
+    r"^(?:/job:localhost/replica:0/task:0)?(?:/(?:device:)?)?(?P<kind>cpu|gpu|cuda)(?::(?P<index>\d+))?$", re.IGNORECASE
+)
+_SIZE = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>B|[KMGT]i?B)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One physical device: `cpu`, or the GPU of an index as the frameworks count them."""
+
+    kind: Literal["cpu", "gpu"]
+    index: int = 0
+
+    def __str__(self) -> str:
+        return "cpu" if self.kind == "cpu" else f"gpu:{self.index}"
+
+    @property
+    def torch(self) -> str:
+        """PyTorch's name: cpu, cuda:0."""
+        return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
+
+    @property
+    def tensorflow(self) -> str:
+        """TensorFlow's and Keras's short name: /CPU:0, /GPU:0."""
+        return f"/{self.kind.upper()}:{self.index}"
+
+    @property
+    def full(self) -> str:
+        """TensorFlow's full name."""
+        return f"/job:localhost/replica:0/task:0/device:{self.kind.upper()}:{self.index}"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the driver reports it."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+
+
+def canonical(notation: str) -> str:
+    """`auto`, `cpu`, `gpu` or `gpu:N` for any notation of NOTATIONS. Raises UserError for any other text."""
+    text = notation.strip()
+    if text.lower() == "auto":
+        return "auto"
+    match = _PATTERN.match(text)
+    if not match:
+        raise UserError(f"device={notation}: no such choice; choose from {NOTATIONS}")
+    if match["kind"].lower() == "cpu":
+        if match["index"] not in (None, "0"):
+            raise UserError(f"device={notation}: the CPU is one device, cpu:0; choose from {NOTATIONS}")
+        return "cpu"
+    return "gpu" if match["index"] is None else f"gpu:{int(match['index'])}"
+
+
+def parse_size(text: str, key: str) -> int:
+    """Bytes of a size such as 768MiB, 1.5GB or 1000000. Raises UserError naming `key`."""
+    match = _SIZE.match(text.strip())
+    size = 0
+    if match:
+        unit = (match["unit"] or "B").upper()
+        base = 1024 if "I" in unit else 1000
+        size = int(float(match["number"]) * base ** "BKMGT".index(unit[0]))
+    if size <= 0:
+        raise UserError(f"{key}={text}: not a size; write a number and a unit, such as 768MiB or 1GB")
+    return size
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """The NVIDIA GPUs that a framework would see, by NVML; empty without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    found = []
+    for place, physical in enumerate(_visible(pynvml.nvmlDeviceGetCount())):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(physical)
+        name = pynvml.nvmlDeviceGetName(handle)
+        found.append(
+            Gpu(
+                index=place,
+                name=name.decode() if isinstance(name, bytes) else name,
+                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            )
+        )
+    return tuple(found)
+
+
+def _visible(count: int) -> list[int]:
+    """Physical indices in the order that CUDA_VISIBLE_DEVICES gives them (UUIDs are left to the frameworks)."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return list(range(count))
+    chosen: list[int] = []
+    for part in setting.split(","):
+        if not part.strip().isdigit() or int(part) >= count:
+            break  # CUDA ignores everything behind the first invalid entry
+        chosen.append(int(part))
+    return chosen
+
+
+@spec
+class Device:
+    """Where a run computes.
+
+    `name` takes any notation of NOTATIONS. `memory_limit` bounds the device's memory (GPU only). `logical_devices`
+    splits the device into several (TensorFlow: CPU and GPU; JAX: CPU), each with `memory_limit`. `placement_log` writes
+    the device and dtype of every operation of one training step into the run's folder.
+    """
+
+    name: str = "auto"
+    memory_limit: str | None = None
+    logical_devices: int = Field(default=1, ge=1, le=64)
+    placement_log: bool = False
+
+    def __post_init__(self) -> None:
+        canonical(self.name)
+        if self.memory_limit is not None:
+            parse_size(self.memory_limit, "device.memory_limit")
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The bound in bytes, or None."""
+        return None if self.memory_limit is None else parse_size(self.memory_limit, "device.memory_limit")

@@ -1,0 +1,31 @@
+"""What can go wrong by the user's hand or the machine's: one short message, exit status 2, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake that the user can mend. The message names the key, the value and the choices or the limit."""
+
+
+class Stopped(BaseException):
+    """Ctrl-C or SIGTERM arrived. Not an Exception, so that no framework's handler swallows it on the way up."""
+
+    def __init__(self, signal_name: str, exit_status: int) -> None:
+        super().__init__(signal_name)
+        self.signal_name = signal_name
+        self.exit_status = exit_status
+
+
+def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
+    """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
+    names = sorted(choices)
+    near = difflib.get_close_matches(str(value), names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return UserError(f"{key}={value}: no such choice{hint}; choose from {', '.join(names) or 'nothing: none exist'}")
+
+
+class RunError(Exception):
+    """A run that began and cannot go on (a NaN, too little memory, a dtype that is not the one asked for): FAILED."""

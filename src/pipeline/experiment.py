@@ -1,0 +1,156 @@
+"""An experiment: everything that decides a result, built once from the composed config and never changed after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from pipeline.device import Device
+from pipeline.errors import UserError, bad_choice
+from pipeline.metrics import METRICS
+from pipeline.precision import Precision
+from pipeline.spec import build, build_as, spec
+
+
+@spec
+class Training:
+    """How long and in what portions to train.
+
+    `log_every_n_steps`: one point in the journal is the mean over that many steps. `metrics`: figures of the test set
+    to report beside accuracy and loss. `evaluation_batch_size`: images per step where nothing is learned.
+    """
+
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 32
+    log_every_n_steps: PositiveInt = 10
+    metrics: tuple[str, ...] = ("accuracy",)
+    evaluation_batch_size: PositiveInt = 1000
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if name not in METRICS:
+                raise bad_choice("training.metrics", name, METRICS)
+
+
+@spec
+class Settings:
+    """The keys of the top level that are no group."""
+
+    name: str | None = None
+    seed: NonNegativeInt = Field(default=0, lt=2**32)
+    run: str | None = None
+    output_dir: str = "runs"
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", self.name):
+            raise UserError(f"name={self.name}: use letters, digits, '.', '_' and '-', 60 at the most")
+
+
+# The config groups and, where everything else relies on it, the one class that a group's choices may name.
+GROUPS: dict[str, type[Any]] = {
+    "stage": object,
+    "backend": object,
+    "device": Device,
+    "precision": Precision,
+    "model": object,
+    "dataset": object,
+    "loader": object,
+    "optimizer": object,
+    "loss": object,
+    "training": Training,
+    "profiler": object,
+    "tracking": object,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The checked config. `config` is the same as plain data: what is written, hashed and rebuilt from."""
+
+    config: Mapping[str, Any]
+    settings: Settings
+    stage: Any
+    backend: Any
+    device: Device
+    precision: Precision
+    model: Any
+    dataset: Any
+    loader: Any
+    optimizer: Any
+    loss: Any
+    training: Training
+    profiler: Any
+    tracking: Any
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
+    def name(self) -> str:
+        """The run's name: the one given, or model, dataset, backend and precision."""
+        if self.settings.name:
+            return self.settings.name
+        model, dataset = (type(part).__name__.lower() for part in (self.model, self.dataset))
+        return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
+
+    def config_sha256(self) -> str:
+        """Hash of what decides the result: the config without where things are written and who is told."""
+        deciding = {key: value for key, value in self.config.items() if key not in ("output_dir", "tracking", "name")}
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+
+def load(config: Mapping[str, Any]) -> Experiment:
+    """Build and check the experiment of a composed config. Imports no framework. Raises UserError."""
+    names = {field.name for field in fields(Settings)}
+    for key in config:
+        if key not in names and key not in GROUPS:
+            raise bad_choice("unknown key", key, [*names, *GROUPS])
+    parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
+    settings = build_as(Settings, {key: value for key, value in config.items() if key in names}, "")
+    experiment = Experiment(config=config, settings=settings, **parts)
+    check(experiment)
+    return experiment
+
+
+def check(experiment: Experiment) -> None:
+    """What no single group can know. Raises UserError."""
+    backend = experiment.backend.name
+    if backend not in experiment.loader.backends:
+        feeds = ", ".join(experiment.loader.backends)
+        raise UserError(
+            f"loader={_choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
+            "loader=memory and loader=threads feed every backend"
+        )
+    for part, key in ((experiment.model, "model"), (experiment.optimizer, "optimizer"), (experiment.loss, "loss")):
+        if not hasattr(part, experiment.backend.builder):
+            raise UserError(
+                f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
+                f"{experiment.backend.builder}() builder; choose another backend or another {key}"
+            )
+    if any(getattr(experiment.model, "layer_dtypes", ())) and experiment.precision.name != "fp32":
+        raise UserError(
+            f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
+            "precision that leaves the others alone; use precision=fp32"
+        )
+
+
+def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:
+    node = config.get(key)
+    if not isinstance(node, Mapping):
+        raise UserError(f"{key}={node}: needs one of the choices of conf/{key}/")
+    part = build(node, key)
+    if not isinstance(part, wanted):
+        raise UserError(f"{key}._target_={node['_target_']}: must be {wanted.__module__}.{wanted.__name__}")
+    return part
+
+
+def _choice(part: Any) -> str:
+    """A spec as its choice is called: the module's name."""
+    return type(part).__module__.rpartition(".")[2]

@@ -1,0 +1,68 @@
+"""`-m`: every combination, each in a process of its own, so that no cell can leak settings or memory into another.
+
+A Hydra launcher: Hydra expands the grid, this runs the cells one after another. A cell that fails costs no other.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+# What the next grid of this process needs to know that Hydra has no place for.
+_flags: list[str] = []
+_statuses: list[int] = []
+
+
+class CellLauncher(Launcher):
+    """Runs `python -m pipeline <overrides>` for each cell."""
+
+    # Hydra instantiates plugins of modules below this name only; an editable install would hide a real one.
+    __module__ = "hydra_plugins.pipeline"
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the cells in turn and say how many failed."""
+        own = [text for text in self.config.hydra.overrides.hydra if not text.startswith("hydra.mode=")]
+        returns = []
+        for number, overrides in enumerate(job_overrides, start=1):
+            print(f"[{number}/{len(job_overrides)}] {' '.join(overrides)}", file=sys.stderr, flush=True)
+            command = [sys.executable, "-m", "pipeline", *_flags, *own, *overrides]
+            status = _run(command)
+            _statuses.append(1 if status else 0)
+            returns.append(JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=status))
+        failed = [back for back in returns if back.return_value]
+        print(f"{len(returns) - len(failed)} of {len(returns)} cells done", file=sys.stderr)
+        for back in failed:
+            print(f"failed (exit {back.return_value}): {' '.join(back.overrides or ())}", file=sys.stderr)
+        return returns
+
+
+def register(flags: list[str], statuses: list[int]) -> None:
+    """Make the launcher known to Hydra. `statuses` receives 0 or 1 for each cell that has run."""
+    global _flags, _statuses
+    _flags, _statuses = flags, statuses
+    Plugins.instance().register(CellLauncher)
+    node: dict[str, Any] = {"_target_": "hydra_plugins.pipeline.CellLauncher"}
+    ConfigStore.instance().store(group="hydra/launcher", name="cells", node=node)
+
+
+def _run(command: list[str]) -> int:
+    """The exit status of a cell. A signal that stops the grid reaches the cell too, and it gets time to say so."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait(timeout=30)
+            raise

@@ -1,0 +1,486 @@
+"""A run's own folder: what was asked, what was measured, how it ended. It is written first; MLflow is fed from it.
+
+    runs/<YYYYMMDD-HHMMSS-name-4hex>/
+      config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED, whose process
+      metrics.jsonl   {"step", "time", "metrics"}    receipt.json   what really happened    result.json   what came out
+      artifacts/      figures/, model/, ...          mlflow.json    how far MLflow has it (tracking_record.py)
+
+JSON has no NaN and no infinity. They are written as the strings "NaN", "Infinity" and "-Infinity", which every JSON
+reader takes and which `float()` turns back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple
+
+from pipeline.errors import UserError
+
+State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+FLUSH_SECONDS = 0.5
+ERROR_LENGTH = 2000  # keeps status.json within one disk block, so that a full disk can still take the last word
+SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
+CHUNK_BYTES = 1 << 18
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What `status.json` holds. Times are seconds since 1970."""
+
+    id: str
+    name: str
+    state: State
+    pid: int
+    process_started: str | None  # tells this process from a later one with the same pid
+    host: str
+    pid_namespace: str | None  # a pid means nothing in another container
+    started: float
+    ended: float | None = None
+    error: str | None = None
+
+
+class Record(NamedTuple):
+    """One line of `metrics.jsonl`."""
+
+    step: int
+    time: float
+    metrics: dict[str, float]
+
+
+class Journal:
+    """The writer of one run's folder. One process writes; any number may read."""
+
+    def __init__(self, folder: Path, status: Status) -> None:
+        self.folder = folder
+        self.status = status
+        self._pending: list[tuple[int, float, dict[str, float]]] = []
+        self._flushed = 0.0
+        self._lock = threading.Lock()
+        self._size = 0  # bytes of metrics.jsonl that are whole
+        self._file: int | None = os.open(folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    @classmethod
+    def begin(cls, root: Path, name: str, config: Mapping[str, Any]) -> Journal:
+        """Make the run's folder below `root` with its config and the status RUNNING."""
+        folder = _new_folder(Path(root).absolute(), name)
+        try:
+            (folder / "artifacts").mkdir()
+            (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
+            status = _first_status(folder.name, name)
+            write_json(folder / "status.json", asdict(status))
+            return cls(folder, status)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)  # made a moment ago, by us: half a run helps nobody
+            raise cannot_write(folder, error) from error
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep one record; it reaches the disk with the next flush, at most every half second.
+
+        There is no flushing thread: the tail of a burst waits for the next record, `flush` or `finish`.
+        """
+        now = time.time()
+        self._pending.append((int(step), now, {name: float(value) for name, value in metrics.items()}))
+        if not 0.0 <= now - self._flushed < FLUSH_SECONDS:  # also after the clock was set back
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending. At the end of an epoch, so that whoever follows sees it."""
+        with self._lock, self._guard("metrics.jsonl"):
+            count = len(self._pending)
+            if count:
+                assert self._file is not None, "log() after finish()"
+                data = "".join(_line(*record) for record in self._pending[:count]).encode()
+                # Always at the end of the last whole line: a write that failed or was interrupted is written over.
+                _write_all(self._file, data, self._size)
+                self._size += len(data)
+                del self._pending[:count]
+            self._flushed = time.time()
+
+    def write_receipt(self, receipt: Mapping[str, Any]) -> None:
+        """Write `receipt.json`; a second call replaces it."""
+        with self._guard("receipt.json"):
+            write_json(self.folder / "receipt.json", receipt)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write `result.json`; a second call replaces it."""
+        with self._guard("result.json"):
+            write_json(self.folder / "result.json", result)
+
+    def artifact_path(self, relative: str | Path) -> Path:
+        """Where to write an artifact (`figures/loss.png`); its parents exist when this returns."""
+        root = self.folder / "artifacts"
+        path = Path(os.path.normpath(root / relative))
+        if not path.is_relative_to(root) or path == root:
+            raise ValueError(f"artifact path {str(relative)!r}: not a path below the run's artifacts folder")
+        with self._guard(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def finish(self, state: State, error: BaseException | str | None = None) -> None:
+        """Flush, sync to disk, and write how the run ended. The first call counts.
+
+        A run that otherwise succeeded learns by a UserError that its records could not be kept. Where the run already
+        failed, a second failure is only printed, so that it does not hide the first.
+        """
+        if self._file is None:
+            return
+        trouble = self._close_metrics()
+        if trouble is not None and state == "FINISHED":
+            state, error = "FAILED", trouble
+        text = _error_text(error)
+        self.status = replace(self.status, state=state, ended=time.time(), error=text)
+        trouble = self._write_last_status() or trouble
+        if trouble is None:
+            return
+        if error is None or error is trouble:
+            raise trouble
+        print(f"pipeline: {trouble}", file=sys.stderr)
+
+    def _close_metrics(self) -> UserError | None:
+        assert self._file is not None
+        trouble = None
+        try:
+            self.flush()
+            with self._guard("metrics.jsonl"):
+                os.fsync(self._file)
+        except UserError as error:
+            trouble = error
+        try:
+            os.ftruncate(self._file, self._size)  # no half line stays behind
+            os.close(self._file)
+        except OSError:
+            pass  # whatever is wrong with the file has been told by the flush
+        self._file = None
+        return trouble
+
+    def _write_last_status(self) -> UserError | None:
+        path = self.folder / "status.json"
+        try:
+            write_json(path, asdict(self.status), sync=True)
+        except OSError as error:
+            try:  # a full disk has no room for a second file, but the first one already has its block
+                _overwrite(path, asdict(self.status))
+            except OSError:
+                return cannot_write(path, error)
+        return None
+
+    @contextmanager
+    def _guard(self, name: str | Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self.folder / name, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """The message for a file of the output folder that the system refused: which, why, and how much room is left."""
+    place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
+    try:
+        room = f"; {shutil.disk_usage(place).free / 1e6:,.0f} MB free"
+    except OSError:
+        room = ""
+    return UserError(f"output_dir: cannot write {path}: {error.strerror or error}{room}")
+
+
+def read_status(folder: Path) -> Status | None:
+    """The run's status, or None where there is none to be read."""
+    try:
+        return Status(**json.loads((folder / "status.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved config that the run was started with."""
+    import yaml
+
+    try:
+        value = yaml.safe_load((folder / "config.yaml").read_bytes())
+    except (OSError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
+    """Some hundred kilobytes of records from byte `offset` on, and the offset after them. A half line is left."""
+    try:
+        with open(folder / "metrics.jsonl", "rb") as file:
+            file.seek(offset)
+            data = file.read(CHUNK_BYTES) + file.readline()
+    except OSError:
+        return [], offset
+    whole = data[: data.rfind(b"\n") + 1]
+    records = [record for line in whole.splitlines() if (record := _parse(line)) is not None]
+    return records, offset + len(whole)
+
+
+def read_metrics(folder: Path) -> Iterator[Record]:
+    """Every record of the run, in the order of writing."""
+    offset, end = -1, 0
+    while offset != end:
+        offset = end
+        records, end = read_chunk(folder, offset)
+        yield from records
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The runs below `root`, oldest first (ids begin with the time)."""
+    try:
+        with os.scandir(root) as entries:
+            names = sorted(entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "status.json")))
+    except OSError:
+        return []
+    return [root / name for name in names]
+
+
+def find_run(root: Path, reference: str) -> Path:
+    """The folder that `reference` means: a folder, an id, the unique beginning of an id, `latest`, an MLflow run id."""
+    folder = Path(reference)
+    if reference and read_status(folder) is not None:
+        return folder.absolute()
+    root = Path(root).absolute()
+    folders = run_folders(root)
+    if reference == "latest":
+        found = _latest_finished(folders)
+    else:
+        found = [folder for folder in folders if folder.name == reference]
+        found = found or [folder for folder in folders if reference and folder.name.startswith(reference)]
+        found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
+    if len(found) == 1:
+        return found[0]
+    raise UserError(_not_one(root, reference, folders, found))
+
+
+def reap(root: Path) -> list[str]:
+    """Mark every run whose process is gone without a word as KILLED; returns the ids that this call marked."""
+    return [folder.name for folder in run_folders(Path(root)) if reap_one(folder)]
+
+
+def reap_one(folder: Path) -> bool:
+    """`reap` for one run. False where it lives, has ended, was marked by another process or cannot be written."""
+    status = read_status(folder)
+    if status is None or status.state != "RUNNING" or not _gone(folder, status):
+        return False
+    import filelock
+
+    try:
+        with filelock.FileLock(folder / "status.lock", timeout=0):
+            status = read_status(folder)  # another process may have been here first
+            if status is None or status.state != "RUNNING":
+                return False
+            note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
+            killed = replace(status, state="KILLED", ended=_last_sign(folder), error=note)
+            write_json(folder / "status.json", asdict(killed))
+            return True
+    except (OSError, filelock.Timeout):
+        return False
+
+
+def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False) -> None:
+    """Replace `path` in one step, so that no reader sees half of it. Raises OSError."""
+    data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NumPy and tensor values become numbers and lists, NaN and infinities strings."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _name_of(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} has no place in the journal: {value!r}")
+
+
+def _new_folder(root: Path, name: str) -> Path:
+    safe = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:40] or "run"
+    while True:
+        folder = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{secrets.token_hex(2)}"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+            return folder
+        except FileExistsError as error:
+            if not root.is_dir():
+                raise cannot_write(root, error) from error
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+
+
+def _first_status(run_id: str, name: str) -> Status:
+    return Status(
+        id=run_id,
+        name=name,
+        state="RUNNING",
+        pid=os.getpid(),
+        process_started=_process_started(os.getpid()),
+        host=socket.gethostname(),
+        pid_namespace=_pid_namespace(),
+        started=time.time(),
+    )
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    """By OmegaConf's own dumper: it quotes a string such as 1e-3 that its loader would read back as a number."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+
+
+def _line(step: int, when: float, metrics: dict[str, float]) -> str:
+    try:
+        return _encode({"step": step, "time": when, "metrics": metrics}) + "\n"
+    except ValueError:  # NaN or infinity: rare, so that only they pay for the look at every value
+        return _encode({"step": step, "time": when, "metrics": plain(metrics)}) + "\n"
+
+
+def _parse(line: bytes) -> Record | None:
+    """None for a line that a crash or a bad disk left unreadable: one lost record is no reason to lose the rest."""
+    try:
+        value = json.loads(line)
+        metrics = {name: float(number) for name, number in value["metrics"].items()}
+        return Record(int(value["step"]), float(value["time"]), metrics)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _name_of(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _write_all(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file, view, offset)
+        view, offset = view[count:], offset + count
+
+
+def _overwrite(path: Path, value: Mapping[str, Any]) -> None:
+    data = json.dumps(plain(value)).encode()
+    file = os.open(path, os.O_WRONLY)
+    try:
+        _write_all(file, data, 0)
+        os.ftruncate(file, len(data))
+    finally:
+        os.close(file)
+
+
+def _error_text(error: BaseException | str | None) -> str | None:
+    if isinstance(error, BaseException):
+        error = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return error[:ERROR_LENGTH] if error else None
+
+
+def _latest_finished(folders: list[Path]) -> list[Path]:
+    statuses = [(read_status(folder), folder) for folder in folders]
+    finished = [(status.started, folder) for status, folder in statuses if status and status.state == "FINISHED"]
+    return [max(finished)[1]] if finished else []
+
+
+def _mlflow_id(folder: Path) -> str | None:
+    return read_json(folder / "mlflow.json").get("run_id")
+
+
+def _not_one(root: Path, reference: str, folders: list[Path], found: list[Path]) -> str:
+    if found:
+        names = ", ".join(folder.name for folder in found[-5:])
+        return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
+    wanted = "no finished run" if reference == "latest" else "no such run"
+    names = ", ".join(folder.name for folder in folders[-3:][::-1])
+    known = f"the latest are {names}" if names else "the folder has none yet"
+    return f"run={reference}: {wanted} in {root}; {known}"
+
+
+def _gone(folder: Path, status: Status) -> bool:
+    if (status.host, status.pid_namespace) != (socket.gethostname(), _pid_namespace()):
+        return time.time() - _last_sign(folder) > SILENT_SECONDS  # its processes cannot be seen from here
+    started = _process_started(status.pid)
+    return started is None or started != status.process_started
+
+
+def _last_sign(folder: Path) -> float:
+    """When the run last wrote something: the best guess of when it died."""
+    files = (
+        folder / "metrics.jsonl",
+        folder / "status.json",
+        folder / "receipt.json",
+        folder / "result.json",
+    )
+    return max(path.stat().st_mtime for path in files if path.exists())
+
+
+def _process_started(pid: int) -> str | None:
+    """What tells this process from a later one with its pid; None where it is gone (or a zombie: dead, not buried).
+
+    On Linux the clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # proc(5); fields[0] is field 3
+        if fields[0] in (b"Z", b"X"):
+            return None
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{fields[19].decode()}"
+    except OSError:
+        return None if os.path.exists("/proc/self/stat") else _process_started_elsewhere(pid)
+
+
+def _process_started_elsewhere(pid: int) -> str | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None

@@ -1,0 +1,43 @@
+"""Loaders: how batches reach the step. One file each; `backends` names the backends that a loader feeds.
+
+Every loader takes the order of the images from `epoch_order`, so that the data order depends on the seed alone and is
+the same in every backend and with any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from pipeline.datasets import Split
+
+
+class Loader(Protocol):
+    """What a loader's spec offers besides its settings."""
+
+    backends: ClassVar[tuple[str, ...]]
+
+
+class Streaming(Loader, Protocol):
+    """A loader that feeds the step batch by batch from the host; `Memory` is the one that does not."""
+
+    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Iterable[tuple[Any, Any]]:
+        """Batches x (B, H, W, C) in [0, 1] and y (B,); the n-th pass over them is the n-th epoch."""
+        ...
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of the training images in an epoch (from 0): a permutation that only seed and epoch decide."""
+    return np.random.default_rng([seed, 1, epoch]).permutation(images)
+
+
+def blocks(order: np.ndarray, batch_size: int, steps: int) -> Iterator[np.ndarray]:
+    """`order` cut into index blocks (k, batch_size), k <= steps; a last smaller batch is a block of its own."""
+    full = len(order) // batch_size * batch_size
+    batches = order[:full].reshape(-1, batch_size)
+    for first in range(0, len(batches), steps):
+        yield batches[first : first + steps]
+    if full < len(order):
+        yield order[full:][None]

@@ -1,0 +1,69 @@
+"""torch's DataLoader: items transformed one by one, in worker processes if asked for (row A10)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
+
+from pipeline.datasets import Split
+from pipeline.loaders import epoch_order
+from pipeline.spec import spec
+
+
+@spec
+class DataLoader:
+    """`prefetch_factor` batches are prepared ahead by each worker; `pin_memory` helps only copies to a GPU."""
+
+    backends: ClassVar[tuple[str, ...]] = ("torch",)
+
+    workers: NonNegativeInt = 0
+    pin_memory: bool = False
+    prefetch_factor: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefetch_factor is not None and self.workers == 0:
+            raise ValueError(f"prefetch_factor={self.prefetch_factor}: needs workers of at least 1")
+
+    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Any:
+        """A DataLoader of (x, y) batches; each pass over it is the next epoch."""
+        from torch.utils.data import DataLoader as TorchDataLoader
+
+        return TorchDataLoader(
+            Items(split, scale, dtype),
+            batch_size=batch_size,
+            sampler=Order(len(split), seed),
+            num_workers=self.workers,
+            pin_memory=self.pin_memory,
+            prefetch_factor=self.prefetch_factor,
+            persistent_workers=self.workers > 0,
+        )
+
+
+class Items:
+    """One image at a time, scaled to [0, 1] when it is asked for: the work that the source's transforms do."""
+
+    def __init__(self, split: Split, scale: float, dtype: str) -> None:
+        self.split, self.scale, self.dtype = split, scale, dtype
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return np.divide(self.split.x[index], self.scale, dtype=self.dtype), int(self.split.y[index])
+
+
+class Order:
+    """A sampler whose n-th pass is the order of the n-th epoch."""
+
+    def __init__(self, images: int, seed: int) -> None:
+        self.images, self.seed, self.epoch = images, seed, 0
+
+    def __len__(self) -> int:
+        return self.images
+
+    def __iter__(self) -> Any:
+        order = epoch_order(self.images, self.seed, self.epoch).tolist()
+        self.epoch += 1
+        return iter(order)

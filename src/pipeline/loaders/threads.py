@@ -1,0 +1,59 @@
+"""Batches gathered and scaled on the host, ahead of the step, by Python threads: for data that does not fit the device.
+
+NumPy releases the interpreter lock while it copies, so threads overlap with the step; no process is forked, which
+neither TensorFlow nor JAX would survive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+from pydantic import PositiveInt
+
+from pipeline.datasets import Split
+from pipeline.loaders import blocks, epoch_order
+from pipeline.spec import spec
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+@spec
+class Threads:
+    """`workers` threads prepare up to `prefetch` batches ahead."""
+
+    backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
+
+    workers: PositiveInt = 1
+    prefetch: PositiveInt = 4
+
+    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Batches:
+        """(x, y) batches; each pass is the next epoch."""
+        return Batches(self, split, scale, dtype, batch_size, seed)
+
+
+class Batches:
+    """The stream of a Threads loader."""
+
+    def __init__(self, loader: Threads, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> None:
+        self.loader, self.split, self.scale, self.dtype = loader, split, scale, dtype
+        self.batch_size, self.seed, self.epoch = batch_size, seed, 0
+
+    def _batch(self, rows: np.ndarray) -> Batch:
+        return np.divide(self.split.x[rows], self.scale, dtype=self.dtype), self.split.y[rows]
+
+    def __iter__(self) -> Iterator[Batch]:
+        order = epoch_order(len(self.split), self.seed, self.epoch)
+        self.epoch += 1
+        indices = (block[0] for block in blocks(order, self.batch_size, 1))
+        with ThreadPoolExecutor(self.loader.workers) as pool:
+            ahead = deque(pool.submit(self._batch, rows) for rows in islice(indices, self.loader.prefetch))
+            while ahead:
+                ready = ahead.popleft().result()
+                for rows in islice(indices, 1):
+                    ahead.append(pool.submit(self._batch, rows))
+                yield ready

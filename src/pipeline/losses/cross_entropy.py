@@ -1,0 +1,36 @@
+"""Sparse cross-entropy from logits, with label smoothing (Szegedy et al., CVPR 2016, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline.spec import spec
+
+
+@spec
+class CrossEntropy:
+    """`label_smoothing` is the share of the target that is spread evenly over all classes."""
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def torch(self) -> Callable[[Any, Any], Any]:
+        from torch.nn import functional
+
+        return lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+
+    def keras(self) -> Callable[[Any, Any], Any]:
+        from keras import ops
+
+        smoothing = self.label_smoothing
+
+        def loss(logits: Any, labels: Any) -> Any:
+            true_class = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            if not smoothing:
+                return ops.mean(true_class)
+            every_class = -ops.mean(ops.log_softmax(logits, axis=-1), axis=-1)
+            return ops.mean((1 - smoothing) * true_class + smoothing * every_class)
+
+        return loss

@@ -1,0 +1,31 @@
+"""Mean squared error between class probabilities and the one-hot label (the Brier score over the number of classes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.spec import spec
+
+
+@spec
+class MeanSquaredError:
+    """No settings."""
+
+    def torch(self) -> Callable[[Any, Any], Any]:
+        from torch.nn import functional
+
+        def loss(logits: Any, labels: Any) -> Any:
+            target = functional.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+            return functional.mse_loss(logits.softmax(-1), target)
+
+        return loss
+
+    def keras(self) -> Callable[[Any, Any], Any]:
+        from keras import ops
+
+        def loss(logits: Any, labels: Any) -> Any:
+            target = ops.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+            return ops.mean(ops.square(ops.softmax(logits, axis=-1) - target))
+
+        return loss

@@ -1,0 +1,39 @@
+"""Models: one file each, a spec with its torch and Keras builders side by side.
+
+Images travel as (N, H, W, C) in every backend, so that a flattened image, and with it a Dense kernel, means the same in
+each. Weights are exchanged in Keras's layout: a Dense kernel is (in, out), a convolution's is (height, width, in, out).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
+LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What a model is built for: one image as (height, width, channels), and the number of classes."""
+
+    image: tuple[int, int, int]
+    classes: int
+
+
+class Model(Protocol):
+    """What a model's spec offers. A model without one of the two builders is refused on that backend by name."""
+
+    def torch(self, shapes: Shapes) -> Any:
+        """A torch.nn.Module from (N, H, W, C) to logits (N, classes)."""
+        ...
+
+    def keras(self, shapes: Shapes) -> Any:
+        """A keras.Model from (N, H, W, C) to logits (N, classes)."""
+        ...
+
+
+def expected_dtypes(model: Any, compute: str) -> set[str]:
+    """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own where it has one."""
+    layers = getattr(model, "layer_dtypes", ())
+    return {dtype or compute for dtype in layers} or {compute}

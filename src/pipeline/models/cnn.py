@@ -1,0 +1,64 @@
+"""A small convolutional net: [convolution, max-pool, activation] per entry of `filters`, then Dense(classes) (row D1)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from pipeline.models import Activation, Shapes
+from pipeline.spec import spec
+
+
+@spec
+class Cnn:
+    """Convolutions keep the image's size; each 2x2 max-pool halves it (an odd last row or column is dropped)."""
+
+    filters: tuple[PositiveInt, ...] = (32, 64)
+    kernel_size: PositiveInt = 5
+    activation: Activation = "relu"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def pooled(self, shapes: Shapes) -> tuple[int, int]:
+        """Height and width after the last pool. Raises ValueError where nothing of the image would be left."""
+        height, width, _ = shapes.image
+        shrink = 2 ** len(self.filters)
+        if min(height, width) < shrink:
+            raise ValueError(
+                f"filters={list(self.filters)}: {len(self.filters)} poolings leave nothing of a {height}x{width} image; "
+                f"use at most {min(height, width).bit_length() - 1}"
+            )
+        return height // shrink, width // shrink
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        from pipeline.models import torch_layers as layers
+
+        height, width = self.pooled(shapes)
+        channels = [shapes.image[2], *self.filters]
+        stack: list[nn.Module] = [layers.ChannelsFirst()]
+        for inputs, filters in zip(channels, self.filters, strict=False):
+            stack += [
+                nn.Conv2d(inputs, filters, self.kernel_size, padding="same"),
+                nn.MaxPool2d(2),
+                layers.activation(self.activation),
+            ]
+        stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout)]
+        return nn.Sequential(*stack, nn.Linear(height * width * channels[-1], shapes.classes))
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        self.pooled(shapes)
+        stack = [keras.Input(shapes.image)]
+        for filters in self.filters:
+            stack += [
+                keras.layers.Conv2D(filters, self.kernel_size, padding="same"),
+                keras.layers.MaxPooling2D(2),
+                keras.layers.Activation(self.activation),
+            ]
+        stack.append(keras.layers.Flatten())
+        if self.dropout:
+            stack.append(keras.layers.Dropout(self.dropout))
+        return keras.Sequential([*stack, keras.layers.Dense(shapes.classes)], name="cnn")

@@ -1,0 +1,55 @@
+"""A multi-layer perceptron: Flatten, hidden Dense layers, Dense(classes) (row A5; with layer_dtypes, row A15)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from pipeline.models import Activation, LayerDtype, Shapes
+from pipeline.spec import spec
+
+
+@spec
+class Mlp:
+    """`units` per hidden layer; `layer_dtypes`, where given, names a dtype (or null) for each Dense layer, the last too."""
+
+    units: tuple[PositiveInt, ...] = (128,)
+    activation: Activation = "relu"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    layer_dtypes: tuple[LayerDtype | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layer_dtypes and len(self.layer_dtypes) != len(self.units) + 1:
+            raise ValueError(
+                f"layer_dtypes={list(self.layer_dtypes)}: has {len(self.layer_dtypes)} entries; "
+                f"give one for each of the {len(self.units) + 1} Dense layers"
+            )
+
+    def _dtypes(self) -> tuple[LayerDtype | None, ...]:
+        return self.layer_dtypes or (None,) * (len(self.units) + 1)
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        from pipeline.models import torch_layers as layers
+
+        widths = [math.prod(shapes.image), *self.units]
+        *hidden, last = self._dtypes()
+        stack: list[nn.Module] = [nn.Flatten()]
+        for inputs, units, dtype in zip(widths, self.units, hidden, strict=False):
+            stack += layers.dense(inputs, units, dtype)
+            stack += [layers.activation(self.activation), *layers.dropout(self.dropout)]
+        return nn.Sequential(*stack, *layers.dense(widths[-1], shapes.classes, last))
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        *hidden, last = self._dtypes()
+        stack = [keras.Input(shapes.image), keras.layers.Flatten()]
+        for units, dtype in zip(self.units, hidden, strict=True):
+            stack.append(keras.layers.Dense(units, activation=self.activation, dtype=dtype))
+            if self.dropout:
+                stack.append(keras.layers.Dropout(self.dropout))
+        return keras.Sequential([*stack, keras.layers.Dense(shapes.classes, dtype=last)], name="mlp")

@@ -1,0 +1,62 @@
+"""The two-convolution MNIST net of the AMP exercise (row B1): 3x3 convolutions, one max-pool, dropout, two Dense."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from pipeline.models import Activation, Shapes
+from pipeline.spec import spec
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+@spec
+class MnistCnn:
+    """Unpadded 3x3 convolutions of `filters`, max-pool 2, dropout, Dense(`units`), dropout, Dense(classes)."""
+
+    filters: tuple[PositiveInt, ...] = (32, 64)
+    units: PositiveInt = 128
+    activation: Activation = "relu"
+    dropout_features: Rate = 0.25
+    dropout_units: Rate = 0.5
+
+    def pooled(self, shapes: Shapes) -> tuple[int, int]:
+        """Height and width after the convolutions (each takes off a border of one) and the pool."""
+        border = 2 * len(self.filters)
+        height, width = ((side - border) // 2 for side in shapes.image[:2])
+        if min(height, width) < 1:
+            raise ValueError(
+                f"filters={list(self.filters)}: {len(self.filters)} unpadded 3x3 convolutions and a pool leave nothing "
+                f"of a {shapes.image[0]}x{shapes.image[1]} image; use at most {(min(shapes.image[:2]) - 2) // 2}"
+            )
+        return height, width
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        from pipeline.models import torch_layers as layers
+
+        height, width = self.pooled(shapes)
+        channels = [shapes.image[2], *self.filters]
+        stack: list[nn.Module] = [layers.ChannelsFirst()]
+        for inputs, filters in zip(channels, self.filters, strict=False):
+            stack += [nn.Conv2d(inputs, filters, 3), layers.activation(self.activation)]
+        stack += [nn.MaxPool2d(2), *layers.dropout(self.dropout_features), layers.FlattenChannelsLast()]
+        stack += [nn.Linear(height * width * channels[-1], self.units), layers.activation(self.activation)]
+        return nn.Sequential(*stack, *layers.dropout(self.dropout_units), nn.Linear(self.units, shapes.classes))
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        self.pooled(shapes)
+        stack = [keras.Input(shapes.image)]
+        stack += [keras.layers.Conv2D(filters, 3, activation=self.activation) for filters in self.filters]
+        stack.append(keras.layers.MaxPooling2D(2))
+        if self.dropout_features:
+            stack.append(keras.layers.Dropout(self.dropout_features))
+        stack += [keras.layers.Flatten(), keras.layers.Dense(self.units, activation=self.activation)]
+        if self.dropout_units:
+            stack.append(keras.layers.Dropout(self.dropout_units))
+        return keras.Sequential([*stack, keras.layers.Dense(shapes.classes)], name="mnist_cnn")

@@ -1,0 +1,57 @@
+"""The few torch modules that the models share. Imported only by a model's torch builder."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+}
+
+
+class ChannelsFirst(nn.Module):
+    """(N, H, W, C) to (N, C, H, W) as a view: the memory stays channels-last, which convolutions run fastest on."""
+
+    def forward(self, x_NHWC: torch.Tensor) -> torch.Tensor:
+        return x_NHWC.permute(0, 3, 1, 2)
+
+
+class FlattenChannelsLast(nn.Module):
+    """(N, C, H, W) to (N, H*W*C), in the order in which Keras flattens (N, H, W, C)."""
+
+    def forward(self, x_NCHW: torch.Tensor) -> torch.Tensor:
+        return x_NCHW.permute(0, 2, 3, 1).flatten(1)
+
+
+class Cast(nn.Module):
+    """To another dtype: what Keras does at the door of a layer with a dtype of its own."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = getattr(torch, dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
+def activation(name: str) -> nn.Module:
+    """The module of an activation's name."""
+    return ACTIVATIONS[name]()
+
+
+def dropout(rate: float) -> list[nn.Module]:
+    """A dropout layer, or nothing for a rate of zero."""
+    return [nn.Dropout(rate)] if rate else []
+
+
+def dense(inputs: int, units: int, dtype: str | None = None) -> list[nn.Module]:
+    """A Dense layer, in a dtype of its own where one is given."""
+    if dtype is None:
+        return [nn.Linear(inputs, units)]
+    return [Cast(dtype), nn.Linear(inputs, units, dtype=getattr(torch, dtype))]

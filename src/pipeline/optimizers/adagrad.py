@@ -1,0 +1,42 @@
+"""Adagrad (Duchi, Hazan & Singer, JMLR 2011)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline.optimizers import Epsilon, LearningRate
+from pipeline.spec import spec
+
+
+@spec
+class Adagrad:
+    """`initial_accumulator` is where each sum of squared gradients starts; `epsilon` is added to its root."""
+
+    learning_rate: LearningRate = 0.01
+    initial_accumulator: Annotated[float, Field(ge=0)] = 0.1
+    epsilon: Epsilon = 1e-7
+
+    def slots(self) -> int:
+        return 1
+
+    def torch(self, parameters: Iterable[Any]) -> Any:
+        import torch
+
+        return torch.optim.Adagrad(
+            parameters,
+            lr=self.learning_rate,
+            initial_accumulator_value=self.initial_accumulator,
+            eps=self.epsilon,
+        )
+
+    def keras(self) -> Any:
+        from pipeline.optimizers import keras_updates
+
+        return keras_updates.Adagrad(
+            learning_rate=self.learning_rate,
+            initial_accumulator_value=self.initial_accumulator,
+            epsilon=self.epsilon,
+        )

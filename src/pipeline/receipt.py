@@ -1,0 +1,148 @@
+"""The receipt: what really ran, beside what was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.backends import Fit, Observation
+from pipeline.capability import Resolved
+from pipeline.device import gpus
+from pipeline.errors import RunError
+from pipeline.models import expected_dtypes, weights
+from pipeline.precision import FORMATS
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
+
+
+def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
+    """What is known before anything runs."""
+    return {
+        "seed": experiment.seed,
+        "config_sha256": experiment.config_sha256(),
+        "code_sha256": code_sha256(),
+        "git": git_state(),
+        "backend": experiment.backend.name,
+        "device": {
+            "requested": experiment.device.name,
+            "effective": str(resolved.place),
+            "reason": resolved.device_reason,
+            "hardware": hardware(resolved),
+        },
+        "precision": {
+            "requested": experiment.precision.name,
+            "effective": resolved.precision,
+            "reason": resolved.precision_reason,
+        },
+        "versions": versions(experiment.backend.packages),
+    }
+
+
+def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit, data_sha256: str) -> None:
+    """Add what was seen while it ran. Raises RunError where the products ran in another dtype than asked (strict)."""
+    receipt["data_sha256"] = data_sha256
+    receipt["weights_sha256"] = weights.digest(fit.weights)
+    receipt["parameters"] = fit.parameters
+    receipt["peak_memory"] = fit.peak_memory
+    receipt["precision"]["observed"] = observed(fit.observed)
+    problem = mismatch(experiment, resolved, fit.observed)
+    receipt["precision"]["as_requested"] = problem is None
+    if problem:
+        receipt["precision"]["problem"] = problem
+        if experiment.precision.strict:
+            raise RunError(f"{problem}; precision.strict=false lets the run pass and keeps this in the receipt")
+
+
+def observed(seen: Observation) -> dict[str, Any]:
+    """An observation as plain data."""
+    plain: dict[str, Any] = {
+        "how": seen.how,
+        "matrix_products": dict(seen.matmuls),
+        "devices": sorted(seen.devices),
+        "tf32": seen.tf32,
+    }
+    if seen.compiled is not None:
+        plain["matrix_products_after_compilation"] = dict(seen.compiled)
+    return plain
+
+
+def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:
+    """How what was observed differs from what was asked for, or None.
+
+    Judged by the program as the framework runs it. A compiler may still widen a product on hardware that has no narrow
+    one (XLA on a CPU turns bfloat16 products into float32 ones of rounded operands); the receipt shows that beside it.
+    """
+    form = FORMATS[resolved.precision]
+    wanted = expected_dtypes(experiment.model, form.compute)
+    if not seen.matmuls:
+        return "no matrix product was seen in the training step, so its precision cannot be told"
+    if set(seen.matmuls) != wanted:
+        found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
+        return f"precision={resolved.precision} asks for {', '.join(sorted(wanted))} but the matrix products ran in {found}"
+    if seen.tf32 is not None and form.compute == "float32" and seen.tf32 != form.tf32:
+        return f"precision={resolved.precision} but TF32 was {'on' if seen.tf32 else 'off'} in the matrix products"
+    return None
+
+
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Versions of Python and of the packages that took part."""
+    found = {"python": platform.python_version()}
+    for name in (*packages, *ALWAYS):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def code_sha256() -> str:
+    """Hash of this package's own Python and CUDA sources."""
+    root = Path(__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu")):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the checkout this package runs from, and whether it has uncommitted changes."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def hardware(resolved: Resolved) -> dict[str, Any]:
+    """The device by its maker's name."""
+    if resolved.place.kind == "gpu":
+        gpu = gpus()[resolved.place.index]
+        capability = ".".join(str(part) for part in gpu.compute_capability)
+        return {"name": gpu.name, "memory_bytes": gpu.memory_bytes, "compute_capability": capability}
+    import psutil
+
+    return {"name": cpu_name(), "cores": len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else None}
+
+
+def cpu_name() -> str:
+    """The processor's model name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

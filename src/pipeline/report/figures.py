@@ -1,0 +1,114 @@
+"""Figures of a classifier, drawn by matplotlib without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from pipeline.backends import Epoch
+
+BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
+
+
+def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, float], title: str) -> None:
+    """Loss and accuracy of training and validation by epoch, with the test set's as a line. `test`: loss, accuracy."""
+    figure = _figure(9, 3.6)
+    for place, name, at_test in ((1, "loss", test[0]), (2, "accuracy", test[1])):
+        axes = figure.add_subplot(1, 2, place)
+        numbers = [epoch.number for epoch in epochs]
+        axes.plot(numbers, [getattr(epoch, f"train_{name}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training")
+        held_out = [getattr(epoch, f"validation_{name}") for epoch in epochs]
+        if held_out[0] is not None:
+            axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
+        axes.axhline(at_test, color=GREY, ls="--", label=f"test, at the end: {at_test:.4f}")
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("mean loss" if name == "loss" else "accuracy")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        _plain(axes)
+        axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    _save(figure, path)
+
+
+def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], title: str) -> None:
+    """Rows: true class; columns: predicted class; colour: share of the row."""
+    side = 2.2 + 0.5 * len(classes)
+    figure = _figure(side + 0.6, side)
+    axes = figure.add_subplot()
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for row, column in np.ndindex(*counts.shape):
+        if counts[row, column]:
+            colour = "white" if share[row, column] > 0.5 else "black"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)
+    ticks = range(len(classes))
+    axes.set_xticks(ticks, classes, rotation=45, ha="right", fontsize=8)
+    axes.set_yticks(ticks, classes, fontsize=8)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    axes.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
+    _save(figure, path)
+
+
+def image_sheet(
+    path: Path,
+    images: np.ndarray,
+    probabilities: np.ndarray,
+    classes: Sequence[str],
+    labels: np.ndarray | None,
+    title: str,
+) -> None:
+    """Each image beside its most probable classes. `images` (N, H, W, C) in [0, 1]; `labels` (N,) where known."""
+    columns = min(4, len(images))
+    rows = -(-len(images) // columns)
+    figure = _figure(3.1 * columns, 1.35 * rows + 0.5)
+    figure.suptitle(title, fontsize=10)
+    grid = figure.add_gridspec(rows, 2 * columns, width_ratios=[1, 1.1] * columns)
+    for number, image in enumerate(images):
+        row, column = divmod(number, columns)
+        picture = figure.add_subplot(grid[row, 2 * column])
+        picture.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
+        picture.set_xticks([])
+        picture.set_yticks([])
+        _bars(figure.add_subplot(grid[row, 2 * column + 1]), probabilities[number], classes, labels, number)
+    _save(figure, path)
+
+
+def _bars(axes: Axes, probabilities: np.ndarray, classes: Sequence[str], labels: np.ndarray | None, number: int) -> None:
+    """The three most probable classes of one image; the true class is blue, a wrong first guess orange."""
+    best = np.argsort(-probabilities)[:3]
+    colours = [GREY] * len(best)
+    if labels is None:
+        colours[0] = BLUE
+    else:
+        colours = [BLUE if place == labels[number] else GREY for place in best]
+        colours[0] = BLUE if best[0] == labels[number] else ORANGE
+    heights = range(len(best))
+    axes.barh(heights, probabilities[best], color=colours)
+    for height, place in zip(heights, best, strict=True):
+        axes.text(0.03, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(best) - 0.4, -0.6)
+    axes.axis("off")
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path)

@@ -1,0 +1,43 @@
+"""The one table at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print `rows` of (name, value)."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    console.print(table, highlight=False, markup=False)
+
+
+def size(number: float) -> str:
+    """Bytes for people: 1.2 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    raise AssertionError("unreachable")
+
+
+def seconds(number: float) -> str:
+    """Seconds for people: 0.42 s, 75.3 s, 12 min 5 s."""
+    if number < 120:
+        return f"{number:.2f} s" if number < 10 else f"{number:.1f} s"
+    return f"{int(number // 60)} min {number % 60:.0f} s"
+
+
+def spread(values: Sequence[float], unit: str = "") -> str:
+    """Median, range and count: `1,234 images/s (1,200 to 1,250, n=9)`."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    text = f"{median:,.0f}{unit}"
+    return text if len(ordered) == 1 else f"{text} ({ordered[0]:,.0f} to {ordered[-1]:,.0f}, n={len(ordered)})"

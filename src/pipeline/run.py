@@ -1,0 +1,119 @@
+"""A run: what a stage may touch. Its folder (through the journal), progress on the terminal, and the result it returns."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.journal import Journal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a stage found: figures by name, rows for the table at the end, and the receipt of what really ran."""
+
+    metrics: Mapping[str, float]
+    table: tuple[tuple[str, str], ...]
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Run:
+    """The open run."""
+
+    def __init__(self, journal: Journal, console: Console) -> None:
+        self.journal, self.console = journal, console
+        self.started = time.perf_counter()
+        self.marks: dict[str, float] = {}
+
+    @property
+    def folder(self) -> Path:
+        return self.journal.folder
+
+    @property
+    def id(self) -> str:
+        return self.journal.id
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """One record of the journal."""
+        self.journal.log(metrics, step)
+
+    def flush(self) -> None:
+        """Let readers of the journal see everything logged so far."""
+        self.journal.flush()
+
+    def artifact(self, relative: str) -> Path:
+        """Where to write a file that belongs to the run (its folder exists)."""
+        return self.journal.artifact_path(relative)
+
+    def mark(self, name: str) -> None:
+        """Remember when something first happened, in seconds since the command was given."""
+        self.marks.setdefault(name, seconds_since_start())
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal."""
+        self.console.print(text, highlight=False, markup=False)
+
+    def progress(self, what: str, total: int) -> Progress:
+        """A progress bar on a terminal; elsewhere a line for each note."""
+        return Progress(self.console, what, total)
+
+
+class Progress:
+    """One bar. Drawn twice a second at the most: drawing takes the interpreter from the training loop."""
+
+    def __init__(self, console: Console, what: str, total: int) -> None:
+        self.console, self.bar, self.task = console, None, None
+        if console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self.bar = Bar(
+                TextColumn(what),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[state]}"),
+                console=console,
+                transient=True,
+                refresh_per_second=2,
+                expand=True,
+            )
+            self.task = self.bar.add_task(what, total=total, state="")
+            self.bar.start()
+
+    def advance(self, steps: int, state: str) -> None:
+        """That many steps more, and how things stand."""
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, advance=steps, state=state)
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        self.console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        """Take the bar down. Calling it twice does no harm."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def seconds_since_start() -> float:
+    """Seconds since this process was started, the interpreter's own start included."""
+    import psutil
+
+    return time.time() - psutil.Process().create_time()
+
+
+def error_console() -> Console:
+    """Where progress and messages go: standard error, so that standard output holds results alone."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr, stderr=True)

@@ -1,0 +1,100 @@
+"""Specs: the frozen, checked dataclasses that every config group names by `_target_`.
+
+A spec says what is wanted; it never holds a live framework object. `build` turns one node of the composed config into
+its spec: it refuses a class from a module that is not on the allow-list, a key that the spec does not have, a value of
+the wrong type and a value out of bounds, each with a message that names the key as the user writes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import pydantic
+import pydantic.dataclasses
+from pydantic import Field
+
+from pipeline.errors import UserError, bad_choice
+
+ALLOW_VARIABLE = "PIPELINE_MODULES"
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def spec(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen, keyword-only dataclass whose fields are checked (strictly typed) when it is built."""
+    config = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    made = pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=config)
+    made.__is_spec__ = True  # type: ignore[attr-defined]
+    return made  # type: ignore[return-value]
+
+
+def build(node: Mapping[str, Any], key: str) -> Any:
+    """The spec that `node` (a plain mapping with a `_target_`) describes; `key` is its place in the config."""
+    fields = dict(node)
+    target = fields.pop("_target_", None)
+    if not isinstance(target, str):
+        raise UserError(f"{key}: the choice names no _target_ (a spec class such as pipeline.models.mlp.Mlp)")
+    return build_as(_spec_class(target, key), fields, key)
+
+
+def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
+    """`cls(**fields)` with the errors of the check turned into one message about `key`."""
+    values = {str(name): _tuples(value) for name, value in fields.items()}
+    try:
+        return cls(**values)
+    except pydantic.ValidationError as error:
+        raise UserError(_explain(error, cls, key)) from error
+    except ValueError as error:
+        raise UserError(f"{key}: {error}") from error
+
+
+def allowed_modules() -> tuple[str, ...]:
+    """Packages that a `_target_` may come from. Only the environment extends the list: no config can."""
+    extra = os.environ.get(ALLOW_VARIABLE, "").split(",")
+    return ("pipeline", *(name.strip() for name in extra if name.strip()))
+
+
+def _spec_class(target: str, key: str) -> type[Any]:
+    module_name, _, class_name = target.rpartition(".")
+    if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
+        raise UserError(
+            f"{key}._target_={target}: not on the allow-list ({', '.join(allowed_modules())}); "
+            f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
+        )
+    try:
+        cls = getattr(importlib.import_module(module_name), class_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{key}._target_={target}: no module {error.name} on the path") from error
+    except AttributeError as error:
+        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}") from error
+    if not (isinstance(cls, type) and cls.__dict__.get("__is_spec__", False)):
+        raise UserError(f"{key}._target_={target}: not a spec (a class marked with @pipeline.spec.spec)")
+    return cls
+
+
+def _tuples(value: Any) -> Any:
+    """Lists become tuples, at any depth: specs are immutable all the way down."""
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _tuples(item) for name, item in value.items()}
+    return value
+
+
+def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
+    """The first fault of `error` as `key.field=value: what is wrong`."""
+    fault = error.errors(include_url=False, include_context=True)[0]
+    path = [str(part) for part in fault["loc"]]
+    place = ".".join(part for part in [key, *path] if part)
+    if fault["type"] == "unexpected_keyword_argument":
+        names = getattr(cls, "__dataclass_fields__", {})
+        head = f"{key}." if key else ""
+        return str(bad_choice(f"unknown key {head}{path[0]}", fault["input"], [head + name for name in names]))
+    if fault["type"] == "missing":
+        return f"{place}: no value given"
+    reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{place}={fault['input']!r}: {reason[0].lower()}{reason[1:]}"

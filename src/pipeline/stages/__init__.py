@@ -1,0 +1,5 @@
+"""Stages: one file each, a spec with `run(experiment, resolved, run) -> Result`. Stages know no framework.
+
+`starts_from_run`: the stage works on the run that `run=<id>` names, with that run's experiment.
+`recorded`: the stage leaves a run of its own behind (a folder and an MLflow run).
+"""

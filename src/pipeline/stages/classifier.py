@@ -1,0 +1,194 @@
+"""stage=classifier: train, measure on the test set, draw, save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pipeline import metrics, receipt
+from pipeline.backends import Epoch, Fit, Observation
+from pipeline.capability import Resolved
+from pipeline.datasets import Arrays
+from pipeline.datasets.fetch import cache_root
+from pipeline.errors import UserError
+from pipeline.models import Shapes, weights
+from pipeline.report import table
+from pipeline.run import Result, Run, seconds_since_start
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Classifier:
+    """No settings: what it trains on what is said by the other groups."""
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""
+        paper = receipt.before(experiment, resolved)
+        run.journal.write_receipt(paper)
+        data = load_data(experiment)
+        check_fits(experiment, data)
+        backend = experiment.backend.load()
+        fit = backend.fit(experiment, data, resolved, run)
+        save_model(run, fit, data)
+        save_placement(run, experiment, fit.observed)
+        try:
+            receipt.after(paper, experiment, resolved, fit, data.sha256)
+        finally:
+            run.journal.write_receipt(paper)
+        predict = backend.predictor(experiment, Shapes(data.shape, len(data.classes)), fit.weights, resolved)
+        x = data.scaled(data.test.x, input_dtype(resolved))
+        logits = predict(x)
+        figures = test_figures(experiment, logits, data.test.y)
+        draw(run, experiment, data, x, logits, fit.epochs, figures)
+        paper |= timings(run, fit.epochs)
+        run.journal.write_receipt(paper)
+        return Result(
+            metrics={**figures, "images_per_s": median_rate(fit.epochs)},
+            table=tuple(rows(experiment, resolved, fit, figures, paper)),
+            receipt=paper,
+        )
+
+
+def load_data(experiment: Experiment) -> Arrays:
+    """The experiment's dataset, from the user's cache."""
+    dataset = experiment.dataset
+    data: Arrays = dataset.load(cache_root(getattr(dataset, "cache", None)), experiment.seed)
+    return data
+
+
+def check_fits(experiment: Experiment, data: Arrays) -> None:
+    """What only the data can tell. Raises UserError."""
+    training = experiment.training
+    if training.batch_size > len(data.train):
+        raise UserError(
+            f"training.batch_size={training.batch_size}: larger than the {len(data.train):,} training images; "
+            f"choose 1 to {len(data.train)}"
+        )
+    pooled = getattr(experiment.model, "pooled", None)
+    if pooled:
+        try:
+            pooled(Shapes(data.shape, len(data.classes)))
+        except ValueError as error:
+            raise UserError(f"model.{error}") from error
+
+
+def input_dtype(resolved: Resolved) -> str:
+    """The dtype in which images are handed to a predictor."""
+    return "float64" if resolved.precision == "fp64" else "float32"
+
+
+def test_figures(experiment: Experiment, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Loss, accuracy and the metrics asked for, of the test set."""
+    figures = {
+        "test/loss": metrics.cross_entropy(logits, labels),
+        "test/accuracy": metrics.accuracy(logits, labels),
+    }
+    return figures | {f"test/{name}": metrics.METRICS[name](logits, labels) for name in experiment.training.metrics}
+
+
+def save_model(run: Run, fit: Fit, data: Arrays) -> None:
+    """Weights, what they take and give, and the framework's own description of the model, as the run's artifacts."""
+    weights.save(run.artifact("model/weights.npz"), fit.weights)
+    card = {"image": list(data.shape), "classes": list(data.classes)}
+    run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    for name, text in fit.files.items():
+        run.artifact(f"model/{name}").write_text(text, encoding="utf-8")
+
+
+def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:
+    """The device and dtype of every operation of the observed step, where device.placement_log asks for it."""
+    if not experiment.device.placement_log:
+        return
+    lines = [f"# {seen.how}", f"{'operation':<48} {'device':<44} {'dtype':<12} count"]
+    for (name, device, dtype), count in sorted(seen.operations.items()):
+        lines.append(f"{name:<48} {device:<44} {dtype:<12} {count}")
+    run.artifact("placement.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def draw(
+    run: Run,
+    experiment: Experiment,
+    data: Arrays,
+    x: np.ndarray,
+    logits: np.ndarray,
+    epochs: tuple[Epoch, ...],
+    figures: dict[str, float],
+) -> None:
+    """Training curves, confusion matrix, and a sheet of test images with what the model makes of them."""
+    from pipeline.report import figures as drawing
+
+    title, labels = experiment.name, data.test.y
+    ends = figures["test/loss"], figures["test/accuracy"]
+    drawing.training_curves(run.artifact("figures/training_curves.png"), epochs, ends, title)
+    counts = metrics.confusion(logits, labels)
+    drawing.confusion_matrix(run.artifact("figures/confusion_matrix.png"), counts, data.classes, title)
+    shown = np.arange(min(24, len(labels)))
+    likely = metrics.probabilities(logits[shown])
+    path = run.artifact("figures/test_images.png")
+    drawing.image_sheet(path, x[shown], likely, data.classes, labels[shown], f"{title}: the first test images")
+
+
+def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
+    """The epochs that a rate is told from: not the first, which starts cold, unless it is all there is."""
+    return epochs[1:] or epochs
+
+
+def median_rate(epochs: tuple[Epoch, ...]) -> float:
+    """Training images per second, the median over the steady epochs."""
+    return float(np.median([epoch.images_per_s for epoch in steady(epochs)]))
+
+
+def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
+    """How long what took, and the rate of training."""
+    rates = [epoch.images_per_s for epoch in steady(epochs)]
+    return {
+        "wall_time_s": seconds_since_start(),
+        "training_s": sum(epoch.seconds for epoch in epochs),
+        "first_step_s": run.marks.get("first_step_s"),
+        "images_per_s": {"median": float(np.median(rates)), "min": min(rates), "max": max(rates), "n": len(rates)},
+    }
+
+
+def rows(
+    experiment: Experiment, resolved: Resolved, fit: Fit, figures: dict[str, float], paper: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """The table at the end."""
+    peak = fit.peak_memory
+    memory = f"{table.size(peak['process_bytes'])} of the process"
+    if "device_bytes" in peak:
+        memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
+    rates = [epoch.images_per_s for epoch in steady(fit.epochs)]
+    hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
+    extra = [(name.replace("test/", "test "), f"{value:.4f}") for name, value in figures.items()]
+    return [
+        *((name, value) for name, value in extra),
+        ("wall time", f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(paper['training_s'])}"),
+        ("training rate", table.spread(rates, " images/s") + hidden),
+        ("peak memory", memory),
+        ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("precision", precision_row(experiment, resolved, fit.observed)),
+    ]
+
+
+def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:
+    """Requested -> effective, and the dtypes that were seen."""
+    name = experiment.precision.name
+    arrow = name if name == resolved.precision else f"{name} -> {resolved.precision} ({resolved.precision_reason})"
+    text = f"{arrow}; products seen in {', '.join(sorted(seen.matmuls)) or 'none'}"
+    if seen.compiled and set(seen.compiled) != set(seen.matmuls):
+        text += f" (compiled to {', '.join(sorted(seen.compiled))})"
+    return text
+
+
+def saved_weights(folder: Path) -> weights.Weights:
+    """The weights of a saved run."""
+    return weights.load(folder / "artifacts" / "model" / "weights.npz")

@@ -1,0 +1,59 @@
+"""stage=devices: what this machine has, how each framework calls it, and what runs on it at which precision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pipeline import backends
+from pipeline.capability import Resolved, runnable
+from pipeline.device import Place, gpus
+from pipeline.precision import FORMATS
+from pipeline.receipt import cpu_name
+from pipeline.report.table import size
+from pipeline.run import Result, Run
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Devices:
+    """No settings. The chosen backend is asked for its own (logical) devices, so it is the one that is imported."""
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = False
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Print three tables: devices, the backend's logical devices, precisions."""
+        rows: list[tuple[str, str]] = [(str(place), _names(place, about)) for place, about in _physical()]
+        seen = experiment.backend.load().logical_devices(experiment, resolved)
+        rows += [(f"{experiment.backend.name} sees", "\n".join(seen))]
+        rows += [("", "")] + [row for place, _ in _physical() for row in _precisions(place)]
+        return Result(metrics={}, table=tuple(rows))
+
+
+def _physical() -> list[tuple[Place, str]]:
+    cards = [(Place("gpu", gpu.index), f"{gpu.name}, {size(gpu.memory_bytes)}") for gpu in gpus()]
+    return [(Place("cpu"), cpu_name()), *cards]
+
+
+def _names(place: Place, about: str) -> str:
+    return f"{about}\ntorch {place.torch} · Keras {place.tensorflow} · TensorFlow {place.full}"
+
+
+def _precisions(place: Place) -> list[tuple[str, str]]:
+    """For each backend, the precisions that run here and, for those that do not, why not."""
+    gpu = gpus()[place.index] if place.kind == "gpu" else None
+    found: list[tuple[str, str]] = []
+    kinds: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
+    for backend in kinds:
+        without = backend().no_gpu_because() if gpu else None
+        if without:
+            found.append((f"{backend.name} on {place}", without))
+            continue
+        table = runnable(backend.name, place.kind, gpu)
+        runs = " ".join(name for name in FORMATS if table[name] is None)
+        refused = [f"{name}: {why.why}; instead {why.instead}" for name, why in table.items() if why]
+        found.append((f"{backend.name} on {place}", "\n".join([runs, *refused])))
+    return found

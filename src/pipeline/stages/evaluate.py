@@ -1,0 +1,54 @@
+"""stage=evaluate: the test figures of a saved run, measured again from its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pipeline import receipt
+from pipeline.capability import Resolved
+from pipeline.errors import UserError
+from pipeline.journal import read_json
+from pipeline.models import Shapes
+from pipeline.run import Result, Run, seconds_since_start
+from pipeline.spec import spec
+from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Evaluate:
+    """No settings: the run is named by `run=<id>`."""
+
+    starts_from_run: ClassVar[bool] = True
+    recorded: ClassVar[bool] = True
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Measure. Raises UserError for a run without a readable model or with data other than it was trained on."""
+        source = Path(str(experiment.settings.run))
+        saved = saved_weights(source)
+        data = load_data(experiment)
+        before = read_json(source / "receipt.json") if (source / "receipt.json").exists() else {}
+        if before.get("data_sha256") not in (None, data.sha256):
+            raise UserError(f"run={source.name}: the data now differ from those it was trained on (another sha256)")
+        predict = experiment.backend.load().predictor(
+            experiment, Shapes(data.shape, len(data.classes)), saved, resolved
+        )
+        figures = test_figures(experiment, predict(data.scaled(data.test.x, input_dtype(resolved))), data.test.y)
+        paper = receipt.before(experiment, resolved)
+        paper |= {"source_run": source.name, "data_sha256": data.sha256, "wall_time_s": seconds_since_start()}
+        run.journal.write_receipt(paper)
+        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)), receipt=paper)
+
+
+def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:
+    """Each figure beside the one that the run reported when it was trained."""
+    then = read_json(source / "result.json").get("metrics", {}) if (source / "result.json").exists() else {}
+    rows = []
+    for name, value in figures.items():
+        old = then.get(name)
+        remark = "" if old is None else "  the same as when trained" if old == value else f"  when trained: {old!r}"
+        rows.append((name.replace("test/", "test "), f"{value:.4f}{remark}"))
+    return [*rows, ("run", source.name), ("device", str(resolved.place)), ("precision", resolved.precision)]

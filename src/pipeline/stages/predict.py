@@ -1,0 +1,127 @@
+"""stage=predict: class probabilities of the user's own images, by a saved run."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pipeline import metrics
+from pipeline.capability import Resolved
+from pipeline.datasets.idx import read_idx
+from pipeline.errors import UserError
+from pipeline.journal import read_json
+from pipeline.models import Shapes
+from pipeline.run import Result, Run
+from pipeline.spec import spec
+from pipeline.stages.classifier import input_dtype, saved_weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+SHOWN = 20  # rows in the terminal's table; the CSV has them all
+DRAWN = 24  # images on the sheet
+
+
+@spec
+class Predict:
+    """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground."""
+
+    images: tuple[str, ...] = ()
+    invert: bool = False
+
+    starts_from_run: ClassVar[bool] = True
+    recorded: ClassVar[bool] = True
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Predict. Raises UserError for images that are missing or unreadable."""
+        if not self.images:
+            raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
+        source = Path(str(experiment.settings.run))
+        saved = saved_weights(source)
+        about = model_card(source)
+        shapes = Shapes(tuple(about["image"]), len(about["classes"]))
+        names, images, notes = read_images(self.images, shapes.image, self.invert)
+        predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
+        likely = metrics.probabilities(predict(images.astype(input_dtype(resolved))))
+        path = run.artifact("probabilities.csv")
+        write_csv(path, names, likely, about["classes"])
+        from pipeline.report import figures
+
+        sheet = run.artifact("figures/predictions.png")
+        title = f"{source.name}: what it sees"
+        figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title)
+        rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
+        if len(names) > SHOWN:
+            rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
+        rows += [("probabilities", str(path)), ("sheet", str(sheet))]
+        return Result(metrics={"images": float(len(names))}, table=tuple(rows), notes=tuple(notes))
+
+
+def model_card(source: Path) -> dict[str, list]:
+    """Image shape and class names of a saved run. Raises UserError where it has no model."""
+    path = source / "artifacts" / "model" / "card.json"
+    if not path.exists():
+        raise UserError(f"run={source.name}: holds no trained model (no {path.name} beside its weights)")
+    return read_json(path)
+
+
+def read_images(
+    paths: tuple[str, ...], shape: tuple[int, int, int], invert: bool
+) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, images (N, H, W, C) in [0, 1], and what had to be done to them."""
+    names: list[str] = []
+    found: list[np.ndarray] = []
+    notes: list[str] = []
+    for text in paths:
+        path = Path(text).expanduser()
+        if not path.is_file():
+            raise UserError(f"stage.images={text}: no such file")
+        if path.suffix.lower() == ".png":
+            images = _png(path, shape, notes)[None]
+        else:
+            images = _idx(path, shape)
+        found.append(images)
+        names += [path.name] if len(images) == 1 else [f"{path.name}[{number}]" for number in range(len(images))]
+    together = np.concatenate(found)
+    return names, 1 - together if invert else together, notes
+
+
+def _png(path: Path, shape: tuple[int, int, int], notes: list[str]) -> np.ndarray:
+    from PIL import Image
+
+    height, width, channels = shape
+    try:
+        with Image.open(path, formats=["PNG"]) as stored:
+            opaque = Image.alpha_composite(Image.new("RGBA", stored.size, "black"), stored.convert("RGBA"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
+    image = opaque.convert("L" if channels == 1 else "RGB")
+    if image.size != (width, height):
+        notes.append(f"{path.name}: resized from {image.width}x{image.height} to {width}x{height}")
+        image = image.resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(image, np.float64).reshape(shape) / 255
+
+
+def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    images = read_idx(path)
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.shape[1:] != shape or not len(images):
+        raise UserError(f"stage.images={path}: holds images of shape {images.shape[1:]}; this model takes {shape}")
+    return images / np.float64(255)
+
+
+def write_csv(path: Path, names: list[str], likely: np.ndarray, classes: list[str]) -> None:
+    """One row an image: its name, the most probable class, and the probability of each."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "predicted", *classes])
+        for name, row in zip(names, likely, strict=True):
+            writer.writerow([name, classes[int(row.argmax())], *(f"{value:.6g}" for value in row)])
+
+
+def _best(row: np.ndarray, classes: list[str]) -> str:
+    return "  ".join(f"{classes[place]} {row[place]:.3f}" for place in np.argsort(-row)[:3])

@@ -1,0 +1,167 @@
+"""Tracking: a run's journal is sent to MLflow by a process of its own, so that the run never waits for a server.
+
+    python -m pipeline.tracking follow <run folder>          what `start` spawns; ends with the run
+    python -m pipeline.tracking sync [runs folder] [--uri]   send what could not be sent before, once
+
+This module is imported by the training process and knows nothing of mlflow; tracking_store.py does, and is imported by
+the tracker process alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from pipeline import journal as journals
+from pipeline import tracking_record as records
+from pipeline.errors import UserError
+from pipeline.journal import Journal
+from pipeline.spec import spec
+
+KNOWN_DOWN_SECONDS = 5.0  # a server that failed while the run ran gets no longer than this at its end
+POLL_SECONDS = 0.05
+
+
+@spec
+class Mlflow:
+    """Track to MLflow: a database file in the current folder, or a server."""
+
+    experiment: str = Field("pipeline", min_length=1, max_length=500)
+    uri: str | None = None  # None: $MLFLOW_TRACKING_URI, or else sqlite:///<current folder>/mlflow.db
+    wait: float = Field(20.0, ge=0.0, allow_inf_nan=False)  # seconds that a finished run waits for its own sync
+
+    @field_validator("uri")
+    @classmethod
+    def _known(cls, uri: str | None) -> str | None:
+        if uri is not None:
+            records.check_uri(uri)
+        return uri
+
+
+@spec
+class Off:
+    """No tracking: the journal in the run's own folder is all."""
+
+
+class Tracker:
+    """The process that follows one run."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | None, wait: float) -> None:
+        self.folder = folder
+        self.process = process
+        self.wait = wait
+
+    def close(self, wait: float | None = None) -> str:
+        """After `Journal.finish`: wait up to `wait` seconds (None: as the spec says) for the sync; say how it stands."""
+        end = time.monotonic() + (self.wait if wait is None else wait)
+        soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
+        while True:
+            ended = self.process is None or self.process.poll() is not None  # asked before the record is read
+            record = records.read(self.folder)
+            error = record.error if record is not None else None
+            if record is not None and record.synced and not record.is_due(journals.read_status(self.folder)):
+                return f"synced as run {record.run_id}"
+            if ended:
+                return self._unsynced(error or _last_line(self.folder / "tracking.log"))
+            if time.monotonic() >= (soon if error else end):
+                return self._unsynced(error) if error else "still syncing in the background"
+            time.sleep(POLL_SECONDS)
+
+    def _unsynced(self, reason: str) -> str:
+        command = f"python -m pipeline.tracking sync {self.folder.parent}"
+        return f"not reachable: {reason}; the journal is complete; `{command}` sends it later"
+
+
+def start(tracking: Mlflow | Off, journal: Journal) -> Tracker | None:
+    """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's."""
+    if isinstance(tracking, Off):
+        journals.reap(journal.folder.parent)  # with tracking on, the tracker does it
+        return None
+    try:
+        uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
+    except ValueError as error:
+        raise UserError(f"MLFLOW_TRACKING_URI={os.environ.get('MLFLOW_TRACKING_URI')}: {error}") from error
+    record = records.Record(uri=uri, experiment=tracking.experiment)
+    try:
+        records.write(journal.folder, record)
+        process = _spawn(journal.folder)
+    except OSError as error:  # no room for a process or for its log: the run goes on without
+        process = None
+        _note(journal.folder, replace(record, error=f"the tracker did not start: {error}"))
+    return Tracker(journal.folder, process, tracking.wait)
+
+
+def _spawn(folder: Path) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
+    command = [sys.executable, "-m", "pipeline.tracking", "follow", str(folder)]
+    with open(folder / "tracking.log", "ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=_environment(),
+        )
+
+
+def _environment() -> dict[str, str]:
+    """The tracker finds this package where this process found it, also when that was by a changed sys.path."""
+    environment = dict(os.environ)
+    root = Path(__file__).absolute().parents[1]
+    if root.name != "site-packages":
+        known = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else str(root)
+    return environment
+
+
+def _note(folder: Path, record: records.Record) -> None:
+    with suppress(OSError):  # the journal, which is on the same disk, tells the user
+        records.write(folder, record)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1][:200] if lines else "the tracker ended without a word"
+
+
+def _main(arguments: list[str] | None = None) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python -m pipeline.tracking")
+    commands = parser.add_subparsers(dest="command", required=True)
+    follow = commands.add_parser("follow", help="follow one run and send it to MLflow until it has ended")
+    follow.add_argument("folder", type=Path)
+    sync = commands.add_parser("sync", help="send every finished run that MLflow does not have yet")
+    sync.add_argument(
+        "root",
+        type=Path,
+        nargs="?",
+        default=Path("runs"),
+        help="the folder of the runs [runs]",
+    )
+    sync.add_argument("--uri", help="send them here instead of to where each was meant to go")
+    options = parser.parse_args(arguments)
+    from pipeline import tracking_follow
+
+    if options.command == "follow":
+        return tracking_follow.follow(options.folder.absolute())
+    try:
+        uri = None if options.uri is None else records.check_uri(options.uri)
+    except ValueError as error:
+        parser.error(f"--uri {options.uri}: {error}")
+    return tracking_follow.sync(options.root.absolute(), uri)
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

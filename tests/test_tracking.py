@@ -1,0 +1,417 @@
+"""Tracking: a real MLflow, read back. What the journal has, MLflow gets, once; a server's trouble is never a run's."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import journal as journals
+from pipeline import tracking_record as records
+from pipeline.errors import UserError
+from pipeline.journal import Journal
+from pipeline.spec import build
+from pipeline.tracking import Mlflow, Off, Tracker, start
+from pipeline.tracking_store import legal_name
+
+SOURCE = str(Path(journals.__file__).parents[1])
+LONG = 100.0  # trackers run when a core is idle: on a busy machine they take their time
+
+CONFIG = {
+    "_target_": "pipeline.experiment.Experiment",
+    "seed": 7,
+    "rate": 1e-3,
+    "empty": "",
+    "nothing": None,
+    "model": {"_target_": "pipeline.models.mlp.Mlp", "widths": [64, 32], "note[0]": "x" * 9000},
+    "tracking": {"uri": "http://me:secret@host:5000"},
+}
+
+
+@pytest.fixture(scope="session")
+def warm_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database as the tracker makes it, made once (2.6 s)."""
+    from pipeline.tracking_store import open_store
+
+    here = Path.cwd()
+    path = tmp_path_factory.mktemp("warm") / "mlflow.db"
+    open_store(f"sqlite:///{path}", "warm")
+    os.chdir(here)
+    return path
+
+
+@pytest.fixture
+def uri(warm_database: Path, tmp_path: Path) -> str:
+    folder = tmp_path / "a place"
+    folder.mkdir()
+    shutil.copy(warm_database, folder / "mlflow.db")
+    return f"sqlite:///{folder}/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def server(warm_database: Path, server_folder: Path) -> Iterator[str]:
+    """A plain `mlflow server` (as `mlflow ui`), started in a folder with a mlflow.db, on loopback."""
+    folder = server_folder
+    shutil.copy(warm_database, folder / "mlflow.db")
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: answers(f"http://127.0.0.1:{port}/health"))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def wait_until(condition: Any, seconds: float = LONG) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+
+
+def client_of(uri: str) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
+
+
+def track(root: Path, uri: str | None, name: str = "run") -> tuple[Journal, Tracker]:
+    journal = Journal.begin(root, name, CONFIG)
+    tracker = start(Mlflow(uri=uri, experiment="study"), journal)
+    assert tracker is not None
+    return journal, tracker
+
+
+def train(journal: Journal, steps: int = 50) -> None:
+    """What a run does with its journal."""
+    for step in range(steps):
+        journal.log({"loss": 1.0 / (step + 1), "per_class[3]": float(step)}, step)
+    journal.log({"loss": float("nan"), "grad": float("inf")}, steps)
+    journal.artifact_path("figures/loss.svg").write_text("<svg/>")
+    journal.write_receipt({"precision": {"effective": "fp32", "proved": True}, "seed": 7})
+    journal.write_result({"scalars": {"accuracy": 0.75, "odd": float("nan")}, "note": "text"})
+
+
+def check(uri: str, run_id: str, journal: Journal, steps: int = 50) -> None:
+    """Everything of `train` is in MLflow, once."""
+    client = client_of(uri)
+    run = client.get_run(run_id)
+    assert (run.info.status, run.info.run_name) == ("FINISHED", journal.id)
+    assert journal.status.ended is not None and run.info.end_time == int(journal.status.ended * 1000)
+    assert run.info.start_time == int(journal.status.started * 1000)
+    params = run.data.params
+    assert (params["seed"], params["rate"], params["nothing"], params["empty"]) == ("7", "0.001", "null", "")
+    assert (params["model"], params["model.widths"]) == ("Mlp", "[64, 32]")
+    assert params["model.note_0_"].startswith("xxx") and len(params["model.note_0_"]) == 6000
+    assert params["tracking.uri"] == "http://***@host:5000"
+    tags = run.data.tags
+    assert tags["receipt.precision.effective"] == "fp32" and tags["receipt.precision.proved"] == "true"
+    assert tags["pipeline.run"] == journal.id
+    losses = client.get_metric_history(run_id, "loss")
+    assert [(point.step, point.value) for point in losses[:-1]] == [(step, 1.0 / (step + 1)) for step in range(steps)]
+    assert math.isnan(losses[-1].value) and losses[-1].step == steps
+    assert [point.value for point in client.get_metric_history(run_id, "per_class_3_")] == list(range(steps))
+    assert [point.value for point in client.get_metric_history(run_id, "grad")] == [sys.float_info.max]
+    assert [point.value for point in client.get_metric_history(run_id, "result/accuracy")] == [0.75]
+    assert math.isnan(client.get_metric_history(run_id, "result/odd")[0].value)
+    names = {item.path for folder in ("", "figures") for item in client.list_artifacts(run_id, folder or None)}
+    assert names == {"config.yaml", "receipt.json", "result.json", "figures", "figures/loss.svg"}
+
+
+def sync(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.tracking", "sync", str(root), *options]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=False)
+
+
+def runs_of(uri: str) -> list[Any]:
+    client = client_of(uri)
+    experiment = client.get_experiment_by_name("study")
+    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+
+
+def points_of(uri: str, run_id: str) -> int:
+    client = client_of(uri)
+    names = client.get_run(run_id).data.metrics
+    return sum(len(client.get_metric_history(run_id, name)) for name in names)
+
+
+def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
+    journal, tracker = track(tmp_path / "runs", uri)
+    assert tracker.process is not None
+    assert os.getsid(tracker.process.pid) == tracker.process.pid  # out of reach of the terminal's Ctrl-C
+    journal.log({"early": 1.0}, 0)
+    wait_until(lambda: (record := records.read(journal.folder)) is not None and record.offset > 0)
+    run = runs_of(uri)[0]
+    assert run.info.status == "RUNNING" and run.data.metrics == {"early": 1.0}
+    assert os.getpriority(os.PRIO_PROCESS, tracker.process.pid) == 19
+    train(journal)
+    journal.finish("FINISHED")
+    assert tracker.close(LONG) == f"synced as run {run.info.run_id}"
+    check(uri, run.info.run_id, journal)
+    assert run.info.artifact_uri.startswith((tmp_path / "a place" / "mlruns" / "study").as_uri())
+    assert journals.find_run(tmp_path / "runs", run.info.run_id) == journal.folder
+    assert tracker.process.wait(LONG) == 0
+    assert (journal.folder / "tracking.log").read_text() == ""
+
+
+def test_start_costs_little_and_loads_no_mlflow(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, pathlib, hydra, pipeline.spec\n"
+        "from pipeline.journal import Journal\n"
+        "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
+        "begin = time.perf_counter()\n"
+        "from pipeline.tracking import Mlflow, start\n"
+        "tracker = start(Mlflow(uri='http://127.0.0.1:1'), journal)\n"
+        "took = time.perf_counter() - begin\n"
+        "tracker.process.kill(); tracker.process.wait(); journal.finish('FINISHED')\n"
+        "print(took, [name for name in ('mlflow', 'sqlalchemy', 'psutil', 'filelock') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True)
+    took, modules = done.stdout.split(" ", 1)
+    assert modules.strip() == "[]"
+    assert float(took) < 0.1  # 9 ms on the machine of the first author; bounds a blunder such as an import of mlflow
+
+
+def test_eight_runs_at_once_on_a_cold_database(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/new/mlflow.db"
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/mlflow.db.new").write_bytes(b"what an interrupted creation left")
+    begun = [track(tmp_path / "runs", uri, f"run{number}") for number in range(8)]
+    for journal, _ in begun:
+        train(journal)
+        journal.finish("FINISHED")
+    for journal, tracker in begun:
+        state = tracker.close(LONG)
+        assert state.startswith("synced as run "), state
+        check(uri, state.rpartition(" ")[2], journal)
+    assert len(runs_of(uri)) == 8
+    wait_until(lambda: all(tracker.process is None or tracker.process.poll() is not None for _, tracker in begun))
+    assert {path.name for path in (tmp_path / "new").iterdir()} - {"mlflow.db-wal", "mlflow.db-shm"} == {
+        "mlflow.db",
+        "mlflow.db.lock",
+        "mlruns",
+    }
+
+
+def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
+    script = (
+        "import sys, time, pathlib\nfrom pipeline.journal import Journal\nfrom pipeline.tracking import Mlflow, start\n"
+        "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
+        "start(Mlflow(uri=sys.argv[2], experiment='study'), journal)\n"
+        "journal.log({'a': 1.0}, 1)\nprint(journal.folder, flush=True)\ntime.sleep(100)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "runs"), uri]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        folder = Path(run.stdout.readline().strip())
+        run.send_signal(signal.SIGKILL)
+    wait_until(lambda: (record := records.read(folder)) is not None and record.synced)
+    status = journals.read_status(folder)
+    assert status is not None and status.state == "KILLED"
+    (found,) = runs_of(uri)
+    assert found.info.status == "KILLED" and found.data.metrics == {"a": 1.0}
+    assert "ended without a word" in found.data.tags["error"]
+
+
+def test_server_down_then_sync_once(uri: str, server: str, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    down = f"http://127.0.0.1:{free_port()}"
+    journal, tracker = track(root, down)
+    train(journal)
+    journal.finish("FINISHED")
+    state = tracker.close(LONG)
+    assert state.startswith(f"not reachable: {down}: Connection refused; the journal is complete; "), state
+    assert f"`python -m pipeline.tracking sync {root}` sends it later" in state
+    assert tracker.process is not None and tracker.process.wait(LONG) == 1
+    again = sync(root)
+    assert again.returncode == 1 and f"{journal.id}: not sent: {down}: Connection refused" in again.stdout
+    for target in (uri, server):  # two places, each from the beginning
+        records.write(journal.folder, records.Record(uri=down, experiment="study"))
+        done = sync(root, "--uri", target)
+        record = records.read(journal.folder)
+        assert record is not None and record.run_id is not None
+        assert (done.returncode, done.stdout) == (0, f"{journal.id}: synced as run {record.run_id}\n"), done.stderr
+        check(target, record.run_id, journal)
+    points, count = points_of(server, record.run_id), len(runs_of(server))
+    assert sync(root).stdout == f"{root}: nothing to sync\n"
+    # A tracker that died after sending and before noting it: everything is sent again, and nothing is added.
+    for run_id in (None, record.run_id):
+        records.write(journal.folder, records.Record(uri=server, experiment="study", run_id=run_id))
+        assert sync(root).returncode == 0
+        assert len(runs_of(server)) == count and points_of(server, record.run_id) == points
+    check(server, record.run_id, journal)
+
+
+def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Path, tmp_path: Path) -> None:
+    journal, tracker = track(tmp_path / "runs", f"sqlite:///{server_folder}/mlflow.db")
+    train(journal)
+    journal.finish("FINISHED")
+    check(server, tracker.close(LONG).rpartition(" ")[2], journal)
+
+
+def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    earlier = Journal.begin(root, "earlier", CONFIG)
+    records.write(earlier.folder, records.Record(uri=uri, experiment="study"))
+    train(earlier)
+    earlier.finish("FINISHED")
+    untracked = Journal.begin(root, "untracked", CONFIG)
+    assert start(Off(), untracked) is None
+    untracked.finish("FINISHED")
+    journal, tracker = track(root, uri)
+    journal.finish("FAILED", "a reason")
+    assert tracker.process is not None and tracker.process.wait(LONG) == 0
+    record = records.read(earlier.folder)
+    assert record is not None and record.run_id is not None
+    check(uri, record.run_id, earlier)
+    assert {run.info.status for run in runs_of(uri)} == {"FINISHED", "FAILED"}
+
+
+@pytest.mark.parametrize("case", ["not a database", "below a file", "a folder"])
+def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "mlflow.db"
+    if case == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"some text of mine, and no database at all " * 50)
+    before = path.stat()
+    journal, tracker = track(tmp_path / "runs", f"sqlite:///{path}" + ("/mlflow.db" if case == "below a file" else ""))
+    train(journal)
+    journal.finish("FINISHED")
+    state = tracker.close(LONG)
+    assert state.startswith("not reachable: sqlite:///") and "sends it later" in state, state
+    reasons = {"not a database": "not a database", "below a file": "exists", "a folder": "unable to open database file"}
+    assert reasons[case] in state
+    assert path.stat().st_size == before.st_size
+    assert len(list(journals.read_metrics(journal.folder))) == 51
+
+
+def test_read_only_database(uri: str, tmp_path: Path) -> None:
+    """A read-only mount: even root cannot write there."""
+    place = tmp_path / "a place"
+    script = (
+        "import sys, pathlib\nfrom pipeline.journal import Journal\nfrom pipeline.tracking import Mlflow, start\n"
+        "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
+        "tracker = start(Mlflow(uri=sys.argv[2]), journal)\njournal.finish('FINISHED')\nprint(tracker.close(100.0))"
+    )
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    prefix = ["unshare", "-rm", "sh", "-c", mount, str(place)]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no user namespace with mounts here")
+    command = [*prefix, sys.executable, "-c", script, str(tmp_path / "runs"), uri]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.stdout.startswith(f"not reachable: {uri}: Read-only file system; "), done.stdout + done.stderr
+
+
+def test_close_does_not_wait_for_a_slow_server(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
+        journal, tracker = track(tmp_path / "runs", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        train(journal)
+        journal.finish("FINISHED")
+        begin = time.monotonic()
+        assert tracker.close(0.3) == "still syncing in the background"
+        assert time.monotonic() - begin < 2.0
+        assert tracker.process is not None
+        tracker.process.kill()
+        tracker.process.wait()
+
+
+def test_tracker_that_dies_leaves_a_reason(tmp_path: Path) -> None:
+    journal, tracker = track(tmp_path / "runs", "http://127.0.0.1:1")
+    assert tracker.process is not None
+    tracker.process.kill()
+    journal.finish("FINISHED")
+    assert tracker.close().startswith("not reachable: ")
+
+
+def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for value, expected in ((None, f"sqlite:///{tmp_path}/mlflow.db"), ("http://127.0.0.1:1", "http://127.0.0.1:1")):
+        if value:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", value)
+        journal, tracker = track(Path("runs"), None)
+        assert tracker.process is not None
+        tracker.process.kill()
+        tracker.process.wait()
+        record = records.read(journal.folder)
+        assert record is not None and record.uri == expected
+        journal.finish("FINISHED")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
+    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///"):
+        track(Path("runs"), None)
+
+
+@pytest.mark.parametrize("uri", ["mlruns", "file:///x", "sqlite://", "sqlite:///:memory:", "htp://x"])
+def test_uri_that_mlflow_cannot_take(uri: str) -> None:
+    with pytest.raises(UserError, match=r"tracking\.uri='.*': .*sqlite:///"):
+        build({"_target_": "pipeline.tracking.Mlflow", "uri": uri}, "tracking")
+
+
+def test_shipped_choices_build() -> None:
+    import yaml
+
+    folder = Path(__file__).parents[1] / "conf" / "tracking"
+    choices = {path.stem: build(yaml.safe_load(path.read_text()), "tracking") for path in folder.glob("*.yaml")}
+    assert choices == {"mlflow": Mlflow(), "none": Off()}
+
+
+def test_names_are_made_legal_by_one_rule() -> None:
+    from mlflow.utils.validation import _validate_metric_name, _validate_param_name
+
+    names = ["loss", "a[0]", "a//b", "/a", "../a", "a/", ".", "", "é(%)", "x" * 300, "a/./b", "\n", "train/loss: mean"]
+    for name in names:
+        _validate_metric_name(legal_name(name))
+        _validate_param_name(legal_name(name))
+        assert len(legal_name(name)) <= 250
+    assert [legal_name(name) for name in ("loss", "a[0]", "train/loss: mean")] == ["loss", "a_0_", "train/loss: mean"]
+    assert legal_name("x" * 300) != legal_name("x" * 301)
+
+
+def test_record_file_is_json(tmp_path: Path) -> None:
+    records.write(tmp_path, records.Record(uri="u", experiment="e", run_id="r"))
+    assert json.loads((tmp_path / "mlflow.json").read_text())["run_id"] == "r"
+    (tmp_path / "mlflow.json").write_text("{")
+    assert records.read(tmp_path) is None
