@@ -52,7 +52,9 @@ def in_small_room(folder: Path, size: str) -> tuple[str, ...]:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.dictionaries(st.text(), numbers), st.integers(-(2**40), 2**40)), max_size=20))
-def test_any_metrics_come_back(tmp_path_factory: pytest.TempPathFactory, records: list) -> None:
+def test_any_metrics_come_back(
+    tmp_path_factory: pytest.TempPathFactory, records: list[tuple[dict[str, float], int]]
+) -> None:
     journal = Journal.begin(tmp_path_factory.mktemp("runs"), "round trip", {})
     for metrics, step in records:
         journal.log(metrics, step)
@@ -142,7 +144,9 @@ def test_first_end_counts_and_error_is_kept(tmp_path: Path) -> None:
     journal.finish("FAILED", ZeroDivisionError("division by zero"))
     journal.finish("FINISHED")
     status = read_status(journal.folder)
-    assert status is not None and status.ended is not None and status.ended >= status.started
+    assert status is not None
+    assert status.ended is not None
+    assert status.ended >= status.started
     assert (status.state, status.error) == ("FAILED", "ZeroDivisionError: division by zero")
 
 
@@ -210,7 +214,8 @@ def test_full_disk_at_the_start(tmp_path: Path) -> None:
     )
     done = python(script, tmp_path, prefix=in_small_room(tmp_path, "16k"))
     assert done.stdout.startswith("UserError output_dir: cannot write "), done.stderr
-    assert "No space left on device" in done.stdout and done.stdout.rstrip().endswith("['fill']")
+    assert "No space left on device" in done.stdout
+    assert done.stdout.rstrip().endswith("['fill']")
 
 
 WRITER = """
@@ -246,7 +251,9 @@ def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     marked = " ".join(reaper.communicate()[0] for reaper in reapers).split()
     assert marked == [name]
     status = read_status(tmp_path / name)
-    assert status is not None and status.state == "KILLED" and "ended without a word" in str(status.error)
+    assert status is not None
+    assert status.state == "KILLED"
+    assert "ended without a word" in str(status.error)
     assert read_status(own.folder) == own.status
 
 
@@ -266,7 +273,7 @@ def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:
 
 
 def test_find_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="run=latest: no finished run in .*; the folder has none yet"):
+    with pytest.raises(UserError, match=r"run=latest: no finished run in .*; the folder has none yet"):
         find_run(tmp_path, "latest")
     first, second, third = (Journal.begin(tmp_path, name, {}) for name in ("a", "b", "c"))
     with pytest.raises(UserError, match=f"run=latest: no finished run in .*; the latest are .*{third.id}"):

@@ -74,7 +74,7 @@ def server(warm_database: Path, server_folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment.pop("MLFLOW_TRACKING_URI", None)
-    with open(folder / "log", "wb") as log:
+    with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         wait_until(lambda: answers(f"http://127.0.0.1:{port}/health"))
@@ -111,9 +111,9 @@ def client_of(uri: str) -> Any:
     return MlflowClient(uri)
 
 
-def track(root: Path, uri: str | None, name: str = "run") -> tuple[Journal, Tracker]:
+def track(root: Path, uri: str | None, name: str = "run", experiment: str = "study") -> tuple[Journal, Tracker]:
     journal = Journal.begin(root, name, CONFIG)
-    tracker = start(Mlflow(uri=uri, experiment="study"), journal)
+    tracker = start(Mlflow(uri=uri, experiment=experiment), journal)
     assert tracker is not None
     return journal, tracker
 
@@ -128,24 +128,40 @@ def train(journal: Journal, steps: int = 50) -> None:
     journal.write_result({"scalars": {"accuracy": 0.75, "odd": float("nan")}, "note": "text"})
 
 
+def record_of(folder: Path) -> records.Record:
+    record = records.read(folder)
+    assert record is not None
+    return record
+
+
+def run_id_of(folder: Path) -> str:
+    run_id = record_of(folder).run_id
+    assert run_id is not None
+    return run_id
+
+
 def check(uri: str, run_id: str, journal: Journal, steps: int = 50) -> None:
     """Everything of `train` is in MLflow, once."""
     client = client_of(uri)
     run = client.get_run(run_id)
     assert (run.info.status, run.info.run_name) == ("FINISHED", journal.id)
-    assert journal.status.ended is not None and run.info.end_time == int(journal.status.ended * 1000)
+    assert journal.status.ended is not None
+    assert run.info.end_time == int(journal.status.ended * 1000)
     assert run.info.start_time == int(journal.status.started * 1000)
     params = run.data.params
     assert (params["seed"], params["rate"], params["nothing"], params["empty"]) == ("7", "0.001", "null", "")
     assert (params["model"], params["model.widths"]) == ("Mlp", "[64, 32]")
-    assert params["model.note_0_"].startswith("xxx") and len(params["model.note_0_"]) == 6000
+    assert params["model.note_0_"].startswith("xxx")
+    assert len(params["model.note_0_"]) == 6000
     assert params["tracking.uri"] == "http://***@host:5000"
     tags = run.data.tags
-    assert tags["receipt.precision.effective"] == "fp32" and tags["receipt.precision.proved"] == "true"
+    assert tags["receipt.precision.effective"] == "fp32"
+    assert tags["receipt.precision.proved"] == "true"
     assert tags["pipeline.run"] == journal.id
     losses = client.get_metric_history(run_id, "loss")
     assert [(point.step, point.value) for point in losses[:-1]] == [(step, 1.0 / (step + 1)) for step in range(steps)]
-    assert math.isnan(losses[-1].value) and losses[-1].step == steps
+    assert math.isnan(losses[-1].value)
+    assert losses[-1].step == steps
     assert [point.value for point in client.get_metric_history(run_id, "per_class_3_")] == list(range(steps))
     assert [point.value for point in client.get_metric_history(run_id, "grad")] == [sys.float_info.max]
     assert [point.value for point in client.get_metric_history(run_id, "result/accuracy")] == [0.75]
@@ -177,9 +193,10 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
     assert tracker.process is not None
     assert os.getsid(tracker.process.pid) == tracker.process.pid  # out of reach of the terminal's Ctrl-C
     journal.log({"early": 1.0}, 0)
-    wait_until(lambda: (record := records.read(journal.folder)) is not None and record.offset > 0)
+    wait_until(lambda: record_of(journal.folder).offset > 0)
     run = runs_of(uri)[0]
-    assert run.info.status == "RUNNING" and run.data.metrics == {"early": 1.0}
+    assert run.info.status == "RUNNING"
+    assert run.data.metrics == {"early": 1.0}
     assert os.getpriority(os.PRIO_PROCESS, tracker.process.pid) == 19
     train(journal)
     journal.finish("FINISHED")
@@ -243,11 +260,13 @@ def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
         assert run.stdout is not None
         folder = Path(run.stdout.readline().strip())
         run.send_signal(signal.SIGKILL)
-    wait_until(lambda: (record := records.read(folder)) is not None and record.synced)
+    wait_until(lambda: record_of(folder).synced)
     status = journals.read_status(folder)
-    assert status is not None and status.state == "KILLED"
+    assert status is not None
+    assert status.state == "KILLED"
     (found,) = runs_of(uri)
-    assert found.info.status == "KILLED" and found.data.metrics == {"a": 1.0}
+    assert found.info.status == "KILLED"
+    assert found.data.metrics == {"a": 1.0}
     assert "ended without a word" in found.data.tags["error"]
 
 
@@ -260,31 +279,39 @@ def test_server_down_then_sync_once(uri: str, server: str, tmp_path: Path) -> No
     state = tracker.close(LONG)
     assert state.startswith(f"not reachable: {down}: Connection refused; the journal is complete; "), state
     assert f"`python -m pipeline.tracking sync {root}` sends it later" in state
-    assert tracker.process is not None and tracker.process.wait(LONG) == 1
+    assert tracker.process is not None
+    assert tracker.process.wait(LONG) == 1
     again = sync(root)
-    assert again.returncode == 1 and f"{journal.id}: not sent: {down}: Connection refused" in again.stdout
+    assert again.returncode == 1
+    assert f"{journal.id}: not sent: {down}: Connection refused" in again.stdout
     for target in (uri, server):  # two places, each from the beginning
         records.write(journal.folder, records.Record(uri=down, experiment="study"))
         done = sync(root, "--uri", target)
-        record = records.read(journal.folder)
-        assert record is not None and record.run_id is not None
-        assert (done.returncode, done.stdout) == (0, f"{journal.id}: synced as run {record.run_id}\n"), done.stderr
-        check(target, record.run_id, journal)
-    points, count = points_of(server, record.run_id), len(runs_of(server))
+        run_id = run_id_of(journal.folder)
+        assert (done.returncode, done.stdout) == (0, f"{journal.id}: synced as run {run_id}\n"), done.stderr
+        check(target, run_id, journal)
+    points, count = points_of(server, run_id), len(runs_of(server))
     assert sync(root).stdout == f"{root}: nothing to sync\n"
     # A tracker that died after sending and before noting it: everything is sent again, and nothing is added.
-    for run_id in (None, record.run_id):
-        records.write(journal.folder, records.Record(uri=server, experiment="study", run_id=run_id))
+    for known in (None, run_id):
+        records.write(journal.folder, records.Record(uri=server, experiment="study", run_id=known))
         assert sync(root).returncode == 0
-        assert len(runs_of(server)) == count and points_of(server, record.run_id) == points
-    check(server, record.run_id, journal)
+        assert len(runs_of(server)) == count
+        assert points_of(server, run_id) == points
+    check(server, run_id, journal)
 
 
 def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Path, tmp_path: Path) -> None:
-    journal, tracker = track(tmp_path / "runs", f"sqlite:///{server_folder}/mlflow.db")
+    database = f"sqlite:///{server_folder}/mlflow.db"
+    journal, tracker = track(tmp_path / "runs", database, experiment="layout")
     train(journal)
     journal.finish("FINISHED")
     check(server, tracker.close(LONG).rpartition(" ")[2], journal)
+    # The other way round is told: what a server made for itself has artifacts that only it can reach.
+    client_of(server).create_experiment("made by the server")
+    journal, tracker = track(tmp_path / "runs", database, experiment="made by the server")
+    journal.finish("FINISHED")
+    assert "a server made the experiment made by the server" in tracker.close(LONG)
 
 
 def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) -> None:
@@ -298,10 +325,9 @@ def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) 
     untracked.finish("FINISHED")
     journal, tracker = track(root, uri)
     journal.finish("FAILED", "a reason")
-    assert tracker.process is not None and tracker.process.wait(LONG) == 0
-    record = records.read(earlier.folder)
-    assert record is not None and record.run_id is not None
-    check(uri, record.run_id, earlier)
+    assert tracker.process is not None
+    assert tracker.process.wait(LONG) == 0
+    check(uri, run_id_of(earlier.folder), earlier)
     assert {run.info.status for run in runs_of(uri)} == {"FINISHED", "FAILED"}
 
 
@@ -317,7 +343,8 @@ def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     train(journal)
     journal.finish("FINISHED")
     state = tracker.close(LONG)
-    assert state.startswith("not reachable: sqlite:///") and "sends it later" in state, state
+    assert state.startswith("not reachable: sqlite:///"), state
+    assert "sends it later" in state
     reasons = {"not a database": "not a database", "below a file": "exists", "a folder": "unable to open database file"}
     assert reasons[case] in state
     assert path.stat().st_size == before.st_size
@@ -376,8 +403,7 @@ def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert tracker.process is not None
         tracker.process.kill()
         tracker.process.wait()
-        record = records.read(journal.folder)
-        assert record is not None and record.uri == expected
+        assert record_of(journal.folder).uri == expected
         journal.finish("FINISHED")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
     with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///"):

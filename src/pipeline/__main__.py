@@ -94,7 +94,7 @@ def record(experiment: Experiment, resolved: Resolved) -> int:
     try:
         announce(experiment, resolved, run)
         result = experiment.stage.run(experiment, resolved, run)
-        journal.write_result({"metrics": dict(result.metrics)})
+        journal.write_result({"scalars": dict(result.metrics)})
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
         raise

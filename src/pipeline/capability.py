@@ -22,7 +22,9 @@ class Refusal:
     instead: str
 
 
-_NO_TF32 = Refusal("TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability 8.0)", "fp32")
+_NO_TF32 = Refusal(
+    "TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability 8.0)", "fp32"
+)
 _LIGHTNING_FP16 = Refusal("Lightning would silently train in bfloat16 on a CPU when asked for 16-mixed", "mixed_bf16")
 
 # (backend, device kind, precision) -> refusal; a cell that is not here runs.
@@ -93,7 +95,9 @@ def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: str | None) ->
         return Place("gpu", 0), "auto: the first GPU"
     index = int(wanted.partition(":")[2] or 0)
     if not gpus:
-        raise UserError(f"device={device.name}: no NVIDIA GPU found on this machine; device=cpu or device=auto runs here")
+        raise UserError(
+            f"device={device.name}: no NVIDIA GPU found on this machine; device=cpu or device=auto runs here"
+        )
     if index >= len(gpus):
         names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in gpus)
         raise UserError(f"device={device.name}: no such GPU; choose from {names}, cpu")
@@ -133,5 +137,5 @@ def _check_limits(backend: str, device: Device, place: Place) -> None:
 
 
 def runnable(backend: str, kind: Literal["cpu", "gpu"], gpu: Gpu | None = None) -> dict[str, Refusal | None]:
-    """Every precision with its refusal (None: runs) for one backend and device: the table that `stage=devices` shows."""
+    """Every precision with its refusal (None: runs) for one backend and device, as `stage=devices` shows them."""
     return {name: refusal(backend, kind, name, gpu) for name in FORMATS}

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -50,6 +48,7 @@ def composed(arguments: list[str], task: Task) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(keep)()
     except (HydraException, OmegaConfBaseException) as error:
+        grid.discard_unless_begun()
         raise _explained(error, parsed.overrides) from error
     if trouble:
         raise trouble[0]
@@ -65,8 +64,10 @@ def _keys(overrides: Sequence[str]) -> list[str]:
     """The keys that are set, without Hydra's own. Raises UserError for a key set twice and for bad syntax."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
+        if any(not isinstance(override.key_or_group, str) or not override.key_or_group for override in parsed):
+            raise OverrideParseException(override=" ".join(overrides), message="an override without a key")
     except OverrideParseException as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).partition("See http")[0].split())
         raise UserError(
             f"{error.override}: not an override; write key=value, with quotes round special characters "
             f"('key=\"a b\"') ({reason})"
@@ -116,12 +117,9 @@ def _explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if key is not None and isinstance(parent, DictConfig):
         prefix = str(key).rpartition(".")[0]
         names = [f"{prefix}.{name}" if prefix else str(name) for name in parent]
-        return bad_choice("unknown key", key, [name for name in names if name != "hydra"])
+        return bad_choice(
+            "unknown key", key, [name for name in names if name != "hydra" and not name.endswith("_target_")]
+        )
     if key is not None:
-        return UserError(f"unknown key={key}; `python -m pipeline --help` lists the groups")
+        return UserError(f"unknown key={key!s}; `python -m pipeline --help` lists the groups")
     return UserError(" ".join(str(error).split()))
-
-
-def discard(folder: str) -> None:
-    """Remove what Hydra wrote for a grid of which no cell ran."""
-    shutil.rmtree(Path(folder), ignore_errors=True)

@@ -5,9 +5,12 @@ A Hydra launcher: Hydra expands the grid, this runs the cells one after another.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -20,6 +23,7 @@ from omegaconf import DictConfig
 # What the next grid of this process needs to know that Hydra has no place for.
 _flags: list[str] = []
 _statuses: list[int] = []
+_folder: list[Path] = []  # where Hydra writes the grid's own record, once it has begun
 
 
 class CellLauncher(Launcher):
@@ -30,6 +34,7 @@ class CellLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config
+        _folder[:] = [Path(config.hydra.sweep.dir)]
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the cells in turn and say how many failed."""
@@ -52,9 +57,17 @@ def register(flags: list[str], statuses: list[int]) -> None:
     """Make the launcher known to Hydra. `statuses` receives 0 or 1 for each cell that has run."""
     global _flags, _statuses
     _flags, _statuses = flags, statuses
+    parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    parent.pipeline = sys.modules["hydra_plugins.pipeline"] = sys.modules[__name__]  # type: ignore[attr-defined]
     Plugins.instance().register(CellLauncher)
     node: dict[str, Any] = {"_target_": "hydra_plugins.pipeline.CellLauncher"}
     ConfigStore.instance().store(group="hydra/launcher", name="cells", node=node)
+
+
+def discard_unless_begun() -> None:
+    """Remove Hydra's record of a grid that was refused before its first cell."""
+    if _folder and not _statuses:
+        shutil.rmtree(_folder[0], ignore_errors=True)
 
 
 def _run(command: list[str]) -> int:

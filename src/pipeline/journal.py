@@ -233,7 +233,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
     """Some hundred kilobytes of records from byte `offset` on, and the offset after them. A half line is left."""
     try:
-        with open(folder / "metrics.jsonl", "rb") as file:
+        with (folder / "metrics.jsonl").open("rb") as file:
             file.seek(offset)
             data = file.read(CHUNK_BYTES) + file.readline()
     except OSError:
@@ -255,11 +255,9 @@ def read_metrics(folder: Path) -> Iterator[Record]:
 def run_folders(root: Path) -> list[Path]:
     """The runs below `root`, oldest first (ids begin with the time)."""
     try:
-        with os.scandir(root) as entries:
-            names = sorted(entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "status.json")))
+        return sorted(folder for folder in root.iterdir() if (folder / "status.json").exists())
     except OSError:
         return []
-    return [root / name for name in names]
 
 
 def find_run(root: Path, reference: str) -> Path:
@@ -310,12 +308,12 @@ def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False) -> N
     data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with open(temporary, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
@@ -446,12 +444,7 @@ def _gone(folder: Path, status: Status) -> bool:
 
 def _last_sign(folder: Path) -> float:
     """When the run last wrote something: the best guess of when it died."""
-    files = (
-        folder / "metrics.jsonl",
-        folder / "status.json",
-        folder / "receipt.json",
-        folder / "result.json",
-    )
+    files = (folder / "metrics.jsonl", folder / "status.json", folder / "receipt.json", folder / "result.json")
     return max(path.stat().st_mtime for path in files if path.exists())
 
 
@@ -466,7 +459,7 @@ def _process_started(pid: int) -> str | None:
             return None
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{fields[19].decode()}"
     except OSError:
-        return None if os.path.exists("/proc/self/stat") else _process_started_elsewhere(pid)
+        return None if Path("/proc/self/stat").exists() else _process_started_elsewhere(pid)
 
 
 def _process_started_elsewhere(pid: int) -> str | None:
@@ -481,6 +474,6 @@ def _process_started_elsewhere(pid: int) -> str | None:
 
 def _pid_namespace() -> str | None:
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return None

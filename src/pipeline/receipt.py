@@ -86,7 +86,8 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
         return "no matrix product was seen in the training step, so its precision cannot be told"
     if set(seen.matmuls) != wanted:
         found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
-        return f"precision={resolved.precision} asks for {', '.join(sorted(wanted))} but the matrix products ran in {found}"
+        asked = ", ".join(sorted(wanted))
+        return f"precision={resolved.precision} asks for {asked} but the matrix products ran in {found}"
     if seen.tf32 is not None and form.compute == "float32" and seen.tf32 != form.tf32:
         return f"precision={resolved.precision} but TF32 was {'on' if seen.tf32 else 'off'} in the matrix products"
     return None

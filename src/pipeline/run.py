@@ -1,4 +1,4 @@
-"""A run: what a stage may touch. Its folder (through the journal), progress on the terminal, and the result it returns."""
+"""A run: what a stage may touch (its folder, through the journal; progress on the terminal), and what it returns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Run:
 
     def say(self, text: str) -> None:
         """A line for the person at the terminal."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, what: str, total: int) -> Progress:
         """A progress bar on a terminal; elsewhere a line for each note."""
@@ -96,7 +96,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A line that stays, above the bar."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar down. Calling it twice does no harm."""

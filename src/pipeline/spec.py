@@ -96,5 +96,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
         return str(bad_choice(f"unknown key {head}{path[0]}", fault["input"], [head + name for name in names]))
     if fault["type"] == "missing":
         return f"{place}: no value given"
-    reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ").replace("tuple", "list, such as [128]")
+    if not path:  # raised by the spec itself, whose message begins with the field
+        return f"{key}.{reason}" if key else reason
     return f"{place}={fault['input']!r}: {reason[0].lower()}{reason[1:]}"

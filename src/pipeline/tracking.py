@@ -33,9 +33,9 @@ POLL_SECONDS = 0.05
 class Mlflow:
     """Track to MLflow: a database file in the current folder, or a server."""
 
-    experiment: str = Field("pipeline", min_length=1, max_length=500)
+    experiment: str = Field(default="pipeline", min_length=1, max_length=500)
     uri: str | None = None  # None: $MLFLOW_TRACKING_URI, or else sqlite:///<current folder>/mlflow.db
-    wait: float = Field(20.0, ge=0.0, allow_inf_nan=False)  # seconds that a finished run waits for its own sync
+    wait: float = Field(default=20.0, ge=0.0, allow_inf_nan=False)  # seconds that a finished run waits for its own sync
 
     @field_validator("uri")
     @classmethod
@@ -59,7 +59,7 @@ class Tracker:
         self.wait = wait
 
     def close(self, wait: float | None = None) -> str:
-        """After `Journal.finish`: wait up to `wait` seconds (None: as the spec says) for the sync; say how it stands."""
+        """After `Journal.finish`: wait up to `wait` seconds (None: the spec's) for the sync; say how it stands."""
         end = time.monotonic() + (self.wait if wait is None else wait)
         soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
         while True:
@@ -101,14 +101,9 @@ def start(tracking: Mlflow | Off, journal: Journal) -> Tracker | None:
 def _spawn(folder: Path) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
     command = [sys.executable, "-m", "pipeline.tracking", "follow", str(folder)]
-    with open(folder / "tracking.log", "ab") as log:
+    with (folder / "tracking.log").open("ab") as log:
         return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=_environment(),
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_environment()
         )
 
 
@@ -143,13 +138,7 @@ def _main(arguments: list[str] | None = None) -> int:
     follow = commands.add_parser("follow", help="follow one run and send it to MLflow until it has ended")
     follow.add_argument("folder", type=Path)
     sync = commands.add_parser("sync", help="send every finished run that MLflow does not have yet")
-    sync.add_argument(
-        "root",
-        type=Path,
-        nargs="?",
-        default=Path("runs"),
-        help="the folder of the runs [runs]",
-    )
+    sync.add_argument("root", type=Path, nargs="?", default=Path("runs"), help="the folder of the runs [runs]")
     sync.add_argument("--uri", help="send them here instead of to where each was meant to go")
     options = parser.parse_args(arguments)
     from pipeline import tracking_follow

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_SECONDS = 1.5
 POLL_SECONDS = 0.1
-RETRY_SECONDS = (
-    2.0,
-    60.0,
-)  # after a failure: the first pause, which doubles, and the longest
+RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
 LEFTOVER_SECONDS = 60.0  # what a tracker spends at most on the runs of others
 
 # A server that hangs must not hold the tracker for MLflow's own 120 s times 7; what the user has set stands.
@@ -56,7 +53,7 @@ REASONS = (
 
 
 def follow(folder: Path) -> int:
-    """Feed MLflow from the run in `folder` until it has ended, then from leftovers. Exit status 0: the run is synced."""
+    """Feed MLflow from the run in `folder` until it has ended, then from leftovers. Exit status 0: it is synced."""
     _step_back()
     _prepare()
     reap(folder.parent)
@@ -95,7 +92,7 @@ def send(folder: Path, uri: str | None = None) -> str | None:
         feed = _open_feed(folder)
         feed.advance()
         feed.complete(status)
-    except Exception as error:  # noqa: BLE001 - whatever a server or a database can raise: told, and tried later
+    except Exception as error:  # whatever a server or a database can raise: told, and tried later
         return _fail(folder, error)
     return None
 
@@ -107,7 +104,7 @@ def reason_of(error: BaseException, uri: str) -> str:
         if phrase.lower() in text.lower():
             return f"{records.without_password(uri)}: {phrase}"
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return records.without_password(f"{uri}: {type(error).__name__}: {line[:200]}")
+    return records.without_password(f"{uri}: {line[:200] or type(error).__name__}")
 
 
 def _follow_to_the_end(folder: Path) -> bool:
@@ -119,18 +116,15 @@ def _follow_to_the_end(folder: Path) -> bool:
                 feed = feed or _open_feed(folder)
                 feed.advance()
                 pause, next_try = RETRY_SECONDS[0], time.monotonic() + BATCH_SECONDS
-            except Exception as error:  # noqa: BLE001 - see send
+            except Exception as error:  # see send
                 _fail(folder, error)
-                feed, next_try, pause = (
-                    None,
-                    time.monotonic() + pause,
-                    min(2.0 * pause, RETRY_SECONDS[1]),
-                )
+                feed, next_try = None, time.monotonic() + pause
+                pause = min(2.0 * pause, RETRY_SECONDS[1])
         time.sleep(POLL_SECONDS)
-    error = send(folder)
-    if error is not None and "locked" in error:  # many runs that end at once queue for one database file
-        error = send(folder)
-    return error is None
+    reason = send(folder)
+    if reason is not None and "locked" in reason:  # many runs that end at once queue for one database file
+        reason = send(folder)
+    return reason is None
 
 
 def _has_ended(folder: Path) -> bool:
@@ -171,11 +165,7 @@ def _open_feed(folder: Path) -> Feed:
 def _fail(folder: Path, error: Exception) -> str:
     record = records.read(folder)
     reason = reason_of(error, record.uri if record is not None else str(folder))
-    print(
-        f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}", file=sys.stderr, flush=True)
     if record is not None:
         with suppress(OSError):  # the log, at least, has it
             records.write(folder, replace(record, error=reason))

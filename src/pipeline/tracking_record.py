@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,7 +65,7 @@ def sqlite_path(uri: str) -> Path | None:
     name = uri.partition(":///")[2]
     if not name or name == ":memory:":
         raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
-    return Path(os.path.abspath(name))
+    return Path(name).resolve()
 
 
 def without_password(text: str) -> str:

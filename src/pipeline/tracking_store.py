@@ -40,13 +40,7 @@ T = TypeVar("T")
 class Feed:
     """Puts one journal into MLflow, from where `record` says that it stands."""
 
-    def __init__(
-        self,
-        folder: Path,
-        record: records.Record,
-        client: MlflowClient,
-        experiment_id: str,
-    ) -> None:
+    def __init__(self, folder: Path, record: records.Record, client: MlflowClient, experiment_id: str) -> None:
         self.folder = folder
         self.record = record
         self.client = client
@@ -75,10 +69,7 @@ class Feed:
         """Send what a finished run leaves beside its metrics, and last of all how it ended."""
         run_id = self._run_id()
         ended = _milliseconds(status.ended or status.started)
-        receipt, result = (
-            read_json(self.folder / "receipt.json"),
-            read_json(self.folder / "result.json"),
-        )
+        receipt, result = (read_json(self.folder / "receipt.json"), read_json(self.folder / "result.json"))
         tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
         if status.error:
             tags["error"] = status.error
@@ -120,11 +111,7 @@ class Feed:
     def _create(self) -> str:
         status = read_status(self.folder)
         assert status is not None
-        tags = {
-            "pipeline.run": self.folder.name,
-            "pipeline.folder": str(self.folder),
-            "mlflow.source.name": "pipeline",
-        }
+        tags = {"pipeline.run": self.folder.name, "pipeline.folder": str(self.folder), "mlflow.source.name": "pipeline"}
         tags["mlflow.user"] = _user()
         run = self.client.create_run(self.experiment_id, _milliseconds(status.started), tags, self.folder.name)
         return str(run.info.run_id)
@@ -185,11 +172,7 @@ def scalars(result: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for name, value in (part if isinstance(part, Mapping) else result).items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number or value in (
-            "NaN",
-            "Infinity",
-            "-Infinity",
-        ):  # as the journal writes them
+        if is_number or value in ("NaN", "Infinity", "-Infinity"):  # as the journal writes them
             found[str(name)] = float(value)
     return found
 
@@ -226,7 +209,7 @@ def _create_database(path: Path) -> None:
     MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}").search_experiments(max_results=1)
     with closing(sqlite3.connect(new)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)  # MLflow still holds the first one open; the copy is nobody's
-    os.replace(copy, path)
+    copy.replace(path)
     for name in (new.name, f"{new.name}-wal", f"{new.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
 
@@ -243,6 +226,11 @@ def _check_database(path: Path) -> None:
 def _experiment_id(client: MlflowClient, name: str, artifacts: Path | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is not None:
+        if artifacts is not None and str(found.artifact_location).startswith("mlflow-artifacts:"):
+            raise ValueError(
+                f"a server made the experiment {name} and keeps its artifacts; give tracking.uri=http://<that server>, "
+                "or choose another tracking.experiment"
+            )
         return str(found.experiment_id)
     location = None if artifacts is None else (artifacts / re.sub(r"[^\w.-]+", "_", name)).as_uri()
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 class Observation:
     """What was seen in a training step while it ran.
 
-    `matmuls` counts matrix products and convolutions, forward and backward, by the dtype of their operands; `operations`
+    `matmuls` counts matrix products and convolutions, forward and backward, by their operands' dtype; `operations`
     counts every operation by (name, device, dtype). `compiled` is the same count of matrix products after the
     compiler's passes, where a compiler stands between (XLA). `how` names the way of looking.
     """
@@ -138,6 +139,9 @@ class Jax:
 
 def _load_keras(backend: str) -> ModuleType:
     os.environ["KERAS_BACKEND"] = backend
+    if backend != "tensorflow":
+        # Keras looks into TensorFlow on every backend if it is installed: 3 s of import that nothing here needs.
+        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
     return importlib.import_module("pipeline.backends.keras")
 
 

@@ -15,8 +15,8 @@ def products(hlo: str) -> Iterator[str]:
     """The dtype of the first operand of every dot, convolution and library matrix product in `hlo`."""
     dtypes: dict[str, str] = {}
     for line in hlo.splitlines():
-        for parameter, dtype in re.findall(r"%?([\w.-]+): ([a-z]+\d*)\[", line.partition(" -> ")[0]):
-            dtypes[parameter] = dtype  # a computation's head names its parameters and their types
+        # a computation's head names its parameters and their types
+        dtypes |= dict(re.findall(r"%?([\w.-]+): ([a-z]+\d*)\[", line.partition(" -> ")[0]))
         defined = _DEFINED.match(line)
         if not defined:
             continue

@@ -79,13 +79,13 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         watch = Watch(experiment, run, len(data.train))
         engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
         feed = _feed(engine, experiment, data)
-        held_out = _scaled(data, data.validation)
+        held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
         try:
             for epoch in range(experiment.training.epochs):
                 _epoch(epoch, feed, watch)
                 if len(data.validation):
                     engine.sync()
-                    watch.end_epoch(*_validate(experiment, model, *held_out))
+                    watch.end_epoch(*_validate(experiment, forward, *held_out))
                 else:
                     watch.end_epoch()
         finally:
@@ -106,10 +106,11 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     with switches(experiment, resolved):
         model = experiment.model.keras(shapes)
         weights.into_keras(model, saved, "the saved run")
+        forward = engine_module.inference(model)
 
     def predict(images: np.ndarray) -> np.ndarray:
         with switches(experiment, resolved):
-            return _logits(model, images, experiment.training.evaluation_batch_size)
+            return _logits(forward, images, experiment.training.evaluation_batch_size)
 
     return predict
 
@@ -157,15 +158,15 @@ def _loss(experiment: Experiment) -> Any:
     return widened
 
 
-def _validate(experiment: Experiment, model: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    logits = _logits(model, x, experiment.training.evaluation_batch_size)
+def _validate(experiment: Experiment, forward: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    logits = _logits(forward, x, experiment.training.evaluation_batch_size)
     loss = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
     return float(loss), float((logits.argmax(axis=1) == y).mean())
 
 
-def _logits(model: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
-    found = model.predict(images, batch_size=batch_size, verbose=0)
-    return np.asarray(found).astype(np.float64)
+def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
+    parts = [forward(images[first : first + batch_size]) for first in range(0, len(images), batch_size)]
+    return np.concatenate(parts).astype(np.float64)
 
 
 def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -29,8 +29,8 @@ class Engine:
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
-        # Copies: a donated buffer is gone, and the Keras variables must outlive the first call.
-        self.state = tuple([jnp.array(v.value, copy=True) for v in group] for group in self.variables)
+        # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
+        self.state = tuple([v.value for v in group] for group in self.variables)
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
 
@@ -61,7 +61,7 @@ class Engine:
     def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
         """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns."""
         if shape not in self._programs:
-            traced = jax.jit(function, donate_argnums=0).trace(self.state, *arguments)
+            traced = jax.jit(function).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
             self._programs[shape] = traced.lower().compile()
         self.state, loss, hits = self._programs[shape](self.state, *arguments)
@@ -106,8 +106,22 @@ class Engine:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
         program = next(iter(self._programs.values()))
         seen.compiled = Counter(products(program.as_text()))
-        seen.tf32 = jax.config.jax_default_matmul_precision == "tensorfloat32"
+        seen.tf32 = jax.config.read("jax_default_matmul_precision") == "tensorfloat32"
         return seen
+
+
+def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """A compiled function from images to logits. `model.predict` would import TensorFlow for its data adapters."""
+
+    @jax.jit
+    def forward(trainable: Any, fixed: Any, x: Any) -> Any:
+        return model.stateless_call(trainable, fixed, x, training=False)[0]
+
+    def run(x: np.ndarray) -> np.ndarray:
+        state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
+        return np.asarray(forward(*state, jnp.asarray(x)).astype(jnp.float64 if x.dtype == np.float64 else jnp.float32))
+
+    return run
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -130,7 +144,7 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
     with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
         if experiment.device.logical_devices > 1:
             jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
-    before = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision
+    before = jax.config.read("jax_enable_x64"), jax.config.read("jax_default_matmul_precision")
     jax.config.update("jax_enable_x64", form.parameters == "float64")
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if form.tf32 else "highest")
     platform = "cuda" if resolved.place.kind == "gpu" else "cpu"

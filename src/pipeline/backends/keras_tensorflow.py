@@ -1,10 +1,10 @@
-"""The compiled part of Keras on TensorFlow: a block of optimizer steps as one tf.function, by XLA unless told otherwise."""
+"""The compiled part of Keras on TensorFlow: a block of steps as one tf.function, by XLA unless told otherwise."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +104,16 @@ class Engine:
             seen.compiled = Counter(products(function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")))
         seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in device
         return seen
+
+
+def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """A compiled function from images to logits."""
+
+    @tf.function(reduce_retracing=True)
+    def forward(x: Any) -> Any:
+        return tf.cast(model(x, training=False), x.dtype)
+
+    return lambda x: forward(tf.convert_to_tensor(x)).numpy()
 
 
 @contextlib.contextmanager

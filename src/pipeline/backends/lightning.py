@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
-import torch
-
 import pytorch_lightning as pl
+import torch
 import torchmetrics
 
 from pipeline.backends import Fit, Observation, Predict
@@ -158,7 +157,8 @@ class Classifier(pl.LightningModule):
     def training_step(self, block: Any, _: int) -> None:
         optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        losses, hits = [], []
+        losses: list[torch.Tensor] = []
+        hits: list[torch.Tensor] = []
         for x, y in block:
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
@@ -317,7 +317,9 @@ def free_memory(device: torch.device) -> int:
 
 def peak_memory(device: torch.device) -> dict[str, int]:
     """Peak bytes: of the process, and on a GPU also what torch's allocator gave out."""
-    peak = {"process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)}
+    peak = {
+        "process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    }
     if device.type == "cuda":
         peak["device_bytes"] = int(torch.cuda.max_memory_allocated(device))
     return peak

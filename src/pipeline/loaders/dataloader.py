@@ -31,7 +31,7 @@ class DataLoader:
         from torch.utils.data import DataLoader as TorchDataLoader
 
         return TorchDataLoader(
-            Items(split, scale, dtype),
+            Items(split, scale, dtype),  # type: ignore[arg-type]  # map-style by its methods
             batch_size=batch_size,
             sampler=Order(len(split), seed),
             num_workers=self.workers,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.datasets import Split
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
-
-AUTOTUNE = "auto"
 
 
 @spec
@@ -22,16 +20,14 @@ class TfData:
 
     backends: ClassVar[tuple[str, ...]] = ("tensorflow",)
 
-    map_calls: PositiveInt | Literal["auto"] = AUTOTUNE
+    map_calls: PositiveInt | Literal["auto"] = "auto"
     cache: bool = True
     shuffle: bool = False
-    prefetch: int | Literal["auto"] = Field(default=AUTOTUNE)
+    prefetch: NonNegativeInt | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         if self.cache and self.shuffle:
             raise ValueError("shuffle=True: the cache keeps the first epoch's order; set loader.cache=false with it")
-        if isinstance(self.prefetch, int) and self.prefetch < 0:
-            raise ValueError(f"prefetch={self.prefetch}: must be 0 or more, or auto")
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""

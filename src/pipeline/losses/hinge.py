@@ -1,4 +1,4 @@
-"""Multi-class hinge loss: by how much any wrong class comes within `margin` of the true one (Crammer & Singer, 2001)."""
+"""Multi-class hinge loss: how far any wrong class comes within `margin` of the true one (Crammer & Singer, 2001)."""
 
 from __future__ import annotations
 

@@ -34,6 +34,6 @@ class Model(Protocol):
 
 
 def expected_dtypes(model: Any, compute: str) -> set[str]:
-    """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own where it has one."""
+    """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own."""
     layers = getattr(model, "layer_dtypes", ())
     return {dtype or compute for dtype in layers} or {compute}

@@ -1,4 +1,4 @@
-"""A small convolutional net: [convolution, max-pool, activation] per entry of `filters`, then Dense(classes) (row D1)."""
+"""A small convolutional net: convolution, max-pool, activation for each of `filters`, then Dense(classes) (row D1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cnn:
         shrink = 2 ** len(self.filters)
         if min(height, width) < shrink:
             raise ValueError(
-                f"filters={list(self.filters)}: {len(self.filters)} poolings leave nothing of a {height}x{width} image; "
+                f"filters={list(self.filters)}: {len(self.filters)} pools leave nothing of a {height}x{width} image; "
                 f"use at most {min(height, width).bit_length() - 1}"
             )
         return height // shrink, width // shrink

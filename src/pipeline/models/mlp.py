@@ -13,7 +13,7 @@ from pipeline.spec import spec
 
 @spec
 class Mlp:
-    """`units` per hidden layer; `layer_dtypes`, where given, names a dtype (or null) for each Dense layer, the last too."""
+    """`units` per hidden layer; `layer_dtypes`, if given, has a dtype (or null) for each Dense layer, the last too."""
 
     units: tuple[PositiveInt, ...] = (128,)
     activation: Activation = "relu"

@@ -22,7 +22,9 @@ def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, floa
     for place, name, at_test in ((1, "loss", test[0]), (2, "accuracy", test[1])):
         axes = figure.add_subplot(1, 2, place)
         numbers = [epoch.number for epoch in epochs]
-        axes.plot(numbers, [getattr(epoch, f"train_{name}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training")
+        axes.plot(
+            numbers, [getattr(epoch, f"train_{name}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
+        )
         held_out = [getattr(epoch, f"validation_{name}") for epoch in epochs]
         if held_out[0] is not None:
             axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
@@ -81,7 +83,9 @@ def image_sheet(
     _save(figure, path)
 
 
-def _bars(axes: Axes, probabilities: np.ndarray, classes: Sequence[str], labels: np.ndarray | None, number: int) -> None:
+def _bars(
+    axes: Axes, probabilities: np.ndarray, classes: Sequence[str], labels: np.ndarray | None, number: int
+) -> None:
     """The three most probable classes of one image; the true class is blue, a wrong first guess orange."""
     best = np.argsort(-probabilities)[:3]
     colours = [GREY] * len(best)

@@ -45,7 +45,7 @@ class Evaluate:
 
 def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:
     """Each figure beside the one that the run reported when it was trained."""
-    then = read_json(source / "result.json").get("metrics", {}) if (source / "result.json").exists() else {}
+    then = read_json(source / "result.json").get("scalars", {}) if (source / "result.json").exists() else {}
     rows = []
     for name, value in figures.items():
         old = then.get(name)

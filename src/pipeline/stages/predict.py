@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Predict:
         return Result(metrics={"images": float(len(names))}, table=tuple(rows), notes=tuple(notes))
 
 
-def model_card(source: Path) -> dict[str, list]:
+def model_card(source: Path) -> dict[str, Any]:
     """Image shape and class names of a saved run. Raises UserError where it has no model."""
     path = source / "artifacts" / "model" / "card.json"
     if not path.exists():
@@ -79,10 +79,8 @@ def read_images(
         path = Path(text).expanduser()
         if not path.is_file():
             raise UserError(f"stage.images={text}: no such file")
-        if path.suffix.lower() == ".png":
-            images = _png(path, shape, notes)[None]
-        else:
-            images = _idx(path, shape)
+        png = path.suffix.lower() == ".png"
+        images = _png(path, shape, notes)[None] if png else _idx(path, shape)
         found.append(images)
         names += [path.name] if len(images) == 1 else [f"{path.name}[{number}]" for number in range(len(images))]
     together = np.concatenate(found)
