@@ -110,16 +110,14 @@ def _explained(error: Exception, overrides: Sequence[str]) -> UserError:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     parent = getattr(cause, "parent_node", None)
-    key = getattr(cause, "full_key", None) or getattr(cause, "key", None)
-    if key is None:
+    key = str(getattr(cause, "full_key", None) or getattr(cause, "key", None) or "")
+    if not key:
         found = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
-        key = found[1] if found else None
-    if key is not None and isinstance(parent, DictConfig):
-        prefix = str(key).rpartition(".")[0]
-        names = [f"{prefix}.{name}" if prefix else str(name) for name in parent]
-        return bad_choice(
-            "unknown key", key, [name for name in names if name != "hydra" and not name.endswith("_target_")]
-        )
-    if key is not None:
-        return UserError(f"unknown key={key!s}; `python -m pipeline --help` lists the groups")
+        key = found[1] if found else ""
+    if key and isinstance(parent, DictConfig):
+        prefix = key.rpartition(".")[0]
+        names = [str(name) for name in parent if name not in ("hydra", "_target_")]
+        return bad_choice("unknown key", key, [f"{prefix}.{name}" if prefix else name for name in names])
+    if key:
+        return UserError(f"unknown key={key}; `python -m pipeline --help` lists the groups")
     return UserError(" ".join(str(error).split()))

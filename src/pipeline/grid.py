@@ -57,9 +57,9 @@ def register(flags: list[str], statuses: list[int]) -> None:
     """Make the launcher known to Hydra. `statuses` receives 0 or 1 for each cell that has run."""
     global _flags, _statuses
     _flags, _statuses = flags, statuses
+    Plugins.instance().register(CellLauncher)
     parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
     parent.pipeline = sys.modules["hydra_plugins.pipeline"] = sys.modules[__name__]  # type: ignore[attr-defined]
-    Plugins.instance().register(CellLauncher)
     node: dict[str, Any] = {"_target_": "hydra_plugins.pipeline.CellLauncher"}
     ConfigStore.instance().store(group="hydra/launcher", name="cells", node=node)
 
