@@ -68,14 +68,16 @@ class Handler(BaseHTTPRequestHandler):
         content = self.server.files.get(name)
         if content is None:
             self.server.requests.append((name, asked, 0))
-            return self.send_error(404)
+            self.send_error(404)
+            return
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.ranges else 0
         if start and start >= len(content):
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(content)}")
             self.send_header("Content-Length", "0")
             self.server.requests.append((name, asked, 0))
-            return self.end_headers()
+            self.end_headers()
+            return
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")

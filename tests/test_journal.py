@@ -18,8 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import journal as journals
+from pipeline import runs as runs_below
 from pipeline.errors import UserError
-from pipeline.journal import Journal, find_run, read_config, read_metrics, read_status, reap
+from pipeline.journal import Journal, read_config, read_metrics, read_status
+from pipeline.runs import find_run, reap
 
 SOURCE = str(Path(journals.__file__).parents[1])
 
@@ -242,7 +244,7 @@ def killed_run(root: Path) -> str:
 def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     name = killed_run(tmp_path)
     own = Journal.begin(tmp_path, "own", {})
-    script = "import sys; from pipeline.journal import reap; print(*reap(sys.argv[1]))"
+    script = "import sys; from pipeline.runs import reap; print(*reap(sys.argv[1]))"
     command = [sys.executable, "-c", script, str(tmp_path)]
     reapers = [
         subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True)
@@ -266,7 +268,7 @@ def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:
         journal = Journal.begin(tmp_path, name, {})
         journals.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
     assert [name.split("-")[2] for name in reap(tmp_path)] == ["reused"]
-    for folder in journals.run_folders(tmp_path):
+    for folder in runs_below.run_folders(tmp_path):
         for path in folder.iterdir():
             os.utime(path, (1, 1))  # silent since 1970
     assert len(reap(tmp_path)) == 2

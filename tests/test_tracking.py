@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from pipeline import journal as journals
+from pipeline import runs as runs_below
 from pipeline import tracking_record as records
 from pipeline.errors import UserError
 from pipeline.journal import Journal
@@ -203,7 +204,7 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
     assert tracker.close(LONG) == f"synced as run {run.info.run_id}"
     check(uri, run.info.run_id, journal)
     assert run.info.artifact_uri.startswith((tmp_path / "a place" / "mlruns" / "study").as_uri())
-    assert journals.find_run(tmp_path / "runs", run.info.run_id) == journal.folder
+    assert runs_below.find_run(tmp_path / "runs", run.info.run_id) == journal.folder
     assert tracker.process.wait(LONG) == 0
     assert (journal.folder / "tracking.log").read_text() == ""
 

@@ -26,6 +26,7 @@ def main() -> None:
     """The command."""
     try:
         status = compose_and_run(sys.argv[1:])
+        sys.stdout.flush()
     except (UserError, RunError) as error:
         if os.environ.get("PIPELINE_TRACEBACK"):
             raise
@@ -35,7 +36,9 @@ def main() -> None:
         print(f"stopped by {stop.signal_name}", file=sys.stderr)
         status = stop.exit_status
     except BrokenPipeError:  # whoever read our output (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from pipeline.terminal import leave
+
+        leave(sys.stdout.fileno())
         status = 0
     sys.exit(status)
 
@@ -73,33 +76,33 @@ def run_one(config: DictConfig, overridden: list[str]) -> int:
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
     """Run a stage that prints and leaves nothing behind."""
-    from rich.console import Console
-
     from pipeline.report.table import show
+    from pipeline.terminal import results
 
     result = experiment.stage.run(experiment, resolved, None)
-    show(Console(), type(experiment.stage).__name__.lower(), result.table)
+    show(results(), type(experiment.stage).__name__.lower(), result.table)
     return 0
 
 
 def record(experiment: Experiment, resolved: Resolved) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens."""
     from pipeline.journal import Journal
-    from pipeline.run import Run, error_console
+    from pipeline.run import Run
+    from pipeline.terminal import messages
     from pipeline.tracking import start
 
     journal = Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
-    tracker = start(experiment.tracking, journal)
-    run = Run(journal, error_console())
+    run = Run(journal, messages())
     try:
+        tracker = start(experiment.tracking, journal)
         announce(experiment, resolved, run)
         result = experiment.stage.run(experiment, resolved, run)
         journal.write_result({"scalars": dict(result.metrics)})
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
         raise
-    except Exception as error:
-        told = explained(error, experiment, resolved)
+    except BaseException as error:  # SystemExit too: no run stays RUNNING
+        told = explained(error, resolved, journal.folder)
         journal.finish("FAILED", told)
         if told is error:
             raise
@@ -117,36 +120,35 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     """The table on standard output; where things lie."""
-    from rich.console import Console
-
     from pipeline.report.table import show
+    from pipeline.terminal import results
 
     for note in result.notes:
         run.say(note)
-    rows = [*result.table, ("run folder", os.path.relpath(run.folder))]
-    if tracker is not None:
-        rows.append(("MLflow", tracker.close(experiment.tracking.wait)))
-    show(Console(), experiment.name, rows)
+    show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
+    if tracker is not None:  # last, since a busy machine or a slow server may take its time
+        run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
     return 0
 
 
-def explained(error: Exception, experiment: Experiment, resolved: Resolved) -> Exception:
+def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseException:
     """What a person can act on, for the errors that the machine makes; any other error as it is."""
-    from pipeline.backends.memory import as_run_error, is_out_of_memory
+    from pipeline.backends.memory import as_user_error, is_out_of_memory
     from pipeline.journal import cannot_write
 
     if isinstance(error, (UserError, RunError)):
         return error
     if is_out_of_memory(error):
-        return as_run_error(error, resolved)
+        return as_user_error(error, resolved)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-        return cannot_write(Path(error.filename or experiment.settings.output_dir), error)
+        return cannot_write(Path(error.filename or folder), error)
     return error
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     """A signal becomes an exception that unwinds the run; a second one ends the process at once."""
-    signal.signal(number, signal.SIG_DFL)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
     raise Stopped(signal.Signals(number).name, 128 + number)
 
 

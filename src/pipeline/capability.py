@@ -56,7 +56,17 @@ class Resolved:
 
 
 def refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None = None) -> Refusal | None:
-    """Why a cell does not run, or None where it does."""
+    """Why a cell does not run and what does instead, or None where it runs."""
+    found = _refusal(backend, kind, precision, gpu)
+    if found is None:
+        return None
+    instead = found.instead
+    while further := _refusal(backend, kind, instead, gpu):  # what bf16 falls back to may be too new for a GPU as well
+        instead = further.instead
+    return Refusal(found.why, instead)
+
+
+def _refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None) -> Refusal | None:
     if kind == "cpu":
         return CPU_REFUSALS.get((backend, precision))
     needed, why = GPU_NEEDS.get(precision, ((0, 0), None))

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline import grid
 from pipeline.conf_path import conf_path
 from pipeline.device import canonical
-from pipeline.errors import UserError, bad_choice
+from pipeline.errors import UserError, bad_choice, bad_key
 
 Task = Callable[[DictConfig, list[str]], int]
 
@@ -31,7 +31,7 @@ def composed(arguments: list[str], task: Task) -> int:
     """Compose the config that `arguments` ask for and give it to `task`; with -m, run the grid. Returns the status."""
     arguments = [_canonical_device(argument) for argument in arguments]
     parsed = get_args_parser().parse_args(arguments)
-    overridden = _keys(parsed.overrides)
+    overridden = _keys(parsed.overrides, grid=parsed.multirun)
     statuses: list[int] = []
     trouble: list[Exception] = []
 
@@ -60,8 +60,11 @@ def _flags(arguments: Sequence[str], overrides: Sequence[str]) -> list[str]:
     return [word for word in arguments if word not in overrides and word not in ("-m", "--multirun")]
 
 
-def _keys(overrides: Sequence[str]) -> list[str]:
-    """The keys that are set, without Hydra's own. Raises UserError for a key set twice and for bad syntax."""
+def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
+    """The keys that are set, without Hydra's own.
+
+    Raises UserError for a key set twice, for bad syntax, and for several values of a key outside a grid.
+    """
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         if any(not isinstance(override.key_or_group, str) or not override.key_or_group for override in parsed):
@@ -77,6 +80,9 @@ def _keys(overrides: Sequence[str]) -> list[str]:
     if twice:
         values = [text for text in overrides if text.lstrip("+~").startswith(twice[0] + "=")]
         raise UserError(f"{twice[0]}: set {len(values)} times ({', '.join(values)}); give one value, or a,b with -m")
+    for override in parsed:
+        if override.is_sweep_override() and not grid:
+            raise UserError(f"{override.input_line}: several values; -m runs each of them, a list is written key=[a,b]")
     return [key for key in keys if not key.startswith("hydra")]
 
 
@@ -85,7 +91,7 @@ def _canonical_device(argument: str) -> str:
     key, equals, value = argument.partition("=")
     if key != "device" or not equals:
         return argument
-    names = [canonical(part) for part in value.split(",")]
+    names = [canonical(part) for part in value.replace("\\:", ":").split(",")]  # as Hydra writes gpu:0 for a cell
     for name in names:
         if ":" in name:
             node = {
@@ -117,7 +123,7 @@ def _explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
-        return bad_choice("unknown key", key, [f"{prefix}.{name}" if prefix else name for name in names])
+        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names])
     if key:
-        return UserError(f"unknown key={key}; `python -m pipeline --help` lists the groups")
+        return UserError(f"{key}: no such key; `python -m pipeline --help` lists the groups")
     return UserError(" ".join(str(error).split()))

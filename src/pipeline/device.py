@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Literal
 
@@ -79,7 +80,7 @@ def parse_size(text: str, key: str) -> int:
     if match:
         unit = (match["unit"] or "B").upper()
         base = 1024 if "I" in unit else 1000
-        size = int(float(match["number"]) * base ** "BKMGT".index(unit[0]))
+        size = int(Fraction(match["number"]) * base ** "BKMGT".index(unit[0]))
     if size <= 0:
         raise UserError(f"{key}={text}: not a size; write a number and a unit, such as 768MiB or 1GB")
     return size

@@ -21,11 +21,20 @@ class Stopped(BaseException):
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
     """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
+    return UserError(f"{key}={value}: no such choice{_among(str(value), choices)}")
+
+
+def bad_key(key: str, choices: Iterable[str]) -> UserError:
+    """`key: no such key`, the keys there are, and the nearest of them where one is near."""
+    return UserError(f"{key}: no such key{_among(key, choices)}")
+
+
+def _among(wrong: str, choices: Iterable[str]) -> str:
     names = sorted(choices)
-    near = difflib.get_close_matches(str(value), names, n=1)
+    near = difflib.get_close_matches(wrong, names, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return UserError(f"{key}={value}: no such choice{hint}; choose from {', '.join(names) or 'nothing: none exist'}")
+    return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
 
 
 class RunError(Exception):
-    """A run that began and cannot go on (a NaN, too little memory, a dtype that is not the one asked for): FAILED."""
+    """A run that began and cannot go on (a NaN, a dtype that is not the one asked for): FAILED."""

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
-from pipeline.errors import UserError, bad_choice
+from pipeline.errors import UserError, bad_choice, bad_key
 from pipeline.metrics import METRICS
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, spec
@@ -97,7 +97,7 @@ class Experiment:
         """The run's name: the one given, or model, dataset, backend and precision."""
         if self.settings.name:
             return self.settings.name
-        model, dataset = (type(part).__name__.lower() for part in (self.model, self.dataset))
+        model, dataset = _choice(self.model), _choice(self.dataset)
         return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
 
     def config_sha256(self) -> str:
@@ -111,7 +111,7 @@ def load(config: Mapping[str, Any]) -> Experiment:
     names = {field.name for field in fields(Settings)}
     for key in config:
         if key not in names and key not in GROUPS:
-            raise bad_choice("unknown key", key, [*names, *GROUPS])
+            raise bad_key(str(key), [*names, *GROUPS])
     parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
     settings = build_as(Settings, {key: value for key, value in config.items() if key in names}, "")
     experiment = Experiment(config=config, settings=settings, **parts)
@@ -152,5 +152,6 @@ def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:
 
 
 def _choice(part: Any) -> str:
-    """A spec as its choice is called: the module's name."""
-    return type(part).__module__.rpartition(".")[2]
+    """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
+    cls = type(part)
+    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()

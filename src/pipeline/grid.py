@@ -6,9 +6,11 @@ A Hydra launcher: Hydra expands the grid, this runs the cells one after another.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,10 +22,14 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from pipeline.errors import Stopped
+
+GRACE_SECONDS = 30.0  # for a cell to write its journal's last word
+
 # What the next grid of this process needs to know that Hydra has no place for.
 _flags: list[str] = []
 _statuses: list[int] = []
-_folder: list[Path] = []  # where Hydra writes the grid's own record, once it has begun
+_folders: list[Path] = []  # where Hydra writes the grid's own record, and the parents that it has to make for it
 
 
 class CellLauncher(Launcher):
@@ -34,7 +40,8 @@ class CellLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config
-        _folder[:] = [Path(config.hydra.sweep.dir)]
+        folder = Path(config.hydra.sweep.dir)
+        _folders[:] = [folder, *(parent for parent in folder.parents if not parent.exists())]
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the cells in turn and say how many failed."""
@@ -66,16 +73,26 @@ def register(flags: list[str], statuses: list[int]) -> None:
 
 def discard_unless_begun() -> None:
     """Remove Hydra's record of a grid that was refused before its first cell."""
-    if _folder and not _statuses:
-        shutil.rmtree(_folder[0], ignore_errors=True)
+    if _folders and not _statuses:
+        own, *parents = _folders
+        shutil.rmtree(own, ignore_errors=True)
+        for parent in parents:
+            with suppress(OSError):  # another grid has begun beside this one
+                parent.rmdir()
 
 
 def _run(command: list[str]) -> int:
-    """The exit status of a cell. A signal that stops the grid reaches the cell too, and it gets time to say so."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+    """The exit status of a cell. A signal that stops the grid is passed on to the cell, which gets time to say so.
+
+    The cell has a process group of its own: the terminal's Ctrl-C would reach it as a second signal.
+    """
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0) as process:
         try:
             return process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait(timeout=30)
+        except Stopped as stop:
+            process.send_signal(signal.Signals[stop.signal_name])
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
             raise

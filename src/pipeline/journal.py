@@ -28,12 +28,12 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple
 
 from pipeline.errors import UserError
+from pipeline.process import pid_namespace, process_started
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 FLUSH_SECONDS = 0.5
 ERROR_LENGTH = 2000  # keeps status.json within one disk block, so that a full disk can still take the last word
-SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
 CHUNK_BYTES = 1 << 18
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -252,57 +252,6 @@ def read_metrics(folder: Path) -> Iterator[Record]:
         yield from records
 
 
-def run_folders(root: Path) -> list[Path]:
-    """The runs below `root`, oldest first (ids begin with the time)."""
-    try:
-        return sorted(folder for folder in root.iterdir() if (folder / "status.json").exists())
-    except OSError:
-        return []
-
-
-def find_run(root: Path, reference: str) -> Path:
-    """The folder that `reference` means: a folder, an id, the unique beginning of an id, `latest`, an MLflow run id."""
-    folder = Path(reference)
-    if reference and read_status(folder) is not None:
-        return folder.absolute()
-    root = Path(root).absolute()
-    folders = run_folders(root)
-    if reference == "latest":
-        found = _latest_finished(folders)
-    else:
-        found = [folder for folder in folders if folder.name == reference]
-        found = found or [folder for folder in folders if reference and folder.name.startswith(reference)]
-        found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
-    if len(found) == 1:
-        return found[0]
-    raise UserError(_not_one(root, reference, folders, found))
-
-
-def reap(root: Path) -> list[str]:
-    """Mark every run whose process is gone without a word as KILLED; returns the ids that this call marked."""
-    return [folder.name for folder in run_folders(Path(root)) if reap_one(folder)]
-
-
-def reap_one(folder: Path) -> bool:
-    """`reap` for one run. False where it lives, has ended, was marked by another process or cannot be written."""
-    status = read_status(folder)
-    if status is None or status.state != "RUNNING" or not _gone(folder, status):
-        return False
-    import filelock
-
-    try:
-        with filelock.FileLock(folder / "status.lock", timeout=0):
-            status = read_status(folder)  # another process may have been here first
-            if status is None or status.state != "RUNNING":
-                return False
-            note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
-            killed = replace(status, state="KILLED", ended=_last_sign(folder), error=note)
-            write_json(folder / "status.json", asdict(killed))
-            return True
-    except (OSError, filelock.Timeout):
-        return False
-
-
 def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False) -> None:
     """Replace `path` in one step, so that no reader sees half of it. Raises OSError."""
     data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
@@ -357,9 +306,9 @@ def _first_status(run_id: str, name: str) -> Status:
         name=name,
         state="RUNNING",
         pid=os.getpid(),
-        process_started=_process_started(os.getpid()),
+        process_started=process_started(os.getpid()),
         host=socket.gethostname(),
-        pid_namespace=_pid_namespace(),
+        pid_namespace=pid_namespace(),
         started=time.time(),
     )
 
@@ -413,67 +362,3 @@ def _error_text(error: BaseException | str | None) -> str | None:
     if isinstance(error, BaseException):
         error = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return error[:ERROR_LENGTH] if error else None
-
-
-def _latest_finished(folders: list[Path]) -> list[Path]:
-    statuses = [(read_status(folder), folder) for folder in folders]
-    finished = [(status.started, folder) for status, folder in statuses if status and status.state == "FINISHED"]
-    return [max(finished)[1]] if finished else []
-
-
-def _mlflow_id(folder: Path) -> str | None:
-    return read_json(folder / "mlflow.json").get("run_id")
-
-
-def _not_one(root: Path, reference: str, folders: list[Path], found: list[Path]) -> str:
-    if found:
-        names = ", ".join(folder.name for folder in found[-5:])
-        return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
-    wanted = "no finished run" if reference == "latest" else "no such run"
-    names = ", ".join(folder.name for folder in folders[-3:][::-1])
-    known = f"the latest are {names}" if names else "the folder has none yet"
-    return f"run={reference}: {wanted} in {root}; {known}"
-
-
-def _gone(folder: Path, status: Status) -> bool:
-    if (status.host, status.pid_namespace) != (socket.gethostname(), _pid_namespace()):
-        return time.time() - _last_sign(folder) > SILENT_SECONDS  # its processes cannot be seen from here
-    started = _process_started(status.pid)
-    return started is None or started != status.process_started
-
-
-def _last_sign(folder: Path) -> float:
-    """When the run last wrote something: the best guess of when it died."""
-    files = (folder / "metrics.jsonl", folder / "status.json", folder / "receipt.json", folder / "result.json")
-    return max(path.stat().st_mtime for path in files if path.exists())
-
-
-def _process_started(pid: int) -> str | None:
-    """What tells this process from a later one with its pid; None where it is gone (or a zombie: dead, not buried).
-
-    On Linux the clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # proc(5); fields[0] is field 3
-        if fields[0] in (b"Z", b"X"):
-            return None
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{fields[19].decode()}"
-    except OSError:
-        return None if Path("/proc/self/stat").exists() else _process_started_elsewhere(pid)
-
-
-def _process_started_elsewhere(pid: int) -> str | None:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
-    except psutil.Error:
-        return None
-
-
-def _pid_namespace() -> str | None:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,13 +71,13 @@ class Progress:
     def __init__(self, console: Console, what: str, total: int) -> None:
         self.console, self.bar, self.task = console, None, None
         if console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
             self.bar = Bar(
                 TextColumn(what),
                 BarColumn(bar_width=None),
-                MofNCompleteColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[state]}"),
                 console=console,
@@ -110,10 +109,3 @@ def seconds_since_start() -> float:
     import psutil
 
     return time.time() - psutil.Process().create_time()
-
-
-def error_console() -> Console:
-    """Where progress and messages go: standard error, so that standard output holds results alone."""
-    from rich.console import Console
-
-    return Console(file=sys.stderr, stderr=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.journal import find_run, read_config
+from pipeline.journal import read_config
+from pipeline.runs import find_run
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "tracking", "name", "loader", "profiler")
@@ -25,8 +26,10 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
     stage = config["stage"]["_target_"].rpartition(".")[2].lower()
     if not reference:
         raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
-    folder = find_run(Path(str(config["output_dir"])), str(reference))
-    merged = dict(read_config(folder))
+    folder = find_run(Path(str(config["output_dir"])), str(reference), holding="artifacts/model/weights.npz")
+    merged = read_config(folder)
+    if not merged:
+        raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
     merged |= {key: config[key] for key in OWN}
     for key in overridden:
         group = key.partition(".")[0].partition("@")[0]

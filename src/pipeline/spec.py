@@ -16,7 +16,7 @@ import pydantic
 import pydantic.dataclasses
 from pydantic import Field
 
-from pipeline.errors import UserError, bad_choice
+from pipeline.errors import UserError, bad_key
 
 ALLOW_VARIABLE = "PIPELINE_MODULES"
 
@@ -93,7 +93,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
     if fault["type"] == "unexpected_keyword_argument":
         names = getattr(cls, "__dataclass_fields__", {})
         head = f"{key}." if key else ""
-        return str(bad_choice(f"unknown key {head}{path[0]}", fault["input"], [head + name for name in names]))
+        return str(bad_key(head + path[0], [head + name for name in names]))
     if fault["type"] == "missing":
         return f"{place}: no value given"
     reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ").replace("tuple", "list, such as [128]")

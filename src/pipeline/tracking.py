@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from pipeline import journal as journals
+from pipeline import runs as runs_below
 from pipeline import tracking_record as records
 from pipeline.errors import UserError
 from pipeline.journal import Journal
@@ -82,7 +83,7 @@ class Tracker:
 def start(tracking: Mlflow | Off, journal: Journal) -> Tracker | None:
     """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's."""
     if isinstance(tracking, Off):
-        journals.reap(journal.folder.parent)  # with tracking on, the tracker does it
+        runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it
         return None
     try:
         uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import filelock
 
 from pipeline import tracking_record as records
-from pipeline.journal import read_status, reap, reap_one, run_folders
+from pipeline.journal import read_status
+from pipeline.runs import reap, reap_one, run_folders
 
 if TYPE_CHECKING:
     from pipeline.tracking_store import Feed

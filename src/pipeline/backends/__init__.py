@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -76,7 +77,7 @@ class Fit:
 
 @spec
 class Torch:
-    """PyTorch through Lightning. `threads`: CPU threads of one operation (default: torch's own choice)."""
+    """PyTorch through Lightning. `threads`: CPU threads of one operation (default: 1 for small steps, else all)."""
 
     name: ClassVar[str] = "torch"
     builder: ClassVar[str] = "torch"
@@ -137,11 +138,21 @@ class Jax:
         return "JAX's CUDA plugin is not installed (install pipeline[gpu])"
 
 
+class WithoutTensorFlow(MetaPathFinder):
+    """Keras imports TensorFlow on every backend if it is installed: 3 s that a JAX process has no use for.
+
+    A finder, not None in sys.modules: Keras takes the name's presence there for an imported TensorFlow.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "tensorflow":
+            raise ModuleNotFoundError("tensorflow is left out of a process that runs Keras on another backend")
+
+
 def _load_keras(backend: str) -> ModuleType:
     os.environ["KERAS_BACKEND"] = backend
     if backend != "tensorflow":
-        # Keras looks into TensorFlow on every backend if it is installed: 3 s of import that nothing here needs.
-        sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, WithoutTensorFlow())
     return importlib.import_module("pipeline.backends.keras")
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from keras.src.backend.common import dtypes
 
 from pipeline.backends import Observation
 from pipeline.backends.hlo import products
@@ -106,7 +107,7 @@ class Engine:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
         program = next(iter(self._programs.values()))
         seen.compiled = Counter(products(program.as_text()))
-        seen.tf32 = jax.config.read("jax_default_matmul_precision") == "tensorfloat32"
+        seen.tf32 = jax.config.values["jax_default_matmul_precision"] == "tensorfloat32"
         return seen
 
 
@@ -144,16 +145,31 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
     with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
         if experiment.device.logical_devices > 1:
             jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
-    before = jax.config.read("jax_enable_x64"), jax.config.read("jax_default_matmul_precision")
-    jax.config.update("jax_enable_x64", form.parameters == "float64")
-    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if form.tf32 else "highest")
+    wide = "float64" in (form.parameters, *getattr(experiment.model, "layer_dtypes", ()))
     platform = "cuda" if resolved.place.kind == "gpu" else "cpu"
+    with (
+        jax.enable_x64(wide),
+        jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
+        jax.default_device(jax.devices(platform)[resolved.place.index]),
+        _float64_kept(wide),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _float64_kept(wide: bool) -> Iterator[None]:
+    """Stop Keras from computing in float32 what JAX has in float64.
+
+    Keras's rules of promotion end in a table that makes float64 float32 on JAX, x64 or not: ops.mean, ops.tanh and more
+    would lose half the digits of an fp64 run, without a word.
+    """
+    table = dtypes.BIT64_TO_BIT32_DTYPE
+    before = table["float64"]
+    table["float64"] = "float64" if wide else before
     try:
-        with jax.default_device(jax.devices(platform)[resolved.place.index]):
-            yield
+        yield
     finally:
-        jax.config.update("jax_enable_x64", before[0])
-        jax.config.update("jax_default_matmul_precision", before[1])
+        table["float64"] = before
 
 
 def logical_devices() -> list[str]:

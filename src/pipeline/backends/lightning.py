@@ -23,6 +23,7 @@ import torchmetrics
 from pipeline.backends import Fit, Observation, Predict
 from pipeline.backends.memory import refuse_too_large
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
+from pipeline.backends.torch_threads import threads_for
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
@@ -53,6 +54,8 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
     with switches(experiment, resolved):
         torch.manual_seed(experiment.seed)
         net, parameters = _initial_net(experiment, data, FORMATS[resolved.precision], device)
+        if device.type == "cpu" and not experiment.backend.threads:
+            torch.set_num_threads(threads_for(net, data.shape, experiment.training.batch_size))
         watch = Watch(experiment, run, len(data.train))
         module = Classifier(net, experiment, data, resolved, watch, device)
         trainer = _trainer(experiment, resolved)
@@ -77,7 +80,7 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     form = FORMATS[resolved.precision]
     dtype = getattr(torch, form.parameters)
     net = experiment.model.torch(shapes)
-    if not any(getattr(experiment.model, "layer_dtypes", ())):
+    if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
         net = net.to(dtype)
     weights.into_torch(net, saved, "the saved run")
     net = net.to(device).eval()
@@ -250,22 +253,61 @@ def widened(logits: torch.Tensor) -> torch.Tensor:
 @contextlib.contextmanager
 def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """torch's process-wide settings as this run needs them, put back afterwards."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, torch.get_num_threads())
-    allow = FORMATS[resolved.precision].tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = allow
-    cudnn.benchmark = False
+    benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
+    torch.backends.cudnn.benchmark = False
     if experiment.backend.threads:
         torch.set_num_threads(experiment.backend.threads)
-    limit = experiment.device.memory_limit_bytes
-    if limit is not None:
-        total = torch.cuda.get_device_properties(resolved.place.index).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), resolved.place.index)
+    try:
+        with (
+            _float32_products(FORMATS[resolved.precision].tf32),
+            _memory_limit(experiment.device.memory_limit_bytes, resolved.place.index),
+        ):
+            yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _float32_products(tf32: bool) -> Iterator[None]:
+    """float32 products in float32, or on a GPU in TF32, everywhere: cuBLAS, cuDNN and oneDNN.
+
+    torch keeps these switches twice. They are set by the older names, which Lightning reads, but put back by both: the
+    older alone make "medium" (bfloat16 products on a CPU) into "high", and cannot be read after a use of the newer.
+    """
+    cuda, cudnn, onednn = (vars(torch.backends)[name] for name in ("cuda", "cudnn", "mkldnn"))
+    operations = (cuda.matmul, cudnn.conv, cudnn.rnn, onednn.matmul, onednn.conv)
+    newer = [operation.fp32_precision for operation in operations]
+    try:
+        older = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    except RuntimeError:  # a mix of both names was in use: what the older ones said is past finding out
+        older = None
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    cudnn.allow_tf32 = tf32
+    onednn.matmul.fp32_precision = onednn.conv.fp32_precision = "ieee"
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, threads = before
-        torch.set_num_threads(threads)
+        if older:
+            torch.set_float32_matmul_precision(older[0])
+            cudnn.allow_tf32 = older[1]
+        for operation, precision in zip(operations, newer, strict=True):
+            operation.fp32_precision = precision
+
+
+@contextlib.contextmanager
+def _memory_limit(limit: int | None, index: int) -> Iterator[None]:
+    """At most `limit` bytes of a GPU's memory for torch's allocator, if there is a limit."""
+    if limit is None:
+        yield
+        return
+    before = torch.cuda.get_per_process_memory_fraction(index)
+    total = torch.cuda.get_device_properties(index).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), index)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, index)
 
 
 def _initial_net(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+
 from pipeline.capability import Resolved
 from pipeline.device import gpus
-from pipeline.errors import RunError
+from pipeline.errors import UserError
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -15,25 +17,28 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, available: int, where: str) -> None:
-    """Raise RunError where weights, gradients and optimizer state alone exceed the memory that is free."""
+    """Raise UserError where weights, gradients and optimizer state alone exceed the memory that is free."""
     needed = parameters * numbers_each * bytes_each
     if needed > available:
-        raise RunError(
+        raise UserError(
             f"out of memory: {parameters:,} parameters with gradients and optimizer state need "
             f"{needed / 2**30:.1f} GiB; {where} has {available / 2**30:.1f} GiB free; "
             "use fewer units or a smaller precision"
         )
 
 
-def as_run_error(error: Exception, resolved: Resolved) -> RunError:
+def as_user_error(error: BaseException, resolved: Resolved) -> UserError:
     """An allocation that a framework could not make, in one sentence: what was asked for and what there is."""
     import psutil
 
-    asked = " ".join(str(error).split())[:300]
+    asked = " ".join(str(error).split())[:300] or type(error).__name__
     free = psutil.virtual_memory().available
     where = f"this machine has {free / 2**30:.1f} GiB free"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        where += f", of which this process may use {limit / 2**30:.1f} GiB in all (ulimit -v)"
     if resolved.place.kind == "gpu":
         where = f"{resolved.place} has {gpus()[resolved.place.index].memory_bytes / 2**30:.1f} GiB"
-    return RunError(
+    return UserError(
         f"out of memory: {where}; asked for: {asked}; use a smaller training.batch_size, model or precision"
     )

@@ -28,6 +28,7 @@ class DataLoader:
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Any:
         """A DataLoader of (x, y) batches; each pass over it is the next epoch."""
+        import torch
         from torch.utils.data import DataLoader as TorchDataLoader
 
         return TorchDataLoader(
@@ -38,6 +39,8 @@ class DataLoader:
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor,
             persistent_workers=self.workers > 0,
+            # Its own: each epoch takes a number from it, and from torch's that would change the dropout.
+            generator=torch.Generator().manual_seed(seed),
         )
 
 

@@ -50,13 +50,16 @@ class Cnn:
     def keras(self, shapes: Shapes) -> Any:
         import keras
 
+        from pipeline.models import keras_layers
+
+        activation = keras_layers.activation(self.activation)
         self.pooled(shapes)
         stack = [keras.Input(shapes.image)]
         for filters in self.filters:
             stack += [
                 keras.layers.Conv2D(filters, self.kernel_size, padding="same"),
                 keras.layers.MaxPooling2D(2),
-                keras.layers.Activation(self.activation),
+                keras.layers.Activation(activation),
             ]
         stack.append(keras.layers.Flatten())
         if self.dropout:

@@ -46,10 +46,13 @@ class Mlp:
     def keras(self, shapes: Shapes) -> Any:
         import keras
 
+        from pipeline.models import keras_layers
+
+        activation = keras_layers.activation(self.activation)
         *hidden, last = self._dtypes()
         stack = [keras.Input(shapes.image), keras.layers.Flatten()]
         for units, dtype in zip(self.units, hidden, strict=True):
-            stack.append(keras.layers.Dense(units, activation=self.activation, dtype=dtype))
+            stack.append(keras.layers.Dense(units, activation=activation, dtype=dtype))
             if self.dropout:
                 stack.append(keras.layers.Dropout(self.dropout))
         return keras.Sequential([*stack, keras.layers.Dense(shapes.classes, dtype=last)], name="mlp")

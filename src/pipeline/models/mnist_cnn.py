@@ -50,13 +50,16 @@ class MnistCnn:
     def keras(self, shapes: Shapes) -> Any:
         import keras
 
+        from pipeline.models import keras_layers
+
+        activation = keras_layers.activation(self.activation)
         self.pooled(shapes)
         stack = [keras.Input(shapes.image)]
-        stack += [keras.layers.Conv2D(filters, 3, activation=self.activation) for filters in self.filters]
+        stack += [keras.layers.Conv2D(filters, 3, activation=activation) for filters in self.filters]
         stack.append(keras.layers.MaxPooling2D(2))
         if self.dropout_features:
             stack.append(keras.layers.Dropout(self.dropout_features))
-        stack += [keras.layers.Flatten(), keras.layers.Dense(self.units, activation=self.activation)]
+        stack += [keras.layers.Flatten(), keras.layers.Dense(self.units, activation=activation)]
         if self.dropout_units:
             stack.append(keras.layers.Dropout(self.dropout_units))
         return keras.Sequential([*stack, keras.layers.Dense(shapes.classes)], name="mnist_cnn")

@@ -2,7 +2,8 @@
 
 Keras's Adam adds epsilon before the bias correction ("epsilon hat"), which makes it up to 30 times larger in the first
 steps; its RMSprop and Adagrad add epsilon under the root. With those, the same settings would train two different nets.
-Imported only by an optimizer's Keras builder.
+Settings meet tensors as Python numbers or through convert_to_tensor: ops.cast, which Keras's SGD uses, takes a number
+through float32 on TensorFlow. Imported only by an optimizer's Keras builder.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ class Sgd(keras.optimizers.SGD):
         self.l2 = l2
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
         if self.l2:
-            gradient = ops.add(gradient, ops.multiply(ops.cast(self.l2, variable.dtype), variable))
-        super().update_step(gradient, variable, learning_rate)
+            gradient = gradient + self.l2 * variable
+        step = rate * gradient
+        if self.momentum:
+            velocity = self.momentums[self._get_variable_index(variable)]
+            self.assign(velocity, self.momentum * velocity + step)
+            step = step + self.momentum * velocity if self.nesterov else velocity
+        self.assign_sub(variable, step)
 
 
 class Adam(keras.optimizers.Adam):
@@ -36,13 +44,13 @@ class Adam(keras.optimizers.Adam):
         # In float64 at least float32: 1 - beta^t loses all its digits in half precision.
         exact = "float64" if dtype == "float64" else "float32"
         step = ops.cast(self.iterations + 1, exact)
-        unbias_1 = ops.cast(1 - ops.power(ops.cast(self.beta_1, exact), step), dtype)
-        unbias_2 = ops.cast(ops.sqrt(1 - ops.power(ops.cast(self.beta_2, exact), step)), dtype)
+        unbias_1 = ops.cast(1 - ops.power(ops.convert_to_tensor(self.beta_1, exact), step), dtype)
+        unbias_2 = ops.cast(ops.sqrt(1 - ops.power(ops.convert_to_tensor(self.beta_2, exact), step)), dtype)
         index = self._get_variable_index(variable)
         mean, square = self._momentums[index], self._velocities[index]
         self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
         self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
-        root = ops.sqrt(square) / unbias_2 + ops.cast(self.epsilon, dtype)
+        root = ops.sqrt(square) / unbias_2 + self.epsilon
         self.assign_sub(variable, rate * (mean / unbias_1) / root)
 
 
@@ -65,6 +73,11 @@ class RmsProp(keras.optimizers.RMSprop):
 
 class Adagrad(keras.optimizers.Adagrad):
     """Adagrad with epsilon added to the root."""
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        for total in self._accumulators:
+            total.assign(ops.full(total.shape, self.initial_accumulator_value, total.dtype))
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         rate = ops.cast(learning_rate, variable.dtype)

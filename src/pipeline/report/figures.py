@@ -95,7 +95,7 @@ def _bars(
         colours = [BLUE if place == labels[number] else GREY for place in best]
         colours[0] = BLUE if best[0] == labels[number] else ORANGE
     heights = range(len(best))
-    axes.barh(heights, probabilities[best], color=colours)
+    axes.barh(heights, probabilities[best], color=colours, alpha=0.5)  # the names are written over the bars
     for height, place in zip(heights, best, strict=True):
         axes.text(0.03, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
     axes.set_xlim(0, 1)

@@ -134,7 +134,14 @@ def draw(
     shown = np.arange(min(24, len(labels)))
     likely = metrics.probabilities(logits[shown])
     path = run.artifact("figures/test_images.png")
-    drawing.image_sheet(path, x[shown], likely, data.classes, labels[shown], f"{title}: the first test images")
+    drawing.image_sheet(
+        path,
+        x[shown],
+        likely,
+        data.classes,
+        labels[shown],
+        f"{title}: the first test images (blue: the true class; orange: a wrong guess)",
+    )
 
 
 def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:

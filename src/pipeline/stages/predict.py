@@ -63,9 +63,10 @@ class Predict:
 def model_card(source: Path) -> dict[str, Any]:
     """Image shape and class names of a saved run. Raises UserError where it has no model."""
     path = source / "artifacts" / "model" / "card.json"
-    if not path.exists():
-        raise UserError(f"run={source.name}: holds no trained model (no {path.name} beside its weights)")
-    return read_json(path)
+    card = read_json(path)
+    if not {"image", "classes"} <= card.keys():
+        raise UserError(f"run={source.name}: holds no trained model ({path} is missing or damaged)")
+    return card
 
 
 def read_images(
@@ -104,10 +105,15 @@ def _png(path: Path, shape: tuple[int, int, int], notes: list[str]) -> np.ndarra
 
 
 def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    images = read_idx(path)
+    try:
+        images = read_idx(path)
+    except UserError as error:
+        raise UserError(f"stage.images={error}") from error
     if images.ndim == 3:
         images = images[..., None]
-    if images.shape[1:] != shape or not len(images):
+    if not len(images):
+        raise UserError(f"stage.images={path}: holds no image")
+    if images.shape[1:] != shape:
         raise UserError(f"stage.images={path}: holds images of shape {images.shape[1:]}; this model takes {shape}")
     return images / np.float64(255)
 

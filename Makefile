@@ -1,0 +1,52 @@
+# The two commands: `make run` and `make test`. Each builds .venv first where pyproject.toml or constraints.txt changed.
+PYTHON ?= python3
+VENV := .venv
+BUILT := $(VENV)/.built
+RUN := $(VENV)/bin/python -m
+ARGS ?=
+
+.PHONY: help run test slow gpu lint format bench constraints clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: $(BUILT) ## run the main job; `make run ARGS="precision=mixed model=cnn"` passes overrides on
+	$(RUN) pipeline $(ARGS)
+
+test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
+	$(RUN) pytest $(ARGS)
+
+slow: $(BUILT) ## run the recipes against the figures they must reach (an hour)
+	$(RUN) pytest -m slow --timeout 3600 $(ARGS)
+
+gpu: $(BUILT) ## run what needs an NVIDIA GPU
+	$(RUN) pytest -m gpu $(ARGS)
+
+lint: $(BUILT) ## check style and types
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+format: $(BUILT) ## mend the style
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+bench: $(BUILT) ## measure against peers, side by side; takes 15 minutes on an idle machine
+	$(RUN) bench
+
+constraints: ## pin the newest set that installs together (in a new environment), for review
+	rm -rf $(VENV)-constraints
+	$(PYTHON) -m venv $(VENV)-constraints
+	$(VENV)-constraints/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)" -e '.[dev]'
+	{ grep '^#' constraints.txt; $(VENV)-constraints/bin/pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf $(VENV)-constraints
+
+clean: ## remove the environment and the caches, not your runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BUILT): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"Python 3.11 or 3.12 is needed, {sys.executable} is {v[0]}.{v[1]}; say make PYTHON=python3.11")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,152 @@
+"""Measuring whole commands: sides take turns within each round, and a figure is the median over the rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import pty
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.receipt import cpu_name, git_state
+
+PEERS = Path(__file__).parent / "peers"
+
+
+@dataclass
+class Side:
+    """One of the things compared: a name, and a function that runs it once and returns what it measured."""
+
+    name: str
+    once: Callable[[], Mapping[str, float]]
+    seen: list[Mapping[str, float]] = field(default_factory=list)
+
+    def values(self, figure: str) -> list[float]:
+        return [row[figure] for row in self.seen]
+
+    def median(self, figure: str) -> float:
+        return statistics.median(self.values(figure))
+
+
+def alternate(sides: Sequence[Side], rounds: int) -> None:
+    """One uncounted round, then `rounds` counted ones, the sides in turn, every other round backwards."""
+    for number in range(rounds + 1):
+        for side in sides if number % 2 == 0 else list(reversed(sides)):
+            row = side.once()
+            if number:
+                side.seen.append(row)
+            print(f"  {number}/{rounds} {side.name}: {_brief(row)}", file=sys.stderr, flush=True)
+
+
+def ratios(ours: Side, peer: Side, figure: str) -> list[float]:
+    """ours / peer, round by round: what drifts with the machine cancels."""
+    return [a / b for a, b in zip(ours.values(figure), peer.values(figure), strict=True)]
+
+
+def figure_rows(sides: Sequence[Side], figure: str, unit: str) -> list[dict[str, object]]:
+    """The table's row of each side."""
+    return [row(side.name, side.values(figure), unit) for side in sides]
+
+
+def row(what: str, values: Sequence[float], unit: str) -> dict[str, object]:
+    """One row of the table: median, range and count."""
+    return {
+        "what": what,
+        "unit": unit,
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "n": len(values),
+    }
+
+
+def at_least(found: dict[str, object], limit: float) -> dict[str, object]:
+    """A row with a floor for its median, and whether it is met. Written so that NaN is not."""
+    return {**found, "limit": f"at least {limit}", "met": float(str(found["median"])) >= limit}
+
+
+def at_most(found: dict[str, object], limit: float) -> dict[str, object]:
+    """A row with a ceiling for its median, and whether it is met."""
+    return {**found, "limit": f"at most {limit}", "met": float(str(found["median"])) <= limit}
+
+
+def agree(sides: Sequence[Side], figure: str, tolerance: float) -> None:
+    """Verify before believing a time: the sides' results agree. Written so that NaN fails."""
+    values = [value for side in sides for value in side.values(figure)]
+    if not max(values) - min(values) <= tolerance:
+        raise SystemExit(f"{figure} differs by more than {tolerance}: {sorted(values)}; no time is worth anything")
+
+
+def peer(script: str, *arguments: str) -> dict[str, float]:
+    """Run a script of bench/peers in a process of its own; its last line is its figures as JSON."""
+    command = [sys.executable, str(PEERS / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
+    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
+    """Run `python -m pipeline` in a folder of its own; the receipt and the result it left."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pipeline", *overrides]
+        status = _in_terminal(command, folder) if terminal else _in_silence(command, folder)
+        if status:
+            raise SystemExit(f"{' '.join(command)} failed with status {status}")
+        run = next((Path(folder) / "runs").iterdir())
+        receipt = json.loads((run / "receipt.json").read_text())
+        scalars = json.loads((run / "result.json").read_text())["scalars"]
+    return {"receipt": receipt, **scalars}
+
+
+def wall(command: Sequence[str], status: int = 0) -> dict[str, float]:
+    """Seconds that a command takes as a whole process. It must end with `status`."""
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, check=False)
+    seconds = time.perf_counter() - started
+    if done.returncode != status:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}, not {status}:\n{done.stderr.decode()}")
+    return {"seconds": seconds}
+
+
+def machine() -> dict[str, Any]:
+    """Hardware and commit, to stand beside every figure."""
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "date": time.strftime("%Y-%m-%d"),
+        "git": git_state(),
+    }
+
+
+def _in_silence(command: Sequence[str], folder: str) -> int:
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
+
+
+def _in_terminal(command: Sequence[str], folder: str) -> int:
+    """Run with a terminal for standard output and error, so that progress is drawn; what is drawn is read away."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        try:
+            while os.read(ours, 1 << 16):
+                pass
+        except OSError:  # the other end was closed: the command has ended
+            pass
+        os.close(ours)
+        return process.wait()
+
+
+def _brief(row: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.4g}" for name, value in row.items())

@@ -1,0 +1,37 @@
+"""Telling one process from another, also after its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def process_started(pid: int) -> str | None:
+    """What tells this process from a later one with its pid; None where it is gone (or a zombie: dead, not buried).
+
+    On Linux the clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # proc(5); fields[0] is field 3
+        if fields[0] in (b"Z", b"X"):
+            return None
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{fields[19].decode()}"
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _started_elsewhere(pid)
+
+
+def _started_elsewhere(pid: int) -> str | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def pid_namespace() -> str | None:
+    """Inside which container pids mean what they mean; None where the system does not say."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None

@@ -1,0 +1,101 @@
+"""The runs of a folder: finding the one that is meant, and marking those whose process died without a word."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.journal import Status, read_json, read_status, write_json
+from pipeline.process import pid_namespace, process_started
+
+SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The runs below `root`, oldest first (ids begin with the time)."""
+    try:
+        return sorted(folder for folder in root.iterdir() if (folder / "status.json").exists())
+    except OSError:
+        return []
+
+
+def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
+    """The folder that `reference` means: a folder, an id, the unique beginning of an id, `latest`, an MLflow run id.
+
+    `latest` is the latest finished run that has the file `holding`. Raises UserError where it is not one run.
+    """
+    folder = Path(reference)
+    if reference and read_status(folder) is not None:
+        return folder.absolute()
+    root = Path(root).absolute()
+    folders = run_folders(root)
+    if reference == "latest":
+        found = _latest_finished([folder for folder in folders if (folder / holding).exists()])
+    else:
+        found = [folder for folder in folders if folder.name == reference]
+        found = found or [folder for folder in folders if reference and folder.name.startswith(reference)]
+        found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
+    if len(found) == 1:
+        return found[0]
+    raise UserError(_not_one(root, reference, folders, found))
+
+
+def reap(root: Path) -> list[str]:
+    """Mark every run whose process is gone without a word as KILLED; returns the ids that this call marked."""
+    return [folder.name for folder in run_folders(Path(root)) if reap_one(folder)]
+
+
+def reap_one(folder: Path) -> bool:
+    """`reap` for one run. False where it lives, has ended, was marked by another process or cannot be written."""
+    status = read_status(folder)
+    if status is None or status.state != "RUNNING" or not _gone(folder, status):
+        return False
+    import filelock
+
+    try:
+        with filelock.FileLock(folder / "status.lock", timeout=0):
+            status = read_status(folder)  # another process may have been here first
+            if status is None or status.state != "RUNNING":
+                return False
+            note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
+            killed = replace(status, state="KILLED", ended=_last_sign(folder), error=note)
+            write_json(folder / "status.json", asdict(killed))
+            return True
+    except (OSError, filelock.Timeout):
+        return False
+
+
+def _latest_finished(folders: list[Path]) -> list[Path]:
+    statuses = [(read_status(folder), folder) for folder in folders]
+    finished = [(status.started, folder) for status, folder in statuses if status and status.state == "FINISHED"]
+    return [max(finished)[1]] if finished else []
+
+
+def _mlflow_id(folder: Path) -> str | None:
+    return read_json(folder / "mlflow.json").get("run_id")
+
+
+def _not_one(root: Path, reference: str, folders: list[Path], found: list[Path]) -> str:
+    if found:
+        names = ", ".join(folder.name for folder in found[-5:])
+        return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
+    wanted = "no finished run" if reference == "latest" else "no such run"
+    names = ", ".join(folder.name for folder in folders[-3:][::-1])
+    known = f"the latest are {names}" if names else "the folder has none yet"
+    return f"run={reference}: {wanted} in {root}; {known}"
+
+
+def _gone(folder: Path, status: Status) -> bool:
+    if (status.host, status.pid_namespace) != (socket.gethostname(), pid_namespace()):
+        return time.time() - _last_sign(folder) > SILENT_SECONDS  # its processes cannot be seen from here
+    started = process_started(status.pid)
+    return started is None or started != status.process_started
+
+
+def _last_sign(folder: Path) -> float:
+    """When the run last wrote something: the best guess of when it died."""
+    files = (folder / "metrics.jsonl", folder / "status.json", folder / "receipt.json", folder / "result.json")
+    return max(path.stat().st_mtime for path in files if path.exists())

@@ -1,0 +1,106 @@
+"""The command as a user gives it: a process of its own, in a folder of its own, with the configs as they ship."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline import journal as journals
+from pipeline import runs as runs_below
+from pipeline.journal import Status
+
+COMMAND = [sys.executable, "-m", "pipeline"]
+DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
+LONG = 250.0
+
+Done = subprocess.CompletedProcess[str]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment without what a developer may have set, and without GPUs: these tests hold on any machine."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIPELINE_", "MLFLOW_", "HYDRA_"))
+    }
+    return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "200", **changes}
+
+
+def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
+    """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
+    command = [*COMMAND, *arguments]
+    told = environment(**changes)
+    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=LONG, check=False)
+
+
+def done(folder: Path, *arguments: str, **changes: str) -> Path:
+    """The folder of the run that the command makes; it must succeed."""
+    before = set(runs(folder))
+    told = pipeline(folder, *arguments, **changes)
+    assert told.returncode == 0, told.stdout + told.stderr
+    (made,) = set(runs(folder)) - before
+    assert status(made).state == "FINISHED"
+    return made
+
+
+def refused(folder: Path, *arguments: str, **changes: str) -> str:
+    """The message of a command that is refused: one line, exit status 2, and nothing written or removed."""
+    before = contents(folder)
+    told = pipeline(folder, *arguments, **changes)
+    assert contents(folder) == before
+    return message(told)
+
+
+def failed(folder: Path, *arguments: str, **changes: str) -> str:
+    """The message of a command that ends a run it has begun: as `refused`, with one FAILED run that tells the same."""
+    before = set(runs(folder))
+    told = pipeline(folder, "tracking=none", *arguments, **changes)
+    (made,) = set(runs(folder)) - before
+    said = message(told)
+    assert (status(made).state, status(made).error) == ("FAILED", said)
+    assert not list((made / "artifacts").rglob("*.*"))
+    return said
+
+
+def message(told: Done) -> str:
+    """The error message of a user's mistake."""
+    assert told.returncode == 2, told.stdout + told.stderr
+    assert told.stdout == ""
+    assert "Traceback" not in told.stderr
+    lines = told.stderr.splitlines()
+    assert lines[-1].startswith("error: "), told.stderr
+    assert sum(line.startswith("error: ") for line in lines) == 1
+    return lines[-1].removeprefix("error: ")
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Every file and folder below `folder`, with size and time of change."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
+        for path in folder.rglob("*")
+        if "__pycache__" not in path.parts
+    }
+
+
+def runs(folder: Path) -> list[Path]:
+    """The runs of the commands given in `folder`, oldest first."""
+    return runs_below.run_folders(folder / "runs")
+
+
+def status(run: Path) -> Status:
+    """How a run stands."""
+    found = journals.read_status(run)
+    assert found is not None
+    return found
+
+
+def with_small_disk(size: str, where: Path) -> list[str] | None:
+    """A command prefix under which `where` is a disk of `size`; None where no such thing may be made."""
+    mount = 'mount -t tmpfs -o size="$0" pipeline "$1" && shift && exec "$@"'
+    prefix = ["unshare", "-rm", "sh", "-c", mount, size, str(where)]
+    try:
+        able = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return None
+    return prefix if able else None

@@ -1,0 +1,487 @@
+"""One real run of each backend on the digits, as the command leaves it; then what can be done with a saved run."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import DIGITS, done, environment, failed, pipeline, refused, status
+from PIL import Image
+
+from pipeline import journal as journals
+
+BACKENDS = ("torch", "tensorflow", "jax")
+TRAINING = 1437 - 180
+STEPS = 40  # of an epoch: 39 batches of 32 and one of 9
+NAMES = [str(digit) for digit in range(10)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("classifier")
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> dict[str, Path]:
+    """The run folder of each backend, with tracking as it ships: they share one database, as a user's runs do."""
+    return {
+        name: done(place, *DIGITS, f"backend={name}", "device.placement_log=true", "tracking.wait=100")
+        for name in BACKENDS
+    }
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_artifacts(trained: dict[str, Path], backend: str) -> None:
+    run = trained[backend]
+    made = {str(path.relative_to(run / "artifacts")) for path in (run / "artifacts").rglob("*") if path.is_file()}
+    described = "model/model.txt" if backend == "torch" else "model/model.json"
+    figures = {"figures/training_curves.png", "figures/confusion_matrix.png", "figures/test_images.png"}
+    assert made == {"model/weights.npz", "model/card.json", described, "placement.txt", *figures}
+    assert read(run / "artifacts/model/card.json") == {"image": [8, 8, 1], "classes": NAMES}
+    for name in figures:
+        with Image.open(run / "artifacts" / name) as figure:
+            figure.load()
+            assert figure.format == "PNG"
+            assert 400 <= figure.width <= 4000
+            assert 300 <= figure.height <= 4000
+            grey = np.asarray(figure.convert("L"))
+            assert grey.std() > 5  # something is drawn
+
+
+def test_description_of_the_model(trained: dict[str, Path]) -> None:
+    net = (trained["torch"] / "artifacts/model/model.txt").read_text()
+    assert "Linear(in_features=64, out_features=128, bias=True)" in net
+    for backend in ("tensorflow", "jax"):
+        layers = read(trained[backend] / "artifacts/model/model.json")["config"]["layers"]
+        dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"]
+        assert [layer["units"] for layer in dense] == [128, 10]
+        assert [layer["dtype"]["config"]["name"] for layer in dense] == ["float32", "float32"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_load_without_the_framework(trained: dict[str, Path], backend: str) -> None:
+    with np.load(trained[backend] / "artifacts/model/weights.npz", allow_pickle=False) as stored:
+        shapes = {name: stored[name].shape for name in stored.files}
+        assert {stored[name].dtype for name in stored.files} == {np.dtype("float32")}
+    assert list(shapes.values()) == [(64, 128), (128,), (128, 10), (10,)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_journal(trained: dict[str, Path], backend: str) -> None:
+    records = list(journals.read_metrics(trained[backend]))
+    steps = [record.step for record in records if "train/loss" in record.metrics]
+    assert steps == [10, 20, 30, 40, 50, 60, 70, 80]
+    epochs = [record for record in records if "epoch/number" in record.metrics]
+    assert [(record.step, record.metrics["epoch/number"]) for record in epochs] == [(STEPS, 1.0), (2 * STEPS, 2.0)]
+    assert epochs[1].metrics["epoch/train_loss"] < epochs[0].metrics["epoch/train_loss"]
+    assert all({"validation/loss", "validation/accuracy", "epoch/images_per_s"} <= set(e.metrics) for e in epochs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_receipt_is_complete(trained: dict[str, Path], backend: str) -> None:
+    receipt = read(trained[backend] / "receipt.json")
+    assert (receipt["seed"], receipt["backend"], receipt["parameters"]) == (0, backend, 9610)
+    hashes = ("config_sha256", "code_sha256", "data_sha256", "weights_sha256")
+    assert all(len(receipt[name]) == 64 and int(receipt[name], 16) for name in hashes)
+    assert receipt["git"].keys() == {"commit", "dirty"}
+    assert (receipt["device"]["requested"], receipt["device"]["effective"]) == ("auto", "cpu")
+    assert receipt["device"]["reason"] == "auto: no NVIDIA GPU found"
+    assert receipt["device"]["hardware"]["name"]
+    precision = receipt["precision"]
+    assert (precision["requested"], precision["effective"], precision["as_requested"]) == ("fp32", "fp32", True)
+    assert precision["observed"]["matrix_products"] == {"float32": 5}  # two forward, three backward
+    assert len(precision["observed"]["devices"]) == 1
+    packages = {"torch": "pytorch-lightning", "tensorflow": "tensorflow", "jax": "jax"}
+    assert {"python", "numpy", "hydra-core", "mlflow", packages[backend]} <= receipt["versions"].keys()
+    assert "not installed" not in receipt["versions"].values()
+    assert 50e6 < receipt["peak_memory"]["process_bytes"] < 100e9
+    assert receipt["wall_time_s"] > receipt["training_s"] > 0
+    assert receipt["wall_time_s"] > receipt["first_step_s"] > 0
+    rate = receipt["images_per_s"]
+    assert rate["n"] == 1
+    assert rate["min"] == rate["median"] == rate["max"] > 0
+
+
+def test_one_configuration_has_one_hash_and_one_data_hash(trained: dict[str, Path]) -> None:
+    receipts = [read(run / "receipt.json") for run in trained.values()]
+    assert len({receipt["data_sha256"] for receipt in receipts}) == 1
+    assert len({receipt["code_sha256"] for receipt in receipts}) == 1
+    assert len({receipt["config_sha256"] for receipt in receipts}) == len(BACKENDS)
+
+
+def test_backends_agree(trained: dict[str, Path]) -> None:
+    results = [read(run / "result.json")["scalars"] for run in trained.values()]
+    assert all(result.keys() == {"test/loss", "test/accuracy", "images_per_s"} for result in results)
+    assert np.ptp([result["test/loss"] for result in results]) < 1e-3
+    assert all(result["test/accuracy"] > 0.7 for result in results)
+
+
+@pytest.mark.parametrize(
+    ("backend", "product", "device"),
+    [
+        ("torch", "mm", "cpu"),
+        ("tensorflow", "MatMul", "/job:localhost/replica:0/task:0/device:CPU:0"),
+        ("jax", "dot_general", "cpu:0"),
+    ],
+)
+def test_placement_log(trained: dict[str, Path], backend: str, product: str, device: str) -> None:
+    lines = (trained[backend] / "artifacts/placement.txt").read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert lines[1].split() == ["operation", "device", "dtype", "count"]
+    rows = [line.split() for line in lines[2:]]
+    assert all(len(row) == 4 and row[1] == device and int(row[3]) > 0 for row in rows)
+    products = [row for row in rows if product in row[0] and row[2] == "float32"]
+    assert sum(int(row[3]) for row in products) >= 5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mlflow_has_the_run(trained: dict[str, Path], place: Path, backend: str) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{place}/mlflow.db")
+    run = client.get_run(read(trained[backend] / "mlflow.json")["run_id"])
+    assert (run.info.status, run.info.run_name) == ("FINISHED", trained[backend].name)
+    wanted = {"training.epochs": "2", "optimizer.learning_rate": "0.001", "seed": "0", "model.units": "[128]"}
+    assert wanted.items() <= run.data.params.items()
+    assert run.data.tags["receipt.device.effective"] == "cpu"
+    assert run.data.tags["receipt.precision.observed.matrix_products.float32"] == "5"
+    scalars = read(trained[backend] / "result.json")["scalars"]
+    assert {name: run.data.metrics[f"result/{name}"] for name in scalars} == scalars
+    for name in ("train/loss", "validation/accuracy"):
+        logged = [(r.step, r.metrics[name]) for r in journals.read_metrics(trained[backend]) if name in r.metrics]
+        assert [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, name)] == logged
+    names = {
+        item.path for folder in ("", "figures", "model") for item in client.list_artifacts(run.info.run_id, folder)
+    }
+    assert {
+        "config.yaml",
+        "receipt.json",
+        "figures/confusion_matrix.png",
+        "model/weights.npz",
+        "placement.txt",
+    } <= names
+
+
+# stage=evaluate
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: Path, backend: str) -> None:
+    again = done(place, "stage=evaluate", f"run={trained[backend].name}", "tracking=none")
+    then, now = (read(run / "result.json")["scalars"] for run in (trained[backend], again))
+    del then["images_per_s"]
+    assert now == then
+    assert read(again / "receipt.json")["source_run"] == trained[backend].name
+
+
+@pytest.mark.parametrize(("one", "other"), [("torch", "tensorflow"), ("tensorflow", "jax"), ("jax", "torch")])
+def test_evaluate_on_another_backend(trained: dict[str, Path], place: Path, one: str, other: str) -> None:
+    wanted = ("training.metrics=[macro_f1]", "training.evaluation_batch_size=50")
+    again = done(place, "stage=evaluate", f"run={trained[one].name[:-1]}", f"backend={other}", "tracking=none", *wanted)
+    then, now = (read(run / "result.json")["scalars"] for run in (trained[one], again))
+    assert now["test/accuracy"] == then["test/accuracy"]
+    assert now["test/loss"] == pytest.approx(then["test/loss"], abs=1e-6)
+    assert 0 < now["test/macro_f1"] <= 1
+    assert read(again / "receipt.json")["backend"] == other
+
+
+@pytest.mark.parametrize("change", ["model=cnn", "seed=3", "model.units=[64]", "training.epochs=5", "optimizer=sgd"])
+def test_what_a_saved_run_has_fixed_is_refused(trained: dict[str, Path], place: Path, change: str) -> None:
+    run = trained["torch"].name
+    said = refused(place, "stage=evaluate", f"run={run}", change)
+    assert said.startswith(f"{change} with stage=evaluate: run {run} was made with {change.partition('=')[0]}=")
+    assert "what can be chosen anew is backend, device, precision, " in said
+
+
+# Saved runs that are damaged, foreign or hostile
+
+
+class Payload:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.trace,))
+
+
+def missing(file: Path, _: Path) -> None:
+    file.unlink()
+
+
+def truncated(file: Path, _: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3000])
+
+
+def flipped(file: Path, _: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 1
+    file.write_bytes(content)
+
+
+def pickled_array(file: Path, trace: Path) -> None:
+    objects = np.empty(1, object)
+    objects[0] = Payload(trace)
+    np.savez(file, kernel=objects)
+
+
+def pickled_file(file: Path, trace: Path) -> None:
+    import pickle
+
+    file.write_bytes(pickle.dumps(Payload(trace)))
+
+
+def other_shape(file: Path, _: Path) -> None:
+    with np.load(file) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(file, **{name: array[..., :5] for name, array in arrays.items()})
+
+
+def other_names(file: Path, _: Path) -> None:
+    np.savez(file, kernel=np.zeros((64, 10)), bias=np.zeros(10))
+
+
+def torch_checkpoint(file: Path, _: Path) -> None:
+    file.write_bytes(b"PK\x03\x04" + bytes(200))
+
+
+DAMAGE: dict[Callable[[Path, Path], None], str] = {
+    missing: "weights.npz: not a readable set of weights (",
+    truncated: "weights.npz: damaged (",
+    flipped: "weights.npz: damaged (BadZipFile: Bad CRC-32",
+    pickled_array: "weights.npz: not a readable set of weights (Object arrays cannot be loaded when allow_pickle=False",
+    pickled_file: "weights.npz: not a readable set of weights (",
+    torch_checkpoint: "weights.npz: damaged (",
+    other_shape: "the saved run: weights of another model: 00.kernel has shape (64, 5); this model has (64, 128)",
+    other_names: "the saved run: weights of another model: it has kernel (64, 10), bias (10,); this model has ",
+}
+
+
+@pytest.fixture
+def copied(trained: dict[str, Path], tmp_path: Path) -> Path:
+    """A saved run in a place of its own, to be damaged."""
+    run = tmp_path / "runs" / trained["torch"].name
+    shutil.copytree(trained["torch"], run)
+    return run
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_weights_that_are_not_the_runs(copied: Path, tmp_path: Path, damage: Callable[[Path, Path], None]) -> None:
+    trace = tmp_path / "code was executed"
+    damage(copied / "artifacts/model/weights.npz", trace)
+    assert DAMAGE[damage] in failed(tmp_path, "stage=evaluate", "run=latest")
+    assert not trace.exists()
+
+
+def test_config_of_a_saved_run_names_specs_only(copied: Path, tmp_path: Path) -> None:
+    config = copied / "config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("pipeline.models.mlp.Mlp", "os.system"))
+    said = refused(tmp_path, "stage=evaluate", "run=latest")
+    assert said.startswith("model._target_=os.system: not on the allow-list (pipeline); ")
+    config.write_text("!!python/object/apply:os.mkdir [executed]\n" + text)
+    assert refused(tmp_path, "stage=evaluate", "run=latest") == f"run=latest: {config} is missing or damaged"
+
+
+def test_other_data_than_it_was_trained_on(copied: Path, tmp_path: Path) -> None:
+    receipt = read(copied / "receipt.json")
+    (copied / "receipt.json").write_text(json.dumps({**receipt, "data_sha256": "0" * 64}))
+    said = failed(tmp_path, "stage=evaluate", "run=latest")
+    assert said == f"run={copied.name}: the data now differ from those it was trained on (another sha256)"
+
+
+# stage=predict
+
+
+def idx(images: np.ndarray) -> bytes:
+    return b"\0\0\x08" + bytes([images.ndim]) + struct.pack(f">{images.ndim}I", *images.shape) + images.tobytes()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    """Digits as files of many kinds, and the first of them as they are."""
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("pictures")
+    digits = np.round(load_digits().images[:4] * 255 / 16).astype(np.uint8)
+    first = Image.fromarray(digits[0])
+    first.save(folder / "grey.png")
+    first.convert("RGB").save(folder / "colour.png")
+    Image.merge("LA", (Image.new("L", (8, 8), 255), first)).convert("RGBA").save(folder / "transparent.png")
+    first.resize((64, 64), Image.Resampling.NEAREST).save(folder / "large.png")
+    Image.fromarray(255 - digits[0]).save(folder / "dark.png")
+    first.save(folder / "picture.jpg")
+    (folder / "many.idx").write_bytes(idx(digits))
+    (folder / "many.idx.gz").write_bytes(gzip.compress(idx(digits)))
+    (folder / "shoes.idx").write_bytes(idx(np.zeros((2, 28, 28), np.uint8)))
+    (folder / "labels.idx").write_bytes(idx(np.zeros(4, np.uint8)))
+    (folder / "none.idx").write_bytes(idx(np.zeros((0, 8, 8), np.uint8)))
+    (folder / "short.idx").write_bytes(idx(digits)[:-5])
+    (folder / "text.png").write_text("no picture")
+    (folder / "cut.png").write_bytes((folder / "large.png").read_bytes()[:-60])
+    (folder / "text.txt").write_text("no picture")
+    return folder, digits
+
+
+def probabilities(run: Path) -> dict[str, list[float]]:
+    with (run / "artifacts/probabilities.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["image", "predicted", *NAMES]
+    likely = {row[0]: [float(value) for value in row[2:]] for row in rows}
+    assert len(likely) == len(rows)
+    assert all(row[1] == NAMES[int(np.argmax(likely[row[0]]))] for row in rows)
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in likely.values())
+    return likely
+
+
+def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], place: Path) -> None:
+    folder, digits = pictures
+    names = ["grey.png", "colour.png", "transparent.png", "large.png", "many.idx", "many.idx.gz"]
+    images = ",".join(str(folder / name) for name in names)
+    run = done(place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{images}]", "tracking=none")
+    found = probabilities(run)
+    many = [f"many.idx[{number}]" for number in range(4)], [f"many.idx.gz[{number}]" for number in range(4)]
+    assert list(found) == [*names[:4], *many[0], *many[1]]
+    assert np.array([found[name] for name in many[0]]) == pytest.approx(expected(trained["torch"], digits), abs=2e-5)
+    assert [found[name] for name in many[1]] == [found[name] for name in many[0]]
+    assert all(found[name] == found["many.idx[0]"] for name in names[:3])
+    with Image.open(run / "artifacts/figures/predictions.png") as sheet:
+        assert sheet.size[0] > 200
+    inverted = done(
+        place,
+        "stage=predict",
+        f"run={trained['torch'].name}",
+        f"stage.images=[{folder / 'dark.png'}]",
+        "stage.invert=true",
+        "tracking=none",
+        "backend=jax",
+    )
+    assert probabilities(inverted)["dark.png"] == pytest.approx(found["grey.png"], abs=1e-4)
+
+
+def expected(run: Path, digits: np.ndarray) -> np.ndarray:
+    """The probabilities by NumPy: an independent reading of the saved weights."""
+    with np.load(run / "artifacts/model/weights.npz") as stored:
+        kernel_1, bias_1, kernel_2, bias_2 = (stored[name].astype(np.float64) for name in stored.files)
+    logits = np.maximum(digits.reshape(-1, 64) / 255 @ kernel_1 + bias_1, 0) @ kernel_2 + bias_2
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    likely: np.ndarray = powers / powers.sum(1, keepdims=True)
+    return likely
+
+
+def test_predict_says_what_it_resized(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], place: Path) -> None:
+    image = pictures[0] / "large.png"
+    told = pipeline(place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{image}]", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    assert "large.png: resized from 64x64 to 8x8" in told.stderr
+
+
+WRONG = {
+    "absent.png": "stage.images={path}: no such file",
+    "text.png": "stage.images={path}: not a readable PNG (cannot identify image file ",
+    "cut.png": "stage.images={path}: not a readable PNG (",
+    "picture.jpg": "stage.images={path}: not an IDX file: expected it to begin 00 00 08, found ff d8 ff e0",
+    "text.txt": "stage.images={path}: not an IDX file: expected it to begin 00 00 08, found 6e 6f 20 70",
+    "shoes.idx": "stage.images={path}: holds images of shape (28, 28, 1); this model takes (8, 8, 1)",
+    "labels.idx": "stage.images={path}: holds images of shape (); this model takes (8, 8, 1)",
+    "none.idx": "stage.images={path}: holds no image",
+    "short.idx": "stage.images={path}: truncated: shape (4, 8, 8) needs 272 bytes, found 267",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_images_that_cannot_be_read(
+    trained: dict[str, Path], pictures: tuple[Path, np.ndarray], tmp_path: Path, name: str
+) -> None:
+    path = pictures[0] / name
+    said = failed(tmp_path, "stage=predict", f"run={trained['torch']}", f"stage.images=[{path}]")
+    assert said.startswith(WRONG[name].format(path=path))
+
+
+def test_predict_without_images(trained: dict[str, Path], tmp_path: Path) -> None:
+    said = failed(tmp_path, "stage=predict", f"run={trained['torch']}")
+    assert said == "stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]"
+
+
+# Other shapes of a run
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_no_validation_and_an_uneven_batch(backend: str, tmp_path: Path) -> None:
+    """1,437 images in batches of 100: the last has 37."""
+    wanted = ("dataset.validation=0", "training.batch_size=100", "training.epochs=1", "tracking=none")
+    run = done(tmp_path, *DIGITS[:2], f"backend={backend}", *wanted)
+    (epoch,) = [record for record in journals.read_metrics(run) if "epoch/number" in record.metrics]
+    assert epoch.step == 15
+    assert not [name for name in epoch.metrics if name.startswith("validation")]
+    assert read(run / "result.json")["scalars"]["test/accuracy"] > 0.3
+    assert (run / "artifacts/figures/training_curves.png").stat().st_size > 5000
+    assert status(run).state == "FINISHED"
+
+
+COVERING = """
+import sys
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from pipeline import experiment as experiments
+from pipeline.capability import resolve
+from pipeline.conf_path import conf_path
+from pipeline.journal import Journal
+from pipeline.run import Run
+from pipeline.stages.classifier import load_data
+from pipeline.terminal import messages
+
+backend, *combinations = sys.argv[1:]
+with initialize_config_dir(str(conf_path()), version_base="1.3"):
+    for words in combinations:
+        small = ["dataset=digits", "dataset.train_size=100", "training=quick", "training.batch_size=32", "device=cpu"]
+        cell = [*small, f"backend={backend}", "training.epochs=2", "hydra/launcher=basic", *words.split()]
+        config = compose("config", cell)
+        experiment = experiments.load(OmegaConf.to_container(config, resolve=True))
+        run = Run(Journal.begin(Path("runs"), "x", experiment.config), messages())
+        resolved = resolve(backend, experiment.device, "fp32", ())
+        fit = experiment.backend.load().fit(experiment, load_data(experiment), resolved, run)
+        run.journal.finish("FINISHED")
+        print(fit.epochs[0].train_loss, fit.epochs[1].train_loss)
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_every_optimizer_loss_and_activation_trains(backend: str, tmp_path: Path) -> None:
+    """A set of combinations in which every choice occurs, in one process: eight fits of a few steps."""
+    conf = Path(__file__).parents[1] / "conf"
+    optimizers, losses = (
+        sorted(path.stem for path in (conf / group).glob("*.yaml")) for group in ("optimizer", "loss")
+    )
+    activations = ("relu", "tanh", "sigmoid", "gelu", "silu", "elu")
+    assert len(optimizers) >= max(len(losses), len(activations))
+    combinations = [
+        f"optimizer={name} loss={losses[place % len(losses)]} model.activation={activations[place % len(activations)]}"
+        for place, name in enumerate(optimizers)
+    ]
+    command = [sys.executable, "-c", COVERING, backend, *combinations]
+    told = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    pairs = [[float(word) for word in line.split()] for line in told.stdout.splitlines()]
+    assert len(pairs) == len(combinations)
+    assert all(second < first for first, second in pairs), pairs

@@ -1,0 +1,328 @@
+"""The command line: what it shows, what it refuses and how, and that neither costs an import of a framework."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import COMMAND, DIGITS, environment, failed, message, pipeline, refused, runs, status, with_small_disk
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "matplotlib", "sklearn", "deepxde")
+
+CHOICES = {
+    "backend": "jax, tensorflow, torch",
+    "model": "cnn, linear, mlp, mnist_cnn",
+    "dataset": "digits, fashion_mnist, mnist",
+    "loss": "cross_entropy, hinge, mse",
+}
+KEYS = "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, run, seed, "
+MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
+LONG_GPU = "/job:localhost/replica:0/task:0/device:GPU:"
+DEVICES = f"choose from auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, {LONG_GPU}N"
+NO_TF32 = "TF32 exists only in the Tensor Cores of NVIDIA GPUs"
+NO_FP16 = "Lightning would silently train in bfloat16 on a CPU when asked for 16-mixed"
+
+# What is typed -> the message, or its beginning where it ends in "...".
+REFUSALS = {
+    "model=cnnn": f"model=cnnn: no such choice (did you mean cnn?); choose from {CHOICES['model']}",
+    "backend=theano": f"backend=theano: no such choice; choose from {CHOICES['backend']}",
+    "dataset=imagenet": f"dataset=imagenet: no such choice; choose from {CHOICES['dataset']}",
+    "loss=crossentropy": "loss=crossentropy: no such choice (did you mean cross_entropy?); choose from ...",
+    "precision=fp8": "precision=fp8: no such choice...",
+    "experiment=nothing": "experiment=nothing: no such choice; choose from ...",
+    "model.activation=relux": "model.activation='relux': should be 'relu', 'tanh', 'sigmoid', 'gelu', 'silu' or 'elu'",
+    "training.metrics=[f2]": "training.metrics=f2: no such choice; choose from accuracy, ...",
+    "modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}stage, tracking, training",
+    "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}stage, tracking, training",
+    "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
+    "+model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
+    "++model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
+    "hydra.nothing=1": "hydra.nothing: no such key (did you mean hydra.runtime?); choose from ...",
+    "seed=1 seed=2": "seed: set 2 times (seed=1, seed=2); give one value, or a,b with -m",
+    "seed=1 ++seed=2": "seed: set 2 times (seed=1, ++seed=2); give one value, or a,b with -m",
+    "model=cnn model=mlp": "model: set 2 times (model=cnn, model=mlp); give one value, or a,b with -m",
+    "model=cnn,mlp": "model=cnn,mlp: several values; -m runs each of them, a list is written key=[a,b]",
+    "training.epochs=ten": "training.epochs='ten': should be a valid integer",
+    "training.epochs=1.5": "training.epochs=1.5: should be a valid integer",
+    "training.epochs=true": "training.epochs=True: should be a valid integer",
+    "training.epochs=-1": "training.epochs=-1: should be greater than 0",
+    "training.epochs=0": "training.epochs=0: should be greater than 0",
+    "training.batch_size=-32": "training.batch_size=-32: should be greater than 0",
+    "model.units=[128,-3]": "model.units.1=-3: should be greater than 0",
+    "model.units=128": "model.units=128: should be a valid list, such as [128]",
+    "model.dropout=1.0": "model.dropout=1.0: should be less than 1",
+    "optimizer.learning_rate=-0.1": "optimizer.learning_rate=-0.1: should be greater than 0",
+    "optimizer.learning_rate=nan": "optimizer.learning_rate=nan: should be a finite number",
+    "seed=-1": "seed=-1: should be greater than or equal to 0",
+    "seed=null": "seed=None: should be a valid integer",
+    "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at the most",
+    "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",
+    "model.layer_dtypes=[float16]": "model.layer_dtypes=['float16']: has 1 entries; give one for each of the ...",
+    "precision=bf16 model.layer_dtypes=[float16,float64]": "model.layer_dtypes with precision=bf16: layers ...",
+    "precision=tf32": f"precision=tf32 with backend=torch on cpu: {NO_TF32}...",
+    "precision=tf32 backend=tensorflow": f"precision=tf32 with backend=tensorflow on cpu: {NO_TF32}...",
+    "precision=tf32 backend=jax": f"precision=tf32 with backend=jax on cpu: {NO_TF32}...",
+    "precision=mixed_fp16": (
+        f"precision=mixed_fp16 with backend=torch on cpu: {NO_FP16}; the nearest that runs is precision=mixed_bf16"
+    ),
+    "loader=tfdata": "loader=tfdata with backend=torch: this loader feeds tensorflow; loader=memory and ...",
+    "loader=dataloader backend=jax": "loader=dataloader with backend=jax: this loader feeds torch; ...",
+    "device.memory_limit=1GB": "device.memory_limit=1GB on cpu: frameworks bound GPU memory only; ...",
+    "device.logical_devices=2": "device.logical_devices=2 with backend=torch on cpu: it cannot split a device; ...",
+    "device=tpu": f"device=tpu: no such choice; {DEVICES}",
+    "device=cpu:1": f"device=cpu:1: the CPU is one device, cpu:0; {DEVICES}",
+    "model": "model: not an override; write key=value, ...",
+    "=3": "=3: not an override; write key=value, ...",
+    "model._target_=os.system": (
+        "model._target_=os.system: not on the allow-list (pipeline); "
+        "to allow a module of yours set PIPELINE_MODULES=<module>[,<module>]"
+    ),
+    "model._target_=pipelines.x.Y": "model._target_=pipelines.x.Y: not on the allow-list (pipeline); ...",
+    "model._target_=pipeline.models.mlp.MLP": "model._target_=pipeline.models.mlp.MLP: module pipeline.models.mlp ...",
+    "model._target_=pipeline.models.Shapes": "model._target_=pipeline.models.Shapes: not a spec (a class marked ...",
+    "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
+    "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
+    "stage=evaluate run=latest": "run=latest: no finished run in ...",
+    "stage=predict run=abc": "run=abc: no such run in ...",
+    "-m seed=1,2 model=mlp,nope": f"model=nope: no such choice; choose from {CHOICES['model']}",
+}
+
+
+@pytest.mark.parametrize("typed", REFUSALS)
+def test_refusal(typed: str, tmp_path: Path) -> None:
+    wanted = REFUSALS[typed]
+    said = refused(tmp_path, *([typed] if "'" in typed else typed.split()))
+    assert said.startswith(wanted[:-3]) if wanted.endswith("...") else said == wanted
+    assert len(said) < 400
+    assert list(tmp_path.iterdir()) == []
+
+
+NOTATIONS = [
+    "gpu",
+    "gpu:0",
+    "gpu:3",
+    "cuda",
+    "cuda:0",
+    "/GPU:0",
+    "/device:GPU:0",
+    LONG_GPU + "0",
+]
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_gpu_that_is_not_there(notation: str, tmp_path: Path) -> None:
+    index = notation.rpartition(":")[2]
+    name = f"gpu:{index}" if index.isdigit() else "gpu"
+    assert refused(tmp_path, f"device={notation}") == (
+        f"device={name}: no NVIDIA GPU found on this machine; device=cpu or device=auto runs here"
+    )
+
+
+@pytest.mark.parametrize("notation", ["cpu", "CPU", "cpu:0", "/CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0"])
+def test_notations_of_the_cpu(notation: str, tmp_path: Path) -> None:
+    shown = pipeline(tmp_path, f"device={notation}", "--cfg", "job", "--package", "device")
+    assert shown.returncode == 0, shown.stderr
+    assert "name: cpu\n" in shown.stdout
+
+
+def test_an_unknown_flag(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, "--no-such-flag")
+    assert told.returncode == 2
+    assert "unrecognized arguments: --no-such-flag" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+LIGHT = {
+    "--help": 0,
+    "--cfg job": 0,
+    "--cfg job model=cnn precision=mixed backend=tensorflow": 0,
+    "model=nope": 2,
+    "+nope=1": 2,
+    "backend=tensorflow precision=tf32": 2,
+    "backend=jax loader=tfdata": 2,
+    "device=gpu:7": 2,
+    "stage=evaluate run=nope": 2,
+}
+
+
+@pytest.mark.parametrize("typed", LIGHT)
+def test_no_framework_is_imported(typed: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], *typed.split()]
+    told = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told.returncode == LIGHT[typed], told.stderr[-2000:]
+    lines = [line for line in told.stderr.splitlines() if line.startswith("import time:")]
+    modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+    assert {"hydra", "pydantic", "pipeline"} <= modules  # so that the others would show
+    assert modules.isdisjoint(HEAVY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, "--help")
+    assert told.returncode == 0
+    for folder in sorted((ROOT / "conf").iterdir()):
+        if folder.is_dir():
+            choices = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+            assert f"{folder.name}: {choices}\n" in told.stdout
+    assert "python -m pipeline stage=evaluate run=latest" in told.stdout
+
+
+def test_traceback_on_request(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, "model=nope", PIPELINE_TRACEBACK="1")
+    assert told.returncode == 1
+    assert "Traceback" in told.stderr
+    assert "pipeline.errors.UserError: model=nope: no such choice" in told.stderr
+
+
+def test_console_script(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("pipeline")
+    told = subprocess.run(
+        [script, "model=nope"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert message(told) == f"model=nope: no such choice; choose from {CHOICES['model']}"
+
+
+@pytest.mark.parametrize("typed", ["--help", "--cfg job", "stage=devices"])
+def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
+    told = subprocess.Popen(
+        [*COMMAND, *typed.split()], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert told.stdout is not None
+    assert told.stderr is not None
+    told.stdout.close()
+    assert (told.stderr.read(), told.wait(60)) == (b"", 0)
+    told.stderr.close()
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, *DIGITS, "tracking=none"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(), stdout=writing, stderr=writing, check=False)
+    os.close(writing)
+    assert ended.returncode == 0
+    assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
+
+
+# Where the configs are found
+
+
+def seed_shown(folder: Path, **changes: str) -> str:
+    shown = pipeline(folder, "--cfg", "job", **changes)
+    assert shown.returncode == 0, shown.stderr
+    return next(line for line in shown.stdout.splitlines() if line.startswith("seed:"))
+
+
+def configs(where: Path, seed: int) -> Path:
+    """The shipped configs with another default seed, to tell them by."""
+    shutil.copytree(ROOT / "conf", where)
+    main = where / "config.yaml"
+    main.write_text(main.read_text().replace("seed: 0", f"seed: {seed}"))
+    return where
+
+
+def test_configs_by_the_environment_then_here_then_the_checkout(tmp_path: Path) -> None:
+    assert seed_shown(tmp_path) == "seed: 0"
+    configs(tmp_path / "conf", 11)
+    assert seed_shown(tmp_path) == "seed: 11"
+    named = configs(tmp_path / "elsewhere", 12)
+    assert seed_shown(tmp_path, PIPELINE_CONF=str(named)) == "seed: 12"
+    assert refused(tmp_path, PIPELINE_CONF="nowhere") == "PIPELINE_CONF=nowhere: holds no config.yaml"
+
+
+def test_configs_of_the_installed_package(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("src", "conf"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (source / name).write_text((ROOT / name).read_text() if (ROOT / name).exists() else "")
+    build = "import os, setuptools.build_meta as build; os.makedirs('out'); build.build_wheel('out')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, timeout=100, check=True)
+    (wheel,) = (source / "out").glob("*.whl")
+    site = tmp_path / "site"
+    shutil.unpack_archive(wheel, site, "zip")
+    shutil.rmtree(source)
+    (tmp_path / "here").mkdir()
+    said = refused(tmp_path / "here", "backend=nope", PYTHONPATH=str(site))
+    assert said == f"backend=nope: no such choice; choose from {CHOICES['backend']}"
+    assert seed_shown(tmp_path / "here", PYTHONPATH=str(site)) == "seed: 0"
+    installed = site / "pipeline/conf"
+    shipped, found = ({path.relative_to(top) for path in top.rglob("*.yaml")} for top in (ROOT / "conf", installed))
+    assert found == shipped
+    (installed / "config.yaml").unlink()
+    said = refused(tmp_path / "here", PYTHONPATH=str(site))
+    assert said.startswith("no conf/config.yaml here, in the checkout or in the package; set PIPELINE_CONF")
+
+
+# What only shows once a run has begun
+
+
+def test_batch_larger_than_the_data(tmp_path: Path) -> None:
+    said = failed(tmp_path, "dataset=digits", "training.batch_size=1258")
+    assert said == "training.batch_size=1258: larger than the 1,257 training images; choose 1 to 1257"
+
+
+def test_convolution_that_does_not_fit(tmp_path: Path) -> None:
+    said = failed(tmp_path, "dataset=digits", "model=cnn", "model.filters=[4,4,4,4]")
+    assert said.startswith("model.filters=")
+
+
+def test_data_missing_truncated_or_flipped(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    wanted = ("dataset=mnist", f"dataset.folder={data}")
+    images = data / "train-images-idx3-ubyte"
+    said = failed(tmp_path, *wanted)
+    assert "train-images-idx3-ubyte" in said
+    assert str(data) in said
+    images.write_bytes(b"\0\0\x08\x03" + bytes(1000))
+    assert "expected 47,040,016 bytes, found 1,004" in failed(tmp_path, *wanted)
+    with images.open("r+b") as file:
+        file.truncate(47_040_016)
+    assert "expected sha256 ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db" in failed(
+        tmp_path, *wanted
+    )
+
+
+def test_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place, reason in (("file/runs", "Not a directory"), ("file", "File exists"), ("/proc/runs", "No such file")):
+        said = refused(tmp_path, *DIGITS, f"output_dir={place}")
+        assert said.startswith("output_dir: cannot write ")
+        assert reason in said
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("size", ["16k", "80k"])
+def test_full_disk(size: str, tmp_path: Path) -> None:
+    """16k: full before training. 80k: full when the model and its figures are written."""
+    disk = tmp_path / "runs"
+    disk.mkdir()
+    prefix = with_small_disk(size, disk)
+    if prefix is None:
+        pytest.skip("no user namespace with mounts here")
+    script = '"$@"; code=$?; cat runs/*/status.json; exit $code'
+    command = [*prefix, "sh", "-c", script, "sh", *COMMAND, *DIGITS, "tracking=none"]
+    told = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert told.returncode == 2, told.stderr
+    assert "Traceback" not in told.stderr
+    assert told.stderr.splitlines()[-1].startswith(f"error: output_dir: cannot write {disk}")
+    assert "No space left on device; 0 MB free" in told.stderr
+    assert '"FAILED"' in told.stdout or size == "16k"
+    assert "RUNNING" not in told.stdout
+
+
+def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
+    assert message(told).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
+    assert [status(run).state for run in runs(tmp_path)] == ["FAILED"]

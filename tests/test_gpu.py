@@ -1,0 +1,81 @@
+"""What needs an NVIDIA GPU: `make gpu`. Each run is the real command, on whatever GPU is the first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import pipeline
+
+from pipeline.capability import runnable
+from pipeline.device import gpus
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")]
+
+BACKENDS = ("torch", "tensorflow", "jax")
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "mixed_fp16", "mixed_bf16")
+SHORT = ("dataset=digits", "training=quick", "tracking=none", "device=gpu")
+PRODUCTS = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "mixed_fp16": "float16",
+    "mixed_bf16": "bfloat16",
+}
+
+
+def on_gpu(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command with the first GPU in sight."""
+    return pipeline(folder, *words, CUDA_VISIBLE_DEVICES="0")
+
+
+def receipt_of(folder: Path) -> dict[str, dict[str, object]]:
+    """The receipt of the one run in `folder`."""
+    (path,) = (folder / "runs").glob("*/receipt.json")
+    found: dict[str, dict[str, object]] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: str, tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, *SHORT, f"backend={backend}", f"precision={precision}")
+    if runnable(backend, "gpu", gpus()[0])[precision]:
+        assert done.returncode == 2
+        return
+    assert done.returncode == 0, done.stderr
+    receipt = receipt_of(tmp_path)
+    seen = receipt["precision"]["observed"]
+    assert isinstance(seen, dict)
+    assert receipt["precision"]["as_requested"] is True
+    assert set(seen["matrix_products"]) == {PRODUCTS[precision]}
+    assert all("cuda" in name.lower() or "gpu" in name.lower() for name in seen["devices"])
+    assert receipt["peak_memory"]["device_bytes"]
+    if precision in ("fp32", "tf32"):
+        assert seen["tf32"] is (precision == "tf32")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_auto_takes_the_gpu(backend: str, tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, "dataset=digits", "training=quick", "tracking=none", f"backend={backend}")
+    assert done.returncode == 0, done.stderr
+    assert receipt_of(tmp_path)["device"]["effective"] == "gpu:0"
+
+
+def test_a_memory_limit_is_a_limit(tmp_path: Path) -> None:
+    words = ["model=mlp", "model.units=[20000,20000]", "device.memory_limit=1GB"]
+    done = on_gpu(tmp_path, *SHORT, *words)
+    assert done.returncode == 2
+    assert "out of memory" in done.stderr
+
+
+def test_tensorflow_splits_a_gpu(tmp_path: Path) -> None:
+    words = ["stage=devices", "backend=tensorflow", "device=gpu"]
+    done = on_gpu(tmp_path, *words, "device.logical_devices=2", "device.memory_limit=768MiB")
+    assert done.returncode == 0, done.stderr
+    assert "GPU:0" in done.stdout
+    assert "GPU:1" in done.stdout

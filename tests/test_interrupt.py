@@ -1,0 +1,209 @@
+"""Runs that end before their time: by a signal, or for lack of memory. Each says so, and its journal is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, DIGITS, environment, failed, message, runs, status
+
+from pipeline import journal as journals
+from pipeline import runs as runs_below
+
+ENDLESS = ("dataset=digits", "training.epochs=1000000", "tracking=none")
+LONG = 200.0
+
+# A dataset that says when it is being loaded, and that takes its time to stop.
+SLOW = """
+import time
+from pathlib import Path
+from pipeline.spec import spec
+
+@spec
+class Slow:
+    validation: int = 0
+
+    def load(self, root, seed):
+        try:
+            Path("loading").touch()
+            time.sleep(100)
+        finally:
+            Path("stopping").touch()
+            time.sleep(100)
+"""
+
+
+def begin(folder: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + LONG
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+
+
+def trained_for(folder: Path, records: int) -> Callable[[], bool]:
+    """Whether a run of `folder` has so many records in its journal."""
+    return lambda: any(len(list(journals.read_metrics(run))) >= records for run in runs(folder))
+
+
+def check_journal(run: Path) -> None:
+    """Every line is whole, and no step is missing up to the last."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert all(line.endswith("\n") and json.loads(line) for line in lines)
+    records = list(journals.read_metrics(run))
+    assert len(records) == len(lines)
+    steps = [record.step for record in records if "train/loss" in record.metrics]
+    assert steps == list(range(10, 10 * len(steps) + 1, 10))
+    assert json.loads((run / "receipt.json").read_text())["seed"] == 0
+    assert journals.read_config(run)["training"]["epochs"] == 1000000
+
+
+@pytest.mark.parametrize(
+    ("backend", "number", "exit_status"),
+    [
+        ("torch", signal.SIGINT, 130),
+        ("tensorflow", signal.SIGINT, 130),
+        ("jax", signal.SIGINT, 130),
+        ("jax", signal.SIGTERM, 143),
+    ],
+)
+def test_a_signal_in_training(backend: str, number: signal.Signals, exit_status: int, tmp_path: Path) -> None:
+    with begin(tmp_path, *ENDLESS, f"backend={backend}", "training.batch_size=32") as process:
+        wait_until(trained_for(tmp_path, 30), process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (exit_status, ""), err
+    assert err.splitlines()[-1] == f"stopped by {number.name}"
+    assert "Traceback" not in err
+    (run,) = runs(tmp_path)
+    assert (status(run).state, status(run).error) == ("KILLED", f"stopped by {number.name}")
+    check_journal(run)
+
+
+def test_mlflow_learns_of_a_killed_run(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    with begin(tmp_path, *ENDLESS[:2]) as process:
+        wait_until(trained_for(tmp_path, 1), process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG) == 130
+    (run,) = runs(tmp_path)
+    end = time.monotonic() + LONG
+    while not json.loads((run / "mlflow.json").read_text())["synced"]:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    found = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(
+        json.loads((run / "mlflow.json").read_text())["run_id"]
+    )
+    assert found.info.status == "KILLED"
+    assert found.data.tags["error"] == "stopped by SIGINT"
+    assert "train/loss" in found.data.metrics
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> dict[str, str]:
+    """The environment in which dataset._target_=slow.Slow may be named."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/slow.py").write_text(SLOW)
+    (tmp_path / "conf_slow/dataset").mkdir(parents=True)
+    (tmp_path / "conf_slow/dataset/slow.yaml").write_text("_target_: slow.Slow\nvalidation: 0\n")
+    return {"PIPELINE_MODULES": "slow", "PYTHONPATH": str(tmp_path / "modules")}
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once(slow: dict[str, str], second: signal.Signals, tmp_path: Path) -> None:
+    arguments = ("--config-dir", "conf_slow", "dataset=slow", "tracking=none")
+    with begin(tmp_path, *arguments, **slow) as process:
+        wait_until((tmp_path / "loading").exists, process)
+        process.send_signal(signal.SIGINT)
+        wait_until((tmp_path / "stopping").exists, process)
+        process.send_signal(second)
+        assert process.wait(LONG) == -second
+    (run,) = runs(tmp_path)
+    assert runs_below.reap(tmp_path / "runs") == [run.name]  # as the next run does
+    assert status(run).state == "KILLED"
+
+
+def test_ctrl_c_stops_a_grid_and_its_cell(tmp_path: Path) -> None:
+    with begin(tmp_path, "-m", *ENDLESS, "model=mlp,linear") as process:
+        wait_until(trained_for(tmp_path, 5), process)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert err.count("stopped by SIGINT") == 2  # the cell's, and the grid's
+    assert "[2/2]" not in err
+    (run,) = runs(tmp_path)
+    assert status(run).state == "KILLED"
+    check_journal(run)
+
+
+# Memory
+
+
+def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    said = failed(tmp_path, "dataset=digits", "model.units=[300000000]")
+    parameters = 300_000_000 * (64 + 1 + 10) + 10
+    gib = parameters * 4 * 4 / 2**30  # weights, gradients and Adam's two moments in float32
+    assert said.startswith(
+        f"out of memory: {parameters:,} parameters with gradients and optimizer state need {gib:.1f} GiB; cpu has "
+    )
+    assert said.endswith(" GiB free; use fewer units or a smaller precision")
+
+
+def test_a_model_too_large_to_be_built(tmp_path: Path) -> None:
+    """Keras builds a model to know its size: what is asked for is the framework's word."""
+    said = failed(tmp_path, "dataset=digits", "backend=jax", "model.units=[30000000000]")
+    assert said.startswith("out of memory: ")
+    assert "120000000000 bytes" in said or "2,250,000,000,010 parameters" in said
+
+
+@pytest.mark.parametrize(
+    ("backend", "width", "gib", "asked"),
+    [("torch", 20000, 3, "Unable to allocate"), ("tensorflow", 30000, 5, "OOM when allocating")],
+)
+def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str, tmp_path: Path) -> None:
+    """A matrix of 1.5 or 3.4 GiB, beside what the framework maps for itself."""
+    limit = gib * 2**30
+
+    def bounded() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    told = subprocess.run(
+        [*COMMAND, *DIGITS, f"backend={backend}", "optimizer=sgd", f"model.units=[{width},{width}]", "tracking=none"],
+        cwd=tmp_path,
+        env=environment(),
+        preexec_fn=bounded,  # ulimit -v, without a shell
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    said = message(told)
+    assert said.startswith("out of memory: ")
+    assert "GiB free" in said
+    if "parameters with gradients" not in said:  # on a machine with too little memory to begin with
+        assert f"this process may use {gib}.0 GiB in all (ulimit -v); asked for: " in said
+        assert asked in said
+    (run,) = runs(tmp_path)
+    assert (status(run).state, status(run).error) == ("FAILED", said)

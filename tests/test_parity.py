@@ -1,0 +1,151 @@
+"""Parity: the same config means the same net, the same loss and the same steps in torch, TensorFlow and JAX.
+
+Each backend runs its own code in a process of its own (`in_backend.parity`); the weights are noted after every step of
+the shipped training loop. torch is the side that the two others are held against.
+"""
+
+from __future__ import annotations
+
+import in_backend
+import numpy as np
+import pytest
+from in_backend import LOSSES, MODELS, OPTIMIZERS, SIZES, STEPS, Outcome, outcomes
+from scipy.special import log_softmax, softmax
+
+OTHERS = ("tensorflow", "jax")
+STEPPED = {"fp32": 1e-4, "fp64": 1e-10}  # weights after each of 20 steps
+LOGITS = {"fp32": 1e-5, "fp64": 1e-12}
+TRAINED = [f"optimizer {name}" for name in OPTIMIZERS] + [
+    f"model {name} {optimizer}" for name in MODELS for optimizer in ("sgd", "adam") if name != "mlp"
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Outcome]:
+    return outcomes("parity")
+
+
+def furthest(found: dict[str, Outcome], name: str, other: str) -> float:
+    """The largest difference between torch and another backend."""
+    left, right = found["torch"].arrays[name], found[other].arrays[name]
+    assert left.shape == right.shape
+    return float(np.abs(left - right).max())
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("precision", STEPPED)
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_step_is_the_same(found: dict[str, Outcome], name: str, precision: str, other: str) -> None:
+    key = f"steps: {name} {precision}"
+    ours, theirs = found["torch"].arrays[key], found[other].arrays[key]
+    assert ours.shape == theirs.shape
+    assert len(ours) == STEPS + 1  # the weights at the start, and after each step
+    moved = np.abs(np.diff(ours, axis=0)).max(axis=1)
+    assert (moved > 1e-5).all(), "a step that changes nothing proves nothing"
+    differs = np.abs(ours - theirs).max(axis=1)
+    assert not differs[0], "the initial weights differ"
+    for step, distance in enumerate(differs):
+        assert distance <= STEPPED[precision], f"step {step}: {distance:.1e}"
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", TRAINED)
+def test_same_names_shapes_dtypes_and_count(found: dict[str, Outcome], name: str, other: str) -> None:
+    for precision, dtype in {"fp32": "float32", "fp64": "float64"}.items():
+        ours, theirs = (found[backend].facts[f"steps: {name} {precision}"] for backend in ("torch", other))
+        assert ours["weights"] == theirs["weights"]
+        assert {told for _, _, told in ours["weights"]} == {dtype}
+        assert ours["parameters"] == theirs["parameters"]
+        assert ours["parameters"] == sum(int(np.prod(shape)) for _, shape, _ in ours["weights"])
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
+        assert ours["train_accuracy"] == theirs["train_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("linear", 28 * 28 * 10 + 10), ("mlp", 101_770), ("cnn", 83_466), ("mnist_cnn", 1_199_882)],
+)
+def test_parameter_counts_are_those_of_the_sources(found: dict[str, Outcome], name: str, parameters: int) -> None:
+    for backend in in_backend.BACKENDS:
+        shapes = found[backend].facts[f"logits: {name} 28 fp32"]
+        assert sum(int(np.prod(shape)) for _, shape in shapes) == parameters
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("precision", LOGITS)
+@pytest.mark.parametrize("side", [size[0] for size in SIZES])
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_moved_across_give_the_same_logits(
+    found: dict[str, Outcome], name: str, side: int, precision: str, other: str
+) -> None:
+    key = f"{name} {side} {precision}"
+    assert found["torch"].facts[f"logits: {key}"] == found[other].facts[f"logits: {key}"]
+    for backend in ("torch", other):  # what goes in comes out again, and was the same in both
+        given = found["torch"].arrays[f"given: {key}"]
+        np.testing.assert_array_equal(found[backend].arrays[f"returned: {key}"], given)
+    assert np.ptp(found["torch"].arrays[f"logits: {key}"], axis=0).min() > 1e-2, "the images make no difference"
+    assert furthest(found, f"logits: {key}", other) <= LOGITS[precision]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("activation", in_backend.ACTIVATIONS)
+def test_activations_keep_all_digits_of_float64(found: dict[str, Outcome], activation: str, other: str) -> None:
+    assert furthest(found, f"logits: {activation} 8 fp64", other) <= LOGITS["fp64"]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_layers_with_dtypes_of_their_own(found: dict[str, Outcome], other: str) -> None:
+    ours = found["torch"].facts["steps: mixed layers"]["weights"]
+    assert ours == found[other].facts["steps: mixed layers"]["weights"]
+    assert [dtype for _, _, dtype in ours] == ["float64", "float64", "float32", "float32"]
+    assert furthest(found, "steps: mixed layers", other) <= STEPPED["fp32"]
+    assert furthest(found, "logits: mixed layers", other) <= LOGITS["fp32"]
+    # bfloat16 has 8 bits of mantissa: a hidden number may be rounded either way, the logits are of size 1
+    assert furthest(found, "logits: narrow layers", other) <= 2**-7
+
+
+@pytest.mark.parametrize("backend", in_backend.BACKENDS)
+@pytest.mark.parametrize(("dtype", "close"), [("float32", 2e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_gradients(found: dict[str, Outcome], name: str, dtype: str, close: float, backend: str) -> None:
+    generator = np.random.default_rng(3)
+    logits = generator.normal(0, 3, (64, 10)).astype(dtype).astype("float64")
+    value, gradient = REFERENCES[name](logits, generator.integers(0, 10, 64))
+    told = found[backend].arrays
+    assert told[f"loss: {name} {dtype}"] == pytest.approx(value, abs=close)
+    np.testing.assert_allclose(told[f"gradient: {name} {dtype}"], gradient, rtol=0, atol=close / 10)
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:
+    """Independent of the package: targets as distributions, by SciPy."""
+    target = np.eye(10)[labels] * (1 - smoothing) + smoothing / 10
+    value = -(target * log_softmax(logits, axis=1)).sum(axis=1).mean()
+    return float(value), (softmax(logits, axis=1) - target) / len(labels)
+
+
+def mse(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+    likely = softmax(logits, axis=1)
+    off = likely - np.eye(10)[labels]
+    inner = 2 * off / off.size
+    return float((off**2).mean()), likely * (inner - (inner * likely).sum(axis=1, keepdims=True))
+
+
+def hinge(logits: np.ndarray, labels: np.ndarray, margin: float) -> tuple[float, np.ndarray]:
+    gradient = np.zeros_like(logits)
+    total = 0.0
+    for row, label in enumerate(labels):
+        rival = max((c for c in range(10) if c != label), key=lambda c: logits[row, c])
+        short = margin + logits[row, rival] - logits[row, label]
+        if short > 0:
+            total += short
+            gradient[row, rival], gradient[row, label] = 1 / len(labels), -1 / len(labels)
+    return total / len(labels), gradient
+
+
+REFERENCES = {
+    "cross_entropy": lambda x, y: cross_entropy(x, y, 0.0),
+    "smoothed": lambda x, y: cross_entropy(x, y, 0.1),
+    "mse": mse,
+    "hinge": lambda x, y: hinge(x, y, 1.0),
+    "wide hinge": lambda x, y: hinge(x, y, 5.0),
+}

@@ -1,0 +1,154 @@
+"""A model and a dataset of the user's own, in a folder outside the repository: no file of the package is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import done, pipeline, refused, runs
+
+MODULE = '''
+"""A softmax regression with dropout, and a set of bright and dark squares."""
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.datasets import Arrays, Split
+from pipeline.datasets.split import hash_splits
+from pipeline.spec import spec
+
+
+@spec
+class Dropped:
+    share: float = Field(default=0.0, ge=0, lt=1)
+
+    def torch(self, shapes: Any) -> Any:
+        from torch import nn
+
+        height, width, channels = shapes.image
+        dense = nn.Linear(height * width * channels, shapes.classes)
+        return nn.Sequential(nn.Flatten(), nn.Dropout(self.share), dense)
+
+    def keras(self, shapes: Any) -> Any:
+        import keras
+
+        layers = [keras.layers.Flatten(), keras.layers.Dropout(self.share), keras.layers.Dense(shapes.classes)]
+        return keras.Sequential([keras.Input(shapes.image), *layers])
+
+
+@spec
+class OnlyTorch:
+    def torch(self, shapes: Any) -> Any:
+        return Dropped().torch(shapes)
+
+
+@spec
+class Squares:
+    size: int = Field(default=6, ge=2)
+
+    def load(self, root: Any, seed: int) -> Arrays:
+        generator = np.random.default_rng(seed)
+        y = generator.integers(0, 2, 300)
+        x = np.where(y[:, None, None, None] == 1, 180, 40) + generator.integers(0, 60, (300, self.size, self.size, 1))
+        train, validation, test = (Split(x[part].astype(np.uint8), y[part].astype(np.int64))
+                                   for part in (slice(0, 200), slice(200, 250), slice(250, 300)))
+        return Arrays(train, validation, test, ("dark", "bright"), 255.0, hash_splits(train, validation, test))
+'''
+RECIPE = """# @package _global_
+defaults:
+  - override /model: dropped
+  - override /dataset: squares
+name: mine
+"""
+CHOICES = {
+    "model/dropped.yaml": "_target_: mine.Dropped\nshare: 0.1\n",
+    "model/only_torch.yaml": "_target_: mine.OnlyTorch\n",
+    "dataset/squares.yaml": "_target_: mine.Squares\nsize: 6\n",
+    "experiment/mine.yaml": RECIPE,
+}
+QUICK = ("training.epochs=5", "training.batch_size=20", "optimizer.learning_rate=0.05", "tracking=none")
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder: a module, and choices for it."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "mine.py").write_text(MODULE)
+    for name, text in CHOICES.items():
+        path = folder / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: str) -> None:
+    named = (
+        "--config-dir",
+        str(mine / "conf"),
+        "model=dropped",
+        "dataset=squares",
+        "dataset.size=5",
+        f"backend={backend}",
+    )
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
+    run = done(tmp_path, *named, *QUICK, **known)
+    receipt = json.loads((run / "receipt.json").read_text())
+    assert (receipt["parameters"], receipt["backend"]) == (5 * 5 * 2 + 2, backend)
+    assert json.loads((run / "artifacts/model/card.json").read_text()) == {
+        "image": [5, 5, 1],
+        "classes": ["dark", "bright"],
+    }
+    scalars = json.loads((run / "result.json").read_text())["scalars"]
+    assert scalars["test/accuracy"] > 0.9
+    if backend == "torch":  # a saved run brings its choices along: no folder of choices is needed to use it
+        again = done(tmp_path, "stage=evaluate", "run=latest", "backend=jax", "tracking=none", **known)
+        assert json.loads((again / "result.json").read_text())["scalars"]["test/accuracy"] == scalars["test/accuracy"]
+        said = refused(tmp_path, "stage=evaluate", f"run={run.name}")
+        assert said.startswith("model._target_=mine.Dropped: not on the allow-list (pipeline); ")
+
+
+def test_by_the_search_path_in_a_recipe_and_in_a_grid(mine: Path, tmp_path: Path) -> None:
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
+    named = (f"hydra.searchpath=[file://{mine / 'conf'}]", "experiment=mine", "seed=1,2")
+    told = pipeline(tmp_path, "-m", *named, *QUICK, **known)
+    assert told.returncode == 0, told.stderr
+    assert "2 of 2 cells done" in told.stderr
+    assert [run.name.split("-")[2] for run in runs(tmp_path)] == ["mine", "mine"]
+    hashes = {json.loads((run / "receipt.json").read_text())["data_sha256"] for run in runs(tmp_path)}
+    assert len(hashes) == 2
+
+
+def test_refusals(mine: Path, tmp_path: Path) -> None:
+    folder = ("--config-dir", str(mine / "conf"))
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
+    assert refused(tmp_path, *folder, "model=only_torch", "backend=jax", **known) == (
+        "model=onlytorch with backend=jax: OnlyTorch has no keras() builder; choose another backend or another model"
+    )
+    assert refused(tmp_path, *folder, "model=dropped", PYTHONPATH=str(mine)) == (
+        "model._target_=mine.Dropped: not on the allow-list (pipeline); "
+        "to allow a module of yours set PIPELINE_MODULES=<module>[,<module>]"
+    )
+    assert refused(tmp_path, *folder, "model=dropped", PIPELINE_MODULES="mine") == (
+        "model._target_=mine.Dropped: no module mine on the path"
+    )
+    assert refused(tmp_path, *folder, "model=dropped", "model.share=1.0", **known) == (
+        "model.share=1.0: should be less than 1"
+    )
+    assert refused(tmp_path, *folder, "model=droped", **known) == (
+        "model=droped: no such choice (did you mean dropped?); "
+        "choose from cnn, dropped, linear, mlp, mnist_cnn, only_torch"
+    )
+    assert refused(tmp_path, "--config-dir", "nowhere", **known).endswith("nowhere' not found")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_config_can_extend_the_allow_list(mine: Path, tmp_path: Path) -> None:
+    (mine / "planted.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    for key in ("model", "stage", "dataset", "tracking", "profiler", "device"):
+        said = refused(tmp_path, f"{key}._target_=planted.Planted", PYTHONPATH=str(mine))
+        assert said.startswith(f"{key}._target_=planted.Planted: not on the allow-list (pipeline); ")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,297 @@
+"""Precision: every cell of the table runs as it says or is refused as it says; what ran is what was asked for.
+
+The cells run one after the other in one process for each backend (`in_backend.precision`), which starts with its
+process-wide switches set to values that no run needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from in_backend import BACKENDS, CELLS, PLANTED, Outcome, outcomes
+
+from pipeline.backends.hlo import products
+from pipeline.capability import refusal, resolve, runnable
+from pipeline.device import Device, Gpu, Place, canonical, parse_size
+from pipeline.errors import UserError
+from pipeline.precision import AUTO, FORMATS
+
+COMPUTE = {name: form.compute for name, form in FORMATS.items()} | {"mixed": "bfloat16"}
+NO_TF32 = (
+    "precision=tf32 with backend={backend} on cpu: TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on "
+    "(compute capability 8.0); the nearest that runs is precision=fp32"
+)
+REFUSED = {
+    **{(backend, "tf32"): NO_TF32.format(backend=backend) for backend in BACKENDS},
+    ("torch", "mixed_fp16"): (
+        "precision=mixed_fp16 with backend=torch on cpu: Lightning would silently train in bfloat16 on a CPU when "
+        "asked for 16-mixed; the nearest that runs is precision=mixed_bf16"
+    ),
+}
+RUNS = [(backend, name) for backend in BACKENDS for name in CELLS if (backend, name) not in REFUSED]
+PROBLEM = "precision=fp32 asks for float32 but the matrix products ran in bfloat16 (2), float32 (3)"
+LET_PASS = "; precision.strict=false lets the run pass and keeps this in the receipt"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Outcome]:
+    return outcomes("precision")
+
+
+def test_the_cells_are_all_there_are() -> None:
+    assert set(CELLS) == {*FORMATS, AUTO}
+    for backend in BACKENDS:
+        refused = {name for name, why in runnable(backend, "cpu").items() if why}
+        assert refused == {name for other, name in REFUSED if other == backend}
+
+
+@pytest.mark.parametrize(("backend", "name"), RUNS)
+def test_a_cell_that_runs_is_seen_to_run_as_asked(found: dict[str, Outcome], backend: str, name: str) -> None:
+    receipt = found[backend].facts[f"cell: {name}"]
+    told = receipt["precision"]
+    assert told["requested"] == name
+    assert told["effective"] == ("mixed_bf16" if name == "mixed" else name)
+    assert told["as_requested"] is True
+    seen = told["observed"]["matrix_products"]
+    assert seen.keys() == {COMPUTE[name]}
+    # two convolutions and a Dense layer: forward, for the kernels, and for the inputs but that of the first layer
+    assert seen[COMPUTE[name]] >= (7 if backend == "torch" else 8)  # torch counts one backward for both
+    assert receipt["device"]["effective"] == "cpu"
+    assert all("cpu" in device.lower() for device in told["observed"]["devices"])
+
+
+@pytest.mark.parametrize(("backend", "name"), REFUSED)
+def test_a_cell_that_does_not_run_is_refused(found: dict[str, Outcome], backend: str, name: str) -> None:
+    assert found[backend].facts[f"cell: {name}"] == {"refused": REFUSED[backend, name]}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_the_compiler_made_of_it_is_told(found: dict[str, Outcome], backend: str) -> None:
+    told = found[backend].facts["cell: bf16"]["precision"]["observed"]
+    # XLA on this CPU widens: the receipt must not hide it behind the program that was asked for.
+    after = told.get("matrix_products_after_compilation")
+    assert (after is None) == (backend == "torch")
+    assert after is None or set(after) <= {"float32", "bfloat16"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_layers_with_dtypes_of_their_own_are_seen(found: dict[str, Outcome], backend: str) -> None:
+    told = found[backend].facts["cell: layers"]["precision"]
+    assert told["as_requested"] is True
+    assert told["observed"]["matrix_products"].keys() == {"float64", "bfloat16", "float32"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_fp32_after_every_other_precision_gives_the_same_bits(found: dict[str, Outcome], backend: str) -> None:
+    alone, after = (found[backend].facts[f"cell: {name}"]["weights_sha256"] for name in ("fp32", "fp32 again"))
+    assert alone == after
+    others = {found[backend].facts[f"cell: {name}"]["weights_sha256"] for other, name in RUNS if other == backend}
+    assert len(others) == len(RUNS) // 3 - (backend == "torch")  # all differ, but that mixed is mixed_bf16
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_switches_are_put_back(found: dict[str, Outcome], backend: str) -> None:
+    told = found[backend].facts["switches"]
+    assert len(told) == len(CELLS) + 2
+    for moment, switches in told.items():
+        assert switches == told["at first"], moment
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", ["1", "64", "streamed"])
+def test_a_nan_stops_the_run_and_names_its_step(found: dict[str, Outcome], way: str, backend: str) -> None:
+    told = found[backend].facts[f"diverged: {way}"]["failed"]
+    # infinite logits: how inf - inf is written is the framework's choice, the step is not
+    assert re.fullmatch(
+        r"the loss became (nan|inf) at step 2 \(epoch 1\); try a smaller optimizer\.learning_rate", told
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_layer_behind_our_back_fails_the_run_if_strict(found: dict[str, Outcome], backend: str) -> None:
+    strict, lenient = (found[backend].facts[f"planted: strict={strict}"] for strict in (True, False))
+    assert strict["failed"] == PROBLEM + LET_PASS
+    assert "failed" not in lenient
+    for receipt in (strict, lenient):  # the receipt of a failed run says it too
+        assert receipt["precision"]["as_requested"] is False
+        assert receipt["precision"]["problem"] == PROBLEM
+
+
+def test_a_mismatch_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "planted.yaml").write_text("_target_: planted.Planted\n")
+    words = ["model=planted", "dataset=digits", "training=quick", "tracking=none", "device=cpu"]
+    command = [sys.executable, "-m", "pipeline", "--config-dir", str(tmp_path / "conf"), *words]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PIPELINE_MODULES": "planted"}
+    ends = {}
+    for strict in ("true", "false"):
+        done = subprocess.run(
+            [*command, f"precision.strict={strict}", f"output_dir={tmp_path / strict}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        (folder,) = (path.parent for path in (tmp_path / strict).glob("*/status.json"))
+        status, receipt = (json.loads((folder / f"{name}.json").read_text()) for name in ("status", "receipt"))
+        ends[strict] = done.returncode, status["state"], receipt["precision"]["problem"]
+        assert ("error: " + PROBLEM + LET_PASS in done.stderr) == (strict == "true")
+        assert "Traceback" not in done.stderr
+    assert ends == {"true": (1, "FAILED", PROBLEM), "false": (0, "FINISHED", PROBLEM)}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_the_reader_of_xlas_programs(dtype: str) -> None:
+    told = outcomes("programs")["jax"].facts
+    for name in ("dot", "convolution"):
+        seen = Counter(products(told[f"{name} {dtype}"]))
+        assert sum(seen.values()) == 1
+        (got,) = seen
+        # a CPU without narrow products has them widened; nothing is ever narrowed
+        assert got == dtype or (got == "float32" and dtype in ("bfloat16", "float16"))
+        if got != dtype:
+            assert " convert(" in told[f"{name} {dtype}"]
+    assert not list(products(told[f"sum {dtype}"]))
+
+
+def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
+    program = """
+      ENTRY %main (p.1: bf16[8,8], p.2: bf16[8,8]) -> f32[8,8] {
+        %p.1 = bf16[8,8]{1,0} parameter(0)
+        %p.2 = bf16[8,8]{1,0} parameter(1)
+        %gemm = (bf16[8,8]{1,0}, s8[64]{0}) custom-call(%p.1, %p.2), custom_call_target="__cublas$gemm"
+        %wide = f32[8,8]{1,0} convert(%p.1)
+        %sorted = f32[8,8]{1,0} custom-call(%wide), custom_call_target="__cub$DeviceRadixSort"
+        ROOT %dot = f32[8,8]{1,0} dot(f32[8,8]{1,0} %wide, f32[8,8]{1,0} %wide), lhs_contracting_dims={1}
+      }"""
+    assert Counter(products(program)) == {"bfloat16": 1, "float32": 1}
+
+
+# Notations of devices
+
+indices = st.integers(0, 10**6)
+
+
+def answer(ask: Callable[[], Any]) -> tuple[Any, str | None]:
+    """What was returned, or the message of the refusal."""
+    try:
+        return ask(), None
+    except UserError as error:
+        return None, str(error)
+
+
+kinds = st.sampled_from(["gpu", "cuda", "GPU", "Cuda"])
+prefixes = st.sampled_from(["", "/", "/device:", "/job:localhost/replica:0/task:0/device:"])
+
+
+@given(prefixes, kinds, indices)
+def test_every_notation_of_a_gpu_is_the_same_gpu(prefix: str, kind: str, index: int) -> None:
+    assert canonical(f"{prefix}{kind}:{index}") == f"gpu:{index}"
+    assert canonical(f" {prefix}{kind} ") == "gpu"
+
+
+@given(indices)
+def test_the_names_that_we_give_are_read_back(index: int) -> None:
+    place = Place("gpu", index)
+    assert {canonical(name) for name in (str(place), place.torch, place.tensorflow, place.full)} == {f"gpu:{index}"}
+    cpu = Place("cpu")
+    assert {canonical(name) for name in (str(cpu), cpu.torch, cpu.tensorflow, cpu.full)} == {"cpu"}
+
+
+@given(st.text())
+def test_any_other_text_is_refused_with_the_choices(text: str) -> None:
+    name, error = answer(lambda: canonical(text))
+    if error is None:
+        assert name in ("auto", "cpu", "gpu") or name.startswith("gpu:")
+    else:
+        assert error.startswith(f"device={text}: ")
+        assert error.endswith("/job:localhost/replica:0/task:0/device:GPU:N")
+
+
+def test_a_second_cpu_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^device=cpu:1: the CPU is one device, cpu:0; choose from auto, cpu, gpu"):
+        canonical("cpu:1")
+
+
+UNITS = {"": 1, "B": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30, "TB": 10**12}
+
+
+@given(st.integers(1, 10**400), st.sampled_from(sorted(UNITS)), st.sampled_from(["", " "]))
+def test_sizes(number: int, unit: str, space: str) -> None:
+    assert parse_size(f"{number}{space}{unit}", "device.memory_limit") == number * UNITS[unit]
+    assert parse_size(f"{number}.5{space}{unit}", "device.memory_limit") == number * UNITS[unit] + UNITS[unit] // 2
+
+
+@given(st.text())
+def test_what_is_no_size_is_refused(text: str) -> None:
+    size, error = answer(lambda: parse_size(text, "device.memory_limit"))
+    if error is None:
+        assert size > 0
+    else:
+        told = f"device.memory_limit={text}: not a size; write a number and a unit, such as 768MiB or 1GB"
+        assert error == told
+
+
+@pytest.mark.parametrize("text", ["0", "0.4B", "-1GB", "1 G", "1e9", "GB", ""])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match=r"^device\.memory_limit=.*: not a size"):
+        parse_size(text, "device.memory_limit")
+
+
+# The table
+
+CAPABILITIES = [(3, 5), (5, 0), (5, 2), (5, 3), (6, 1), (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("precision", [*FORMATS, AUTO])
+def test_the_nearest_choice_runs(backend: str, capability: tuple[int, int], precision: str) -> None:
+    gpus = (Gpu(0, "a GPU", 8 * 2**30, capability),)
+    for device in ("cpu", "gpu", "auto"):
+        wanted = Device(name=device)
+        resolved, error = answer(partial(resolve, backend, wanted, precision, gpus))
+        if error is not None:
+            nearest = error.rpartition("the nearest that runs is precision=")[2]
+            assert resolve(backend, wanted, nearest, gpus).precision == nearest
+        else:
+            gpu = None if resolved.place.kind == "cpu" else gpus[0]
+            assert refusal(backend, resolved.place.kind, resolved.precision, gpu) is None
+            assert (resolved.precision == precision) == (precision != AUTO)
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "nearest"),
+    [
+        ((7, 5), "bf16", "fp16"),
+        ((7, 5), "mixed_bf16", "mixed_fp16"),
+        ((7, 5), "tf32", "fp32"),
+        ((3, 5), "bf16", "fp32"),  # fp16 is refused there too
+        ((3, 5), "mixed_bf16", "fp32"),
+    ],
+)
+def test_what_old_gpus_are_offered(capability: tuple[int, int], precision: str, nearest: str) -> None:
+    gpu = Gpu(0, "an old GPU", 8 * 2**30, capability)
+    with pytest.raises(UserError, match=f"^precision={precision} with backend=jax on gpu:0: .*=({nearest})$"):
+        resolve("jax", Device(name="gpu"), precision, (gpu,))
+
+
+def test_mixed_is_what_the_device_does_best() -> None:
+    def mixed(capability: tuple[int, int]) -> str:
+        return resolve("torch", Device(name="gpu"), AUTO, (Gpu(0, "", 1, capability),)).precision
+
+    assert [mixed(found) for found in ((7, 0), (7, 5), (8, 0), (9, 0))] == ["mixed_fp16"] * 2 + ["mixed_bf16"] * 2

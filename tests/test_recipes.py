@@ -1,0 +1,62 @@
+"""Every recipe says what it is, and reaches the figure that it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONF = Path(__file__).parents[1] / "conf"
+RECIPES = sorted((CONF / "experiment").glob("*.yaml"))
+REACH = re.compile(r"Must reach a test accuracy of (\d\.\d+)\.")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_opens_with_source_command_time_and_figure(path: Path) -> None:
+    head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
+    assert f"experiment={path.stem}" in head
+    assert re.search(r"Takes \d+ (s|minutes)", head)
+    assert REACH.search(head)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_choice_opens_with_a_comment(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_reaches_its_figure(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline", f"experiment={path.stem}", "tracking=none"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run = next((tmp_path / "runs").iterdir())
+    found = json.loads((run / "result.json").read_text())["scalars"]["test/accuracy"]
+    wanted = REACH.search(path.read_text())
+    assert wanted
+    assert found >= float(wanted[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe", ["", "experiment=fashion_linear", "experiment=fashion_cnn"], ids=["mlp", "linear", "cnn"]
+)
+def test_backends_reach_the_same_accuracy(recipe: str, tmp_path: Path) -> None:
+    """Within 0.01 of each other on Fashion-MNIST, and above the floors of the project."""
+    found = {}
+    for backend in ("torch", "tensorflow", "jax"):
+        words = [recipe] if recipe else []
+        command = [sys.executable, "-m", "pipeline", *words, f"backend={backend}", "tracking=none"]
+        command += [f"output_dir={backend}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        run = next((tmp_path / backend).iterdir())
+        found[backend] = json.loads((run / "result.json").read_text())["scalars"]["test/accuracy"]
+    floor = {"": 0.875, "experiment=fashion_linear": 0.83, "experiment=fashion_cnn": 0.90}[recipe]
+    assert min(found.values()) >= floor, found
+    assert max(found.values()) - min(found.values()) <= 0.01, found

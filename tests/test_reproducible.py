@@ -1,0 +1,82 @@
+"""Reproducible: one seed decides everything, and nothing else does. To the bit, on a CPU, in every backend."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from in_backend import AGAIN, BACKENDS, OWN_LOADERS, Outcome, outcomes
+
+from pipeline.loaders import blocks, epoch_order
+
+# Ways to feed the same steps. In torch a step is a step; XLA compiles the loop round it, or the single step of a
+# streamed batch, as another program, which may add in another order (see test_blocks_of_any_length_...).
+SAME_STEPS = ("one step a call", "thread", "threads")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Outcome]:
+    return outcomes("reproducible")
+
+
+@pytest.fixture(scope="module")
+def again() -> dict[str, Outcome]:
+    return outcomes("after_foreign_numbers")
+
+
+@pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_second_process_ends_with_the_same_bits_whatever_foreign_code_drew(
+    found: dict[str, Outcome], again: dict[str, Outcome], backend: str, name: str
+) -> None:
+    assert found[backend].facts[name] == again[backend].facts[name]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_another_seed_is_another_run(found: dict[str, Outcome], backend: str) -> None:
+    assert found[backend].facts["plain"]["weights"] != found[backend].facts["another seed"]["weights"]
+
+
+@pytest.mark.parametrize("name", [*SAME_STEPS, *OWN_LOADERS["torch"]])
+def test_torch_feeds_the_same_steps_by_any_loader(found: dict[str, Outcome], name: str) -> None:
+    assert found["torch"].facts[name]["weights"] == found["torch"].facts["plain"]["weights"]
+
+
+@pytest.mark.parametrize("name", SAME_STEPS)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_blocks_of_any_length_give_the_same_steps_under_xla(found: dict[str, Outcome], backend: str, name: str) -> None:
+    ours, theirs = found[backend].arrays["plain"], found[backend].arrays[name]
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_workers_change_nothing(found: dict[str, Outcome]) -> None:
+    for backend in BACKENDS:
+        assert found[backend].facts["thread"] == found[backend].facts["threads"]
+    told = found["tensorflow"].facts
+    assert told["tfdata"] == told["tfdata without workers"] == told["thread"]
+
+
+@given(st.integers(0, 2000), st.integers(0, 2**32 - 1), st.integers(0, 1000))
+def test_epoch_order_is_a_permutation_that_seed_and_epoch_decide(images: int, seed: int, epoch: int) -> None:
+    np.random.seed(1)  # noqa: NPY002  # foreign numbers must not matter
+    order = epoch_order(images, seed, epoch)
+    assert sorted(order.tolist()) == list(range(images))
+    np.random.rand(3)  # noqa: NPY002
+    np.testing.assert_array_equal(order, epoch_order(images, seed, epoch))
+    if images > 20:  # of 20! orders, two are not the same by accident
+        assert (order != epoch_order(images, seed, epoch + 1)).any()
+        assert (order != epoch_order(images, seed + 1, epoch)).any()
+
+
+@given(st.integers(0, 500), st.integers(1, 70), st.integers(1, 80))
+def test_blocks_hold_every_index_once_in_order(images: int, batch_size: int, steps: int) -> None:
+    order = epoch_order(images, 0, 0)
+    cut = list(blocks(order, batch_size, steps))
+    np.testing.assert_array_equal(np.concatenate([block.ravel() for block in cut]) if cut else [], order)
+    tail = images % batch_size
+    whole = cut[:-1] if tail else cut
+    assert all(block.shape[1] == batch_size and 1 <= block.shape[0] <= steps for block in whole)
+    assert all(block.shape[0] == steps for block in whole[:-1])
+    if tail:
+        assert cut[-1].shape == (1, tail)
