@@ -11,6 +11,6 @@ from pipeline.datasets.mnist import Mnist
 
 def load(name: str, validation: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test images (N, 28, 28) uint8 and labels, the held-out images left aside."""
-    kind = {"mnist": Mnist, "fashion_mnist": FashionMnist}[name]
-    data = kind(validation=validation).load(cache_root(None), 0)
+    dataset = Mnist(validation=validation) if name == "mnist" else FashionMnist(validation=validation)
+    data = dataset.load(cache_root(None), 0)
     return data.train.x[..., 0], data.train.y, data.test.x[..., 0], data.test.y

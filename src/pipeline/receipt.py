@@ -52,6 +52,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["weights_sha256"] = weights.digest(fit.weights)
     receipt["parameters"] = fit.parameters
     receipt["peak_memory"] = fit.peak_memory
+    receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
     receipt["precision"]["observed"] = observed(fit.observed)
     problem = mismatch(experiment, resolved, fit.observed)
     receipt["precision"]["as_requested"] = problem is None

@@ -72,6 +72,7 @@ class Fit:
     observed: Observation
     parameters: int
     peak_memory: dict[str, int]
+    cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
 
 

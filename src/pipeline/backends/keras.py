@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +16,7 @@ import numpy as np
 import psutil
 
 from pipeline.backends import Fit, Observation, Predict
-from pipeline.backends.memory import refuse_too_large
+from pipeline.backends.memory import process_peak_bytes, refuse_too_large
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
@@ -219,7 +218,7 @@ def free_memory(resolved: Resolved) -> int:
 
 def peak_memory(resolved: Resolved) -> dict[str, int]:
     """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
-    peak = {"process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    peak = {"process_bytes": process_peak_bytes()}
     if resolved.place.kind == "gpu":
         peak["device_bytes"] = int(engine_module.gpu_peak_bytes(resolved.place.index))
     return peak

@@ -98,17 +98,23 @@ class Engine:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""
         assert self._jaxpr is not None, "observe() before the first step"
         device = str(next(iter(self.state[0][0].devices())))
-        seen = Observation(how="jaxpr of the training step")
+        seen, exact = Observation(how="jaxpr of the training step"), True
         for equation in _equations(self._jaxpr.jaxpr):
             dtype = str(getattr(equation.outvars[0].aval, "dtype", ""))
             seen.operations[(equation.primitive.name, device, dtype)] += 1
             seen.devices[device] += 1
             if equation.primitive.name in PRODUCTS:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
+                exact &= _is_exact(equation.params["precision"])
         program = next(iter(self._programs.values()))
         seen.compiled = Counter(products(program.as_text()))
-        seen.tf32 = jax.config.values["jax_default_matmul_precision"] == "tensorfloat32"
+        seen.tf32 = not exact and self.state[0][0].device.platform != "cpu"
         return seen
+
+
+def _is_exact(precision: Any) -> bool:
+    """Whether a product of this `precision` keeps float32's mantissa on a GPU; anything below HIGHEST may use TF32."""
+    return all(part == jax.lax.Precision.HIGHEST for part in (precision or (None,)))
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,8 +19,9 @@ import torch
 import torchmetrics
 
 from pipeline.backends import Fit, Observation, Predict
-from pipeline.backends.memory import refuse_too_large
+from pipeline.backends.memory import process_peak_bytes, refuse_too_large
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
+from pipeline.backends.torch_switches import switches
 from pipeline.backends.torch_threads import threads_for
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.run import Run
 
-# Precision -> Lightning's flag. tf32 is fp32 with a switch of torch's (see `switches`).
+# Precision -> Lightning's flag. tf32 is fp32 with a switch of torch's (see torch_switches.py).
 FLAGS = {
     "fp64": "64-true",
     "fp32": "32-true",
@@ -65,6 +64,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             watch.close()
         module.observation.tf32 = multiplies_in_tf32(device)
         return Fit(
+            cpu_threads=torch.get_num_threads(),
             weights=weights.of_torch(net),
             epochs=tuple(watch.epochs),
             observed=module.observation,
@@ -250,66 +250,6 @@ def widened(logits: torch.Tensor) -> torch.Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
-@contextlib.contextmanager
-def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
-    """torch's process-wide settings as this run needs them, put back afterwards."""
-    benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
-    torch.backends.cudnn.benchmark = False
-    if experiment.backend.threads:
-        torch.set_num_threads(experiment.backend.threads)
-    try:
-        with (
-            _float32_products(FORMATS[resolved.precision].tf32),
-            _memory_limit(experiment.device.memory_limit_bytes, resolved.place.index),
-        ):
-            yield
-    finally:
-        torch.backends.cudnn.benchmark = benchmark
-        torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def _float32_products(tf32: bool) -> Iterator[None]:
-    """float32 products in float32, or on a GPU in TF32, everywhere: cuBLAS, cuDNN and oneDNN.
-
-    torch keeps these switches twice. They are set by the older names, which Lightning reads, but put back by both: the
-    older alone make "medium" (bfloat16 products on a CPU) into "high", and cannot be read after a use of the newer.
-    """
-    cuda, cudnn, onednn = (vars(torch.backends)[name] for name in ("cuda", "cudnn", "mkldnn"))
-    operations = (cuda.matmul, cudnn.conv, cudnn.rnn, onednn.matmul, onednn.conv)
-    newer = [operation.fp32_precision for operation in operations]
-    try:
-        older = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-    except RuntimeError:  # a mix of both names was in use: what the older ones said is past finding out
-        older = None
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    cudnn.allow_tf32 = tf32
-    onednn.matmul.fp32_precision = onednn.conv.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        if older:
-            torch.set_float32_matmul_precision(older[0])
-            cudnn.allow_tf32 = older[1]
-        for operation, precision in zip(operations, newer, strict=True):
-            operation.fp32_precision = precision
-
-
-@contextlib.contextmanager
-def _memory_limit(limit: int | None, index: int) -> Iterator[None]:
-    """At most `limit` bytes of a GPU's memory for torch's allocator, if there is a limit."""
-    if limit is None:
-        yield
-        return
-    before = torch.cuda.get_per_process_memory_fraction(index)
-    total = torch.cuda.get_device_properties(index).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), index)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(before, index)
-
-
 def _initial_net(
     experiment: Experiment, data: Arrays, form: Format, device: torch.device
 ) -> tuple[torch.nn.Module, int]:
@@ -359,9 +299,7 @@ def free_memory(device: torch.device) -> int:
 
 def peak_memory(device: torch.device) -> dict[str, int]:
     """Peak bytes: of the process, and on a GPU also what torch's allocator gave out."""
-    peak = {
-        "process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    }
+    peak = {"process_bytes": process_peak_bytes()}
     if device.type == "cuda":
         peak["device_bytes"] = int(torch.cuda.max_memory_allocated(device))
     return peak

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import resource
+import sys
 
 from pipeline.capability import Resolved
 from pipeline.device import gpus
 from pipeline.errors import UserError
+
+
+def process_peak_bytes() -> int:
+    """The most memory that this process has had in RAM: framework, data and all."""
+    kilobytes_or_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes_or_bytes if sys.platform == "darwin" else kilobytes_or_bytes * 1024
 
 
 def is_out_of_memory(error: BaseException) -> bool:
