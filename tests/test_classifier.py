@@ -284,7 +284,7 @@ def copied(trained: dict[str, Path], tmp_path: Path) -> Path:
 def test_weights_that_are_not_the_runs(copied: Path, tmp_path: Path, damage: Callable[[Path, Path], None]) -> None:
     trace = tmp_path / "code was executed"
     damage(copied / "artifacts/model/weights.npz", trace)
-    assert DAMAGE[damage] in failed(tmp_path, "stage=evaluate", "run=latest")
+    assert DAMAGE[damage] in failed(tmp_path, "stage=evaluate", f"run={copied.name}")
     assert not trace.exists()
 
 

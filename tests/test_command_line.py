@@ -87,7 +87,7 @@ REFUSALS = {
     "model._target_=pipeline.models.Shapes": "model._target_=pipeline.models.Shapes: not a spec (a class marked ...",
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
     "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
-    "stage=evaluate run=latest": "run=latest: no finished run in ...",
+    "stage=evaluate run=latest": "run=latest: no finished run with artifacts/model/weights.npz in ...",
     "stage=predict run=abc": "run=abc: no such run in ...",
     "-m seed=1,2 model=mlp,nope": f"model=nope: no such choice; choose from {CHOICES['model']}",
 }

@@ -40,7 +40,7 @@ def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
         found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
     if len(found) == 1:
         return found[0]
-    raise UserError(_not_one(root, reference, folders, found))
+    raise UserError(_not_one(root, reference, holding, folders, found))
 
 
 def reap(root: Path) -> list[str]:
@@ -78,11 +78,11 @@ def _mlflow_id(folder: Path) -> str | None:
     return read_json(folder / "mlflow.json").get("run_id")
 
 
-def _not_one(root: Path, reference: str, folders: list[Path], found: list[Path]) -> str:
+def _not_one(root: Path, reference: str, holding: str, folders: list[Path], found: list[Path]) -> str:
     if found:
         names = ", ".join(folder.name for folder in found[-5:])
         return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
-    wanted = "no finished run" if reference == "latest" else "no such run"
+    wanted = f"no finished run with {holding}" if reference == "latest" else "no such run"
     names = ", ".join(folder.name for folder in folders[-3:][::-1])
     known = f"the latest are {names}" if names else "the folder has none yet"
     return f"run={reference}: {wanted} in {root}; {known}"
