@@ -278,7 +278,9 @@ def test_find_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run=latest: no finished run with config.yaml in .*; the folder has none yet"):
         find_run(tmp_path, "latest")
     first, second, third = (Journal.begin(tmp_path, name, {}) for name in ("a", "b", "c"))
-    with pytest.raises(UserError, match=f"run=latest: no finished run with config.yaml in .*; the latest are .*{third.id}"):
+    with pytest.raises(
+        UserError, match=f"run=latest: no finished run with config.yaml in .*; the latest are .*{third.id}"
+    ):
         find_run(tmp_path, "latest")
     first.finish("FINISHED")
     second.finish("FINISHED")

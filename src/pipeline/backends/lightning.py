@@ -180,7 +180,7 @@ class Classifier(pl.LightningModule):
             if not self.watch.step and len(losses) == 1:
                 self.watch.run.mark("first_step_s")
         both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
-        self.watch.block(both[0], both[1], len(block[0][1]))
+        self.watch.block(both[0], both[1], len(y))
 
     def on_train_epoch_end(self) -> None:
         held_out = len(self.data.validation) > 0
@@ -222,14 +222,14 @@ class ResidentBlocks:
         self.module, self.steps, self.epoch = module, steps, 0
         self.x, self.y = module.resident(module.data.train.x, module.data.train.y)
 
-    def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         experiment = self.module.experiment
         order = epoch_order(len(self.y), experiment.seed, self.epoch)
         self.epoch += 1
         for rows in blocks(order, experiment.training.batch_size, self.steps):
-            index = torch.from_numpy(rows.ravel()).to(self.y.device)
-            x, y = self.x.index_select(0, index), self.y.index_select(0, index)
-            yield list(zip(x.split(rows.shape[1]), y.split(rows.shape[1]), strict=True))
+            # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
+            index_KB = torch.from_numpy(rows).to(self.y.device)
+            yield ((self.x.index_select(0, batch), self.y.index_select(0, batch)) for batch in index_KB)
 
 
 class StreamedBlocks:
