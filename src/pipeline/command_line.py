@@ -94,14 +94,7 @@ def _canonical_device(argument: str) -> str:
     names = [canonical(part) for part in value.replace("\\:", ":").split(",")]  # as Hydra writes gpu:0 for a cell
     for name in names:
         if ":" in name:
-            node = {
-                "_target_": "pipeline.device.Device",
-                "name": name,
-                "memory_limit": None,
-                "logical_devices": 1,
-                "placement_log": False,
-            }
-            ConfigStore.instance().store(group="device", name=name, node=node)
+            ConfigStore.instance().store(group="device", name=name, node={"defaults": ["gpu", "_self_"], "name": name})
     return f"device={','.join(names)}"
 
 
