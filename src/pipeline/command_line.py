@@ -9,26 +9,25 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline import grid
 from pipeline.conf_path import conf_path
 from pipeline.device import canonical
 from pipeline.errors import UserError, bad_choice, bad_key
+from pipeline.runner import run_one
 
-Task = Callable[[DictConfig, list[str]], int]
 
-
-def composed(arguments: list[str], task: Task) -> int:
-    """Compose the config that `arguments` ask for and give it to `task`; with -m, run the grid. Returns the status."""
+def composed(arguments: list[str]) -> int:
+    """Compose the config that `arguments` ask for and run it; with -m, run the grid. Returns the exit status."""
     arguments = [_canonical_device(argument) for argument in arguments]
     parsed = get_args_parser().parse_args(arguments)
     overridden = _keys(parsed.overrides, grid=parsed.multirun)
@@ -38,7 +37,7 @@ def composed(arguments: list[str], task: Task) -> int:
     def keep(config: DictConfig) -> None:
         # Hydra prints a line of its own for an exception that leaves the task, so none does.
         try:
-            statuses.append(task(config, overridden))
+            statuses.append(run_one(OmegaConf.to_container(config, resolve=True), overridden))  # type: ignore[arg-type]
         except Exception as error:
             trouble.append(error)
 

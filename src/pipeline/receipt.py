@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import platform
 import subprocess
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.backends import Fit, Observation
 from pipeline.capability import Resolved
+from pipeline.code import code_sha256
 from pipeline.device import gpus
 from pipeline.errors import RunError
 from pipeline.models import expected_dtypes, weights
@@ -28,7 +28,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
     return {
         "seed": experiment.seed,
         "config_sha256": experiment.config_sha256(),
-        "code_sha256": code_sha256(),
+        "code_sha256": code_sha256(experiment),
         "git": git_state(),
         "backend": experiment.backend.name,
         "device": {
@@ -103,15 +103,6 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
-
-
-def code_sha256() -> str:
-    """Hash of this package's own Python and CUDA sources."""
-    root = Path(__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu")):
-        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
 
 
 def git_state() -> dict[str, Any]:

@@ -83,12 +83,13 @@ class Torch:
     name: ClassVar[str] = "torch"
     builder: ClassVar[str] = "torch"
     packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.lightning",)
 
     threads: PositiveInt | None = None
 
     def load(self) -> ModuleType:
         """Import the backend."""
-        return importlib.import_module("pipeline.backends.lightning")
+        return importlib.import_module(self.modules[0])
 
     def no_gpu_because(self) -> str | None:
         """Why this installation cannot use a GPU, read off the package without importing it; None where it can."""
@@ -106,6 +107,7 @@ class TensorFlow:
     name: ClassVar[str] = "tensorflow"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_tensorflow")
 
     xla: bool = True
     threads: PositiveInt | None = None
@@ -127,6 +129,7 @@ class Jax:
     name: ClassVar[str] = "jax"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_jax")
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""

@@ -22,7 +22,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Arrays:
-    """A dataset in memory. `scale` is what `x` is divided by to lie in [0, 1]; `sha256` hashes the arrays as loaded."""
+    """A dataset in memory. `scale` is what `x` is divided by to lie in [0, 1].
+
+    `sha256` hashes what was read, before the seed split it: it tells whether two runs had the same data to draw from.
+    """
 
     train: Split
     validation: Split

@@ -43,7 +43,7 @@ class Digits:
         whole = Split(images[order[TEST_SIZE:]], labels[order[TEST_SIZE:]])
         test = Split(images[order[:TEST_SIZE]], labels[order[:TEST_SIZE]])
         train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, CLASSES, 16.0, hash_splits(train, validation, test))
+        return Arrays(train, validation, test, CLASSES, 16.0, hash_splits(whole, test))
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:

@@ -53,7 +53,7 @@ class Mnist:
         """Read the files (fetching them first if `root` lacks them) and hold out the validation images by `seed`."""
         whole, test = load_like_mnist(FILES, SOURCES, root / "mnist", self.folder)
         train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, CLASSES, 255.0, hash_splits(train, validation, test))
+        return Arrays(train, validation, test, CLASSES, 255.0, hash_splits(whole, test))
 
 
 def load_like_mnist(
