@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.device import Device, Gpu, Place, canonical
-from pipeline.errors import UserError
+from pipeline.errors import Impossible
 from pipeline.precision import AUTO, FORMATS
 
 
@@ -85,7 +85,7 @@ def resolve(
     effective, precision_reason = _precision(backend, place, precision, gpu)
     found = refusal(backend, place.kind, effective, gpu)
     if found:
-        raise UserError(
+        raise Impossible(
             f"precision={precision} with backend={backend} on {place}: {found.why}; "
             f"the nearest that runs is precision={found.instead}"
         )
@@ -105,14 +105,14 @@ def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: str | None) ->
         return Place("gpu", 0), "auto: the first GPU"
     index = int(wanted.partition(":")[2] or 0)
     if not gpus:
-        raise UserError(
+        raise Impossible(
             f"device={device.name}: no NVIDIA GPU found on this machine; device=cpu or device=auto runs here"
         )
     if index >= len(gpus):
         names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in gpus)
-        raise UserError(f"device={device.name}: no such GPU; choose from {names}, cpu")
+        raise Impossible(f"device={device.name}: no such GPU; choose from {names}, cpu")
     if no_gpu_because:
-        raise UserError(f"device={device.name}: {no_gpu_because}; device=cpu runs here")
+        raise Impossible(f"device={device.name}: {no_gpu_because}; device=cpu runs here")
     return Place("gpu", index), "as requested"
 
 
@@ -128,19 +128,19 @@ def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> t
 
 def _check_limits(backend: str, device: Device, place: Place) -> None:
     if device.memory_limit is not None and place.kind == "cpu":
-        raise UserError(
+        raise Impossible(
             f"device.memory_limit={device.memory_limit} on cpu: frameworks bound GPU memory only; "
             "bound a CPU run with your shell (ulimit -v) or drop the key"
         )
     if device.logical_devices > 1:
         splits = {("tensorflow", "cpu"), ("tensorflow", "gpu"), ("jax", "cpu")}
         if (backend, place.kind) not in splits:
-            raise UserError(
+            raise Impossible(
                 f"device.logical_devices={device.logical_devices} with backend={backend} on {place}: "
                 "it cannot split a device; backend=tensorflow can"
             )
         if place.kind == "gpu" and device.memory_limit is None:
-            raise UserError(
+            raise Impossible(
                 f"device.logical_devices={device.logical_devices} on {place}: needs device.memory_limit, "
                 "the memory of each (for example 768MiB)"
             )

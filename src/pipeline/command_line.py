@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -19,44 +20,45 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import grid
 from pipeline.conf_path import conf_path
 from pipeline.device import canonical
 from pipeline.errors import UserError, bad_choice, bad_key
 from pipeline.runner import run_one
+from pipeline.sweep import hydra_plugins
+
+
+class Task:
+    """What Hydra calls with a composed config, or hands on to a sweep; it keeps how things went."""
+
+    def __init__(self, overridden: list[str]) -> None:
+        self.overridden = overridden
+        self.statuses: list[int] = []
+        self.trouble: list[Exception] = []
+
+    def __call__(self, config: DictConfig) -> None:
+        # Hydra prints a line of its own for an exception that leaves the task, so none does.
+        try:
+            plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+            self.statuses.append(run_one(plain, self.overridden))
+        except Exception as error:
+            self.trouble.append(error)
 
 
 def composed(arguments: list[str]) -> int:
     """Compose the config that `arguments` ask for and run it; with -m, run the grid. Returns the exit status."""
     arguments = [_canonical_device(argument) for argument in arguments]
     parsed = get_args_parser().parse_args(arguments)
-    overridden = _keys(parsed.overrides, grid=parsed.multirun)
-    statuses: list[int] = []
-    trouble: list[Exception] = []
-
-    def keep(config: DictConfig) -> None:
-        # Hydra prints a line of its own for an exception that leaves the task, so none does.
-        try:
-            statuses.append(run_one(OmegaConf.to_container(config, resolve=True), overridden))  # type: ignore[arg-type]
-        except Exception as error:
-            trouble.append(error)
-
+    task = Task(_keys(parsed.overrides, grid=parsed.multirun))
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
-    grid.register(_flags(arguments, parsed.overrides), statuses)
+    hydra_plugins.register()
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(keep)()
+        hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        grid.discard_unless_begun()
         raise _explained(error, parsed.overrides) from error
-    if trouble:
-        raise trouble[0]
-    return max(statuses, default=0)
-
-
-def _flags(arguments: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """What a cell of a grid needs of the command line beside its overrides: --config-dir and the like."""
-    return [word for word in arguments if word not in overrides and word not in ("-m", "--multirun")]
+    if task.trouble:
+        raise task.trouble[0]
+    return max(task.statuses, default=0)
 
 
 def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
@@ -82,6 +84,8 @@ def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
     for override in parsed:
         if override.is_sweep_override() and not grid:
             raise UserError(f"{override.input_line}: several values; -m runs each of them, a list is written key=[a,b]")
+        if override.key_or_group.partition(".")[0] == "sweep" and not grid:
+            raise UserError(f"{override.input_line}: this is about grids; add -m")
     return [key for key in keys if not key.startswith("hydra")]
 
 

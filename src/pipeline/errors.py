@@ -19,6 +19,14 @@ class Stopped(BaseException):
         self.exit_status = exit_status
 
 
+class Impossible(UserError):
+    """What nobody did wrong but cannot run here: a precision that the device lacks, a GPU that is not there."""
+
+
+class Pruned(BaseException):
+    """A search has seen enough of this run. Like Stopped, no framework's handler may swallow it."""
+
+
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
     """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
     return UserError(f"{key}={value}: no such choice{_among(str(value), choices)}")

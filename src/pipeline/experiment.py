@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
-from pipeline.errors import UserError, bad_choice, bad_key
+from pipeline.errors import Impossible, UserError, bad_choice, bad_key
 from pipeline.metrics import METRICS
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, spec
+from pipeline.sweep import Sweep
 
 
 @spec
@@ -66,7 +67,12 @@ GROUPS: dict[str, type[Any]] = {
     "training": Training,
     "profiler": object,
     "tracking": object,
+    "sweep": Sweep,
 }
+
+
+# Keys that say where things are written, who is told, and how cells are run: they decide no result.
+TELLING = ("output_dir", "tracking", "name", "sweep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,7 @@ class Experiment:
     training: Training
     profiler: Any
     tracking: Any
+    sweep: Sweep
 
     @property
     def seed(self) -> int:
@@ -102,7 +109,7 @@ class Experiment:
 
     def config_sha256(self) -> str:
         """Hash of what decides the result: the config without where things are written and who is told."""
-        deciding = {key: value for key, value in self.config.items() if key not in ("output_dir", "tracking", "name")}
+        deciding = {key: value for key, value in self.config.items() if key not in TELLING}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
 
@@ -120,22 +127,22 @@ def load(config: Mapping[str, Any]) -> Experiment:
 
 
 def check(experiment: Experiment) -> None:
-    """What no single group can know. Raises UserError."""
+    """What no single group can know. Raises Impossible."""
     backend = experiment.backend.name
     if backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)
-        raise UserError(
+        raise Impossible(
             f"loader={_choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
     for part, key in ((experiment.model, "model"), (experiment.optimizer, "optimizer"), (experiment.loss, "loss")):
         if not hasattr(part, experiment.backend.builder):
-            raise UserError(
+            raise Impossible(
                 f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
     if any(getattr(experiment.model, "layer_dtypes", ())) and experiment.precision.name != "fp32":
-        raise UserError(
+        raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
         )

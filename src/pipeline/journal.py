@@ -1,7 +1,7 @@
 """A run's own folder: what was asked, what was measured, how it ended. It is written first; MLflow is fed from it.
 
     runs/<YYYYMMDD-HHMMSS-name-4hex>/
-      config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED, whose process
+      config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED PRUNED, whose process
       metrics.jsonl   {"step", "time", "metrics"}    receipt.json   what really happened    result.json   what came out
       artifacts/      figures/, model/, ...          mlflow.json    how far MLflow has it (tracking_record.py)
 
@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 from pipeline.errors import UserError
 from pipeline.process import pid_namespace, process_started
 
-State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
 FLUSH_SECONDS = 0.5
 ERROR_LENGTH = 2000  # keeps status.json within one disk block, so that a full disk can still take the last word

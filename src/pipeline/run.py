@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ class Run:
         self.journal, self.console = journal, console
         self.started = time.perf_counter()
         self.marks: dict[str, float] = {}
+        self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
 
     @property
     def folder(self) -> Path:
@@ -44,9 +45,12 @@ class Run:
         """One record of the journal."""
         self.journal.log(metrics, step)
 
-    def flush(self) -> None:
-        """Let readers of the journal see everything logged so far."""
+    def end_epoch(self, epoch: int, metrics: Mapping[str, float], step: int) -> None:
+        """One record, on the disk at once, and a word to the listeners: `listener(epoch, metrics)`."""
+        self.journal.log(metrics, step)
         self.journal.flush()
+        for listener in self.listeners:
+            listener(epoch, metrics)
 
     def artifact(self, relative: str) -> Path:
         """Where to write a file that belongs to the run (its folder exists)."""

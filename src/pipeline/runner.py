@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import RunError, Stopped, UserError
+from pipeline.errors import Pruned, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
     from pipeline.capability import Resolved
     from pipeline.experiment import Experiment
     from pipeline.run import Run
+    from pipeline.sweep.cell import Member
 
 
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
@@ -50,8 +51,11 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
     return 0
 
 
-def record(experiment: Experiment, resolved: Resolved) -> int:
-    """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens."""
+def record(experiment: Experiment, resolved: Resolved, member: Member | None = None) -> int:
+    """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
+
+    `member` is given to a cell of a grid, and ties its run to the grid's.
+    """
     from pipeline.journal import Journal
     from pipeline.run import Run
     from pipeline.terminal import messages
@@ -60,13 +64,19 @@ def record(experiment: Experiment, resolved: Resolved) -> int:
     journal = Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
     run = Run(journal, messages())
     try:
-        tracker = start(experiment.tracking, journal)
+        tracker = start(experiment.tracking, journal, member.grid if member else None)
+        if member:
+            member.began(run)
         announce(experiment, resolved, run)
         result = experiment.stage.run(experiment, resolved, run)
         journal.write_result({"scalars": dict(result.metrics)})
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
         raise
+    except Pruned as pruned:
+        journal.finish("PRUNED", str(pruned))
+        run.say(str(pruned))
+        return 0
     except BaseException as error:  # SystemExit too: no run stays RUNNING
         told = explained(error, resolved, journal.folder)
         journal.finish("FAILED", told)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.journal import Status, read_json, read_status, write_json
+from pipeline.journal import State, Status, read_json, read_status, write_json
 from pipeline.process import pid_namespace, process_started
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
@@ -41,6 +41,20 @@ def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
     if len(found) == 1:
         return found[0]
     raise UserError(_not_one(root, reference, holding, folders, found))
+
+
+def close_run(folder: Path, state: State, reason: str) -> None:
+    """Give a run whose process is gone its end, also in place of what that process had time to say of itself."""
+    import filelock
+
+    try:
+        with filelock.FileLock(folder / "status.lock", timeout=5):
+            status = read_status(folder)
+            if status is not None:
+                closed = replace(status, state=state, ended=status.ended or _last_sign(folder), error=reason)
+                write_json(folder / "status.json", asdict(closed))
+    except (OSError, filelock.Timeout):
+        pass  # the next process that looks will find it RUNNING without a process, and mark it
 
 
 def reap(root: Path) -> list[str]:

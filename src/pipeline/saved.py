@@ -11,7 +11,7 @@ from pipeline.journal import read_config
 from pipeline.runs import find_run
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
-OWN = ("stage", "run", "output_dir", "tracking", "name", "loader", "profiler")
+OWN = ("stage", "run", "output_dir", "tracking", "sweep", "name", "loader", "profiler")
 RECHOOSABLE = ("backend", "device", "precision")
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 

@@ -80,18 +80,25 @@ class Tracker:
         return f"not reachable: {reason}; the journal is complete; `{command}` sends it later"
 
 
-def start(tracking: Mlflow | Off, journal: Journal) -> Tracker | None:
-    """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's."""
+def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> Tracker | None:
+    """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's.
+
+    A cell of a grid (`grid`: the folder of the grid's own run) is followed by the grid's tracker and needs none.
+    """
     if isinstance(tracking, Off):
+        if grid is not None:
+            return None
         runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it
         return None
     try:
         uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
     except ValueError as error:
         raise UserError(f"MLFLOW_TRACKING_URI={os.environ.get('MLFLOW_TRACKING_URI')}: {error}") from error
-    record = records.Record(uri=uri, experiment=tracking.experiment)
+    record = records.Record(uri=uri, experiment=tracking.experiment, grid=grid)
     try:
         records.write(journal.folder, record)
+        if grid is not None:
+            return None
         process = _spawn(journal.folder)
     except OSError as error:  # no room for a process or for its log: the run goes on without
         process = None

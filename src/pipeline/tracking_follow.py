@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import filelock
 
@@ -20,6 +21,7 @@ from pipeline.runs import reap, reap_one, run_folders
 if TYPE_CHECKING:
     from pipeline.tracking_store import Feed
 
+CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
 BATCH_SECONDS = 1.5
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
@@ -110,22 +112,59 @@ def reason_of(error: BaseException, uri: str) -> str:
 
 def _follow_to_the_end(folder: Path) -> bool:
     feed: Feed | None = None
+    cells = Cells(folder)
     pause, next_try = RETRY_SECONDS[0], 0.0
     while not _has_ended(folder):
         if time.monotonic() >= next_try:
             try:
                 feed = feed or _open_feed(folder)
                 feed.advance()
+                cells.advance()
                 pause, next_try = RETRY_SECONDS[0], time.monotonic() + BATCH_SECONDS
             except Exception as error:  # see send
                 _fail(folder, error)
                 feed, next_try = None, time.monotonic() + pause
                 pause = min(2.0 * pause, RETRY_SECONDS[1])
         time.sleep(POLL_SECONDS)
+    with suppress(Exception):  # a cell that could not be sent is a leftover
+        cells.advance()
     reason = send(folder)
     if reason is not None and "locked" in reason:  # many runs that end at once queue for one database file
         reason = send(folder)
     return reason is None
+
+
+class Cells:
+    """The runs of a grid's cells, sent as they go. A run that is no grid has none."""
+
+    def __init__(self, grid: Path) -> None:
+        self.list, self.read = grid / CELLS, 0
+        self.open: dict[Path, Feed | None] = {}
+
+    def advance(self) -> None:
+        """Send what is new of every cell, and the whole of those that have ended. Raises what the server raises."""
+        self._find_new()
+        for folder in list(self.open):
+            with _lock(folder, timeout=0.0) as held:
+                if not held:
+                    continue
+                if _has_ended(folder):
+                    if self._is_tracked(folder) and (reason := send(folder)) is not None:
+                        raise ConnectionError(reason)
+                    del self.open[folder]
+                elif self._is_tracked(folder):
+                    feed = self.open[folder] = self.open[folder] or _open_feed(folder)
+                    feed.advance()
+
+    def _find_new(self) -> None:
+        if self.list.exists():
+            lines = self.list.read_text().splitlines(keepends=True)
+            self.open |= {Path(line.strip()): None for line in lines[self.read :] if line.endswith("\n")}
+            self.read += sum(line.endswith("\n") for line in lines[self.read :])
+
+    @staticmethod
+    def _is_tracked(folder: Path) -> bool:
+        return records.read(folder) is not None
 
 
 def _has_ended(folder: Path) -> bool:
@@ -156,14 +195,22 @@ def _is_due(folder: Path) -> bool:
 
 
 def _open_feed(folder: Path) -> Feed:
-    from pipeline.tracking_store import Feed, open_store  # a second of imports
+    from pipeline.tracking_store import Feed  # a second of imports
 
     record = records.read(folder)
     assert record is not None
-    return Feed(folder, record, *open_store(record.uri, record.experiment))
+    return Feed(folder, record, *_store(record.uri, record.experiment))
+
+
+@cache
+def _store(uri: str, experiment: str) -> tuple[Any, str]:
+    from pipeline.tracking_store import open_store
+
+    return open_store(uri, experiment)
 
 
 def _fail(folder: Path, error: Exception) -> str:
+    _store.cache_clear()
     record = records.read(folder)
     reason = reason_of(error, record.uri if record is not None else str(folder))
     print(f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}", file=sys.stderr, flush=True)

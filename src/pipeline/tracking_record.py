@@ -20,6 +20,7 @@ class Record:
 
     uri: str
     experiment: str
+    grid: str | None = None  # the folder of the grid's run, for a cell of one
     run_id: str | None = None
     offset: int = 0
     synced: bool = False

@@ -78,7 +78,8 @@ class Feed:
         for batch in _batches(final, METRICS_A_BATCH):
             self.client.log_batch(run_id, metrics=batch)
         self._log_files(run_id)
-        self.client.set_terminated(run_id, status.state, ended)
+        # MLflow has no word for a run that a search cut short.
+        self.client.set_terminated(run_id, "KILLED" if status.state == "PRUNED" else status.state, ended)
         self._save(synced=True, state=status.state, error=None)
 
     def _run_id(self) -> str:
@@ -113,6 +114,9 @@ class Feed:
         assert status is not None
         tags = {"pipeline.run": self.folder.name, "pipeline.folder": str(self.folder), "mlflow.source.name": "pipeline"}
         tags["mlflow.user"] = _user()
+        grid = records.read(Path(self.record.grid)) if self.record.grid else None
+        if grid is not None and grid.run_id is not None and grid.uri == self.record.uri:
+            tags["mlflow.parentRunId"] = grid.run_id
         run = self.client.create_run(self.experiment_id, _milliseconds(status.started), tags, self.folder.name)
         return str(run.info.run_id)
 

@@ -82,9 +82,8 @@ class Watch:
         }
         if validation_loss is not None and validation_accuracy is not None:
             figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
-        self.run.log(figures, self.step)
-        self.run.flush()
         self.progress.note(_line(epoch, self.epochs_wanted))
+        self.run.end_epoch(epoch.number, figures, self.step)
 
     def close(self) -> None:
         """Take the progress bar down."""

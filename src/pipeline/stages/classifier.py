@@ -29,6 +29,8 @@ class Classifier:
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.receipt")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""

@@ -24,6 +24,7 @@ class Evaluate:
 
     starts_from_run: ClassVar[bool] = True
     recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model or with data other than it was trained on."""

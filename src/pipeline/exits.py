@@ -1,0 +1,45 @@
+"""How a command ends: 0 done, 1 the run (or a cell) failed, 2 the user's mistake, 128 + n stopped by signal n."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+from pipeline.errors import RunError, Stopped, UserError
+
+
+def status_of(task: Callable[[], int]) -> int:
+    """Run `task` and return its exit status, with what a person can act on as one line on standard error."""
+    try:
+        status = task()
+        sys.stdout.flush()
+        return status
+    except (UserError, RunError) as error:
+        if os.environ.get("PIPELINE_TRACEBACK"):
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    except Stopped as stop:
+        print(f"stopped by {stop.signal_name}", file=sys.stderr)
+        return stop.exit_status
+    except BrokenPipeError:  # whoever read our output (head, less) has seen enough
+        from pipeline.terminal import leave
+
+        leave(sys.stdout.fileno())
+        return 0
+
+
+def stop_on_signals() -> None:
+    """Ctrl-C and SIGTERM unwind the run by an exception; a second one ends the process at once."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+    raise Stopped(signal.Signals(number).name, 128 + number)

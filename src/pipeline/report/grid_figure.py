@@ -1,0 +1,46 @@
+"""The figure of a grid."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
+MARKS = "osD^vP"
+
+
+def dots(
+    path: Path,
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    axis: str,
+    legend: str,
+    title: str,
+) -> None:
+    """Rows `labels`, top to bottom; `series`: name -> each row's values (repetitions faint, their median full)."""
+    figure = Figure(figsize=(7, 1.2 + 0.32 * len(labels)), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for number, (name, rows) in enumerate(series.items()):
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        for height, values in enumerate(rows):
+            if len(values) > 1:
+                axes.plot(values, [height] * len(values), mark, ms=4, color=colour, alpha=0.3, ls="")
+            if values:
+                axes.plot(statistics.median(values), height, mark, ms=6, color=colour, ls="")
+        axes.plot([], [], mark, color=colour, ls="", label=name)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlabel(axis)
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    if legend:
+        figure.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8, loc="outside right center")
+    axes.set_title(title, fontsize=10)
+    figure.savefig(path)

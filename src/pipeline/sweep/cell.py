@@ -1,0 +1,96 @@
+"""One cell of a sweep, in a process of its own.
+
+    python -m pipeline.sweep.cell <job file>     (what submitit and Ray start; a warm worker calls `run_job`)
+
+The job file says what to run. Beside it the cell notes which run it became, so that whoever started it can follow.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.exits import status_of, stop_on_signals
+from pipeline.journal import write_json
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a cell's process is told. `grid`: the folder of the grid's own run. `keys`: the keys that the user set."""
+
+    number: int
+    config: dict[str, Any]
+    keys: list[str]
+    grid: str
+    trial: dict[str, Any] | None = None  # of a search: see pipeline.sweep.search
+
+
+def job_file(folder: Path, number: int) -> Path:
+    """Where the job of cell `number` is written, below the folder of the grid's run."""
+    return folder / "cells" / f"{number:04d}.json"
+
+
+def log_file(job: Path) -> Path:
+    """What the cell prints."""
+    return job.with_suffix(".log")
+
+
+def write_job(path: Path, job: Job) -> None:
+    """Write a job file; its folder is made."""
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, asdict(job))
+
+
+def run_of(job: Path) -> Path | None:
+    """The folder of the run that the cell has become; None before it has."""
+    try:
+        return Path(job.with_suffix(".run").read_text())
+    except OSError:
+        return None
+
+
+def run_job(path: Path) -> int:
+    """Run the cell that a job file describes. Returns its exit status, whatever happens in it."""
+    try:
+        return status_of(lambda: _run(path))
+    except SystemExit:  # the user's model may call sys.exit, also with 0: the journal has it as FAILED
+        return 1
+
+
+def _run(path: Path) -> int:
+    from pipeline.runner import ready, record
+
+    job = Job(**json.loads(path.read_bytes()))
+    experiment, resolved = ready(job.config, job.keys)
+    return record(experiment, resolved, Member(job, path))
+
+
+class Member:
+    """The run's tie to its grid."""
+
+    def __init__(self, job: Job, path: Path) -> None:
+        self.grid, self.trial, self.path = job.grid, job.trial, path
+
+    def began(self, run: Any) -> None:
+        """Note which run the cell has become; a trial of a search is asked after every epoch whether to go on."""
+        note = self.path.with_suffix(".run")
+        temporary = note.with_suffix(".new")
+        temporary.write_text(str(run.folder))
+        temporary.replace(note)
+        if self.trial is not None:
+            from pipeline.sweep.search import Pruner
+
+            run.listeners.append(Pruner(self.trial))
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    stop_on_signals()
+    return run_job(Path(arguments[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

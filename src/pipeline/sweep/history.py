@@ -1,0 +1,77 @@
+"""What has run before: which finished run a cell would only repeat, and if none, what has changed since."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.capability import Resolved
+from pipeline.code import code_sha256
+from pipeline.errors import UserError
+from pipeline.experiment import Experiment
+from pipeline.journal import Status, read_json, read_status
+from pipeline.receipt import hardware, versions
+from pipeline.runs import reap, run_folders
+
+
+@dataclass(frozen=True)
+class Past:
+    """A run that had the cell's config, and how its circumstances differ from today's (empty: in nothing)."""
+
+    folder: Path
+    status: Status
+    differs: tuple[str, ...]
+
+
+class History:
+    """The runs below a folder, by the hash of their config."""
+
+    def __init__(self, root: Path) -> None:
+        reap(root)  # what died without a word is KILLED, not running
+        self.receipts: defaultdict[str, list[tuple[Path, Mapping[str, Any]]]] = defaultdict(list)
+        for folder in run_folders(root):
+            receipt = read_json(folder / "receipt.json")
+            if receipt.get("config_sha256"):
+                self.receipts[receipt["config_sha256"]].append((folder, receipt))
+        self.data: dict[str, str | None] = {}
+
+    def of(self, experiment: Experiment, resolved: Resolved) -> list[Past]:
+        """Every run of the same config, the newest first."""
+        found = []
+        for folder, receipt in reversed(self.receipts.get(experiment.config_sha256(), [])):
+            status = read_status(folder)
+            if status is not None:
+                found.append(Past(folder, status, tuple(self._differences(experiment, resolved, receipt))))
+        return found
+
+    def _differences(self, experiment: Experiment, resolved: Resolved, then: Mapping[str, Any]) -> list[str]:
+        """What decides a result beside the config: code, software, device, data."""
+        found = []
+        if then.get("code_sha256") != code_sha256(experiment):
+            found.append("the code")
+        for name, version in versions(("python", *experiment.backend.packages, "numpy")).items():
+            old = then.get("versions", {}).get(name)
+            if old != version:
+                found.append(f"{name} {old} -> {version}")
+        device = then.get("device", {}).get("hardware")
+        if device != json.loads(json.dumps(hardware(resolved))):
+            found.append(f"the device ({(device or {}).get('name')} -> {hardware(resolved)['name']})")
+        if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
+            found.append("the data")
+        return found
+
+    def _data_sha256(self, experiment: Experiment) -> str | None:
+        """Hash of the dataset as it is now, read once for all cells that share it; None where it cannot be read."""
+        key = json.dumps(experiment.config["dataset"], sort_keys=True)
+        if key not in self.data:
+            from pipeline.stages.classifier import load_data
+
+            try:
+                self.data[key] = load_data(experiment).sha256
+            except UserError:  # the cell itself will say why
+                self.data[key] = None
+        return self.data[key]

@@ -1,0 +1,116 @@
+"""How a sweep stands: live on a terminal, a line for each cell elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from pipeline.report.table import seconds
+from pipeline.sweep.plan import Cell, Decision
+from pipeline.sweep.schedule import Outcome, figures_of
+from pipeline.tracking_follow import CELLS
+
+REFRESH_SECONDS = 0.5
+
+
+class Ledger:
+    """Counts, what runs now, time left; and each cell's main figure when it ends."""
+
+    def __init__(self, console: Console, folder: Path, decisions: Sequence[Decision], total: int | None) -> None:
+        self.console, self.folder = console, folder
+        self.decisions, self.total = decisions, total  # total: cells to run; None where a search decides
+        self.running: dict[int, tuple[Cell, float]] = {}
+        self.outcomes: list[Outcome] = []
+        self.began, self.drawn = time.monotonic(), 0.0
+        self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Ledger:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def started(self, cell: Cell) -> None:
+        """A cell's process was asked for."""
+        self.running[cell.number] = (cell, time.monotonic())
+        self._draw()
+
+    def became(self, cell: Cell, run: Path) -> None:
+        """A cell has a run now: its grid's tracker follows it from here."""
+        with (self.folder / CELLS).open("a") as file:
+            file.write(f"{run}\n")
+
+    def ended(self, outcome: Outcome) -> None:
+        """A line that stays."""
+        self.running.pop(outcome.cell.number, None)
+        self.outcomes.append(outcome)
+        place = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
+        text = Text.assemble((f"{place} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), outcome.cell.label)
+        text.append(f"  {told(outcome)}")
+        text.append(f"  {seconds(outcome.seconds)}", "dim")
+        self.console.print(text, soft_wrap=True)
+        self._draw()
+
+    def tick(self) -> None:
+        """Redraw, twice a second at the most."""
+        if time.monotonic() - self.drawn >= REFRESH_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        self.drawn = time.monotonic()
+        if self.live:
+            rows = [self.counts(), *(self._row(cell, since) for cell, since in self.running.values())]
+            self.live.update(Text("\n").join(rows), refresh=True)
+
+    def counts(self) -> Text:
+        """One line: done, failed, skipped, running, waiting, time."""
+        failed = sum(not outcome.done for outcome in self.outcomes)
+        earlier = [decision.verdict for decision in self.decisions]
+        parts = [f"{len(self.outcomes) - failed + earlier.count('done')} done"]
+        parts += [f"{failed + earlier.count('failed')} failed", f"{earlier.count('skipped')} skipped"]
+        parts.append(f"{len(self.running)} running")
+        passed = time.monotonic() - self.began
+        text = f"{seconds(passed)}"
+        if self.total is not None:
+            left = self.total - len(self.outcomes)
+            parts.append(f"{left - len(self.running)} waiting")
+            if self.outcomes and left:
+                text += f", about {seconds(passed / len(self.outcomes) * left)} left"
+        return Text(" · ".join(parts) + "   " + text, style="bold", no_wrap=True, overflow="ellipsis")
+
+    def _row(self, cell: Cell, since: float) -> Text:
+        text = f"  running  {cell.label}  {time.monotonic() - since:.0f} s"
+        return Text(text, style="cyan", no_wrap=True, overflow="ellipsis")
+
+
+def word_of(outcome: Outcome) -> str:
+    """done, failed, killed, pruned."""
+    return {"FINISHED": "done"}.get(outcome.state, outcome.state.lower())
+
+
+def colour_of(outcome: Outcome) -> str:
+    return {"FINISHED": "green", "PRUNED": "yellow"}.get(outcome.state, "red")
+
+
+def told(outcome: Outcome) -> str:
+    """The main figure of a finished cell, or why there is none."""
+    if not outcome.done:
+        return outcome.reason
+    name, _ = headline(outcome.cell)
+    value = figures_of(outcome.run).get(name)
+    return escape(outcome.reason) if value is None else f"{name} {value:.4f}"
+
+
+def headline(cell: Cell) -> tuple[str, str]:
+    """The figure that a stage is judged by, and whether more of it is better (max) or less (min)."""
+    stage = cell.experiment.stage if cell.experiment else None
+    return getattr(stage, "headline", ("test/loss", "min"))

@@ -1,0 +1,99 @@
+"""What a sweep would do: each cell checked, and decided whether it has to run, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.capability import Resolved
+from pipeline.errors import Impossible, UserError
+from pipeline.experiment import Experiment
+from pipeline.runner import ready
+from pipeline.sweep import Sweep
+from pipeline.sweep.history import History, Past
+
+Verdict = Literal["run", "done", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of a sweep. `swept`: the overrides in which it differs from the other cells."""
+
+    number: int
+    swept: Mapping[str, str]
+    config: dict[str, Any]
+    keys: list[str]
+    experiment: Experiment | None  # None for a cell that cannot run here
+    resolved: Resolved | None
+    trial: dict[str, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.swept.items()) or "the one cell"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a cell runs, why, and the run that speaks for it where it does not."""
+
+    cell: Cell
+    verdict: Verdict
+    reason: str
+    run: Path | None = None
+
+
+def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: list[str]) -> tuple[Cell, str | None]:
+    """The cell, and why it cannot run here if it cannot. Raises UserError for a mistake, with the cell's name."""
+    try:
+        experiment, resolved = ready(config, keys)
+    except Impossible as error:
+        return Cell(number, swept, config, keys, None, None), str(error)
+    except UserError as error:
+        cell = Cell(number, swept, config, keys, None, None)
+        raise UserError(f"{error} (cell {number + 1}: {cell.label})" if swept else str(error)) from error
+    if not experiment.stage.recorded:
+        raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
+    return Cell(number, swept, config, keys, experiment, resolved), None
+
+
+def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path) -> list[Decision]:
+    """A decision for each cell. Raises UserError for an impossible one where the settings say so."""
+    history = History(root)
+    found = []
+    for cell, impossible in cells:
+        if impossible is None:
+            found.append(_decide(cell, settings.retry, history))
+        elif settings.impossible == "fail":
+            raise UserError(f"{impossible} (cell {cell.number + 1}: {cell.label}); sweep.impossible=skip leaves it out")
+        else:
+            found.append(Decision(cell, "skipped", impossible))
+    return found
+
+
+def _decide(cell: Cell, retry: str, history: History) -> Decision:
+    assert cell.experiment is not None
+    assert cell.resolved is not None
+    past = history.of(cell.experiment, cell.resolved)
+    if retry == "all":
+        return Decision(cell, "run", "sweep.retry=all" if past else "new")
+    same = [run for run in past if not run.differs]
+    finished = [run for run in same if run.status.state == "FINISHED"]
+    if finished:
+        return Decision(cell, "done", f"finished as {finished[0].folder.name}", finished[0].folder)
+    if same and same[0].status.state == "FAILED":
+        error = same[0].status.error or "no reason noted"
+        if retry == "failed":
+            return Decision(cell, "run", f"failed before: {error}")
+        return Decision(cell, "failed", f"{error}; sweep.retry=failed runs it again", same[0].folder)
+    return Decision(cell, "run", _why_again(past))
+
+
+def _why_again(past: Sequence[Past]) -> str:
+    if not past:
+        return "new"
+    last = next((run for run in past if run.status.state == "FINISHED"), past[0])
+    if not last.differs:
+        return f"{last.folder.name} was killed before its end"
+    return f"changed since {last.folder.name}: {', '.join(last.differs)}"

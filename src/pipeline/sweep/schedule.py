@@ -1,0 +1,233 @@
+"""Running cells: as many at once as the executor has room for, each with its time limit, whatever the others do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.errors import Stopped
+from pipeline.journal import read_json, read_status
+from pipeline.runs import close_run
+from pipeline.sweep import Sweep
+from pipeline.sweep.cell import Job, job_file, log_file, run_of, write_job
+from pipeline.sweep.plan import Cell
+
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell that ran has ended. `state` is the run's, or FAILED for a cell that never became one."""
+
+    cell: Cell
+    state: str
+    reason: str
+    seconds: float
+    run: Path | None
+
+    @property
+    def done(self) -> bool:
+        return self.state in ("FINISHED", "PRUNED")
+
+
+class Executor(Protocol):
+    """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself."""
+
+    def room(self, cell: Cell) -> bool:
+        """Whether this cell can start now."""
+        ...
+
+    def start(self, cell: Cell, job: Path) -> None:
+        """Start a cell's process on its job file."""
+        ...
+
+    def poll(self) -> list[tuple[int, str | None]]:
+        """The cells that have ended since the last call: number, and what is known of a violent end."""
+        ...
+
+    def stop(self, number: int, *, kill: bool) -> None:
+        """Ask a cell to end, or end it."""
+        ...
+
+    def close(self) -> None:
+        """End everything that is still there."""
+        ...
+
+
+class Source(Protocol):
+    """Where cells come from: a grid's list, or a search that learns from those that have ended."""
+
+    def next(self) -> Cell | None:
+        """The next cell; None where there is none now."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None:
+        """Learn how a cell has ended."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who is told how things stand (the ledger)."""
+
+    def started(self, cell: Cell) -> None: ...
+
+    def became(self, cell: Cell, run: Path) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+@dataclass
+class Running:
+    """A cell that has been started."""
+
+    cell: Cell
+    job: Path
+    since: float
+    run: Path | None = None
+    told: float | None = None  # when it was told to stop
+    killed: bool = False
+
+
+class Schedule:
+    """Runs the cells of a source."""
+
+    def __init__(self, source: Source, executor: Executor, settings: Sweep, folder: Path, watcher: Watcher) -> None:
+        self.source, self.executor, self.settings = source, executor, settings
+        self.folder, self.watcher = folder, watcher
+        self.running: dict[int, Running] = {}
+        self.outcomes: list[Outcome] = []
+        self.waiting: Cell | None = None  # fetched from the source, but there is no room yet
+
+    def run(self) -> str | None:
+        """Until nothing is left. Returns why the sweep was given up, if it was. Raises Stopped after stopping cells."""
+        try:
+            while True:
+                given_up = self._hopeless()
+                if not given_up:
+                    self._start_what_fits()
+                if not self.running:
+                    return given_up
+                self._look()
+                time.sleep(POLL_SECONDS)
+        except Stopped:
+            self._stop_all()
+            raise
+        finally:
+            self.executor.close()
+
+    def _start_what_fits(self) -> None:
+        while True:
+            self.waiting = self.waiting or self.source.next()
+            if self.waiting is None or not self.executor.room(self.waiting):
+                return
+            cell, self.waiting = self.waiting, None
+            job = job_file(self.folder, cell.number)
+            write_job(job, Job(cell.number, cell.config, cell.keys, str(self.folder), cell.trial))
+            self.running[cell.number] = Running(cell, job, time.monotonic())
+            self.watcher.started(cell)
+            self.executor.start(cell, job)
+
+    def _look(self) -> None:
+        for number, violent in self.executor.poll():
+            self._end(self.running.pop(number), violent)
+        for running in self.running.values():
+            self._note_run(running)
+            self._mind_the_time(running)
+        self.watcher.tick()
+
+    def _note_run(self, running: Running) -> None:
+        if running.run is None:
+            running.run = run_of(running.job)
+            if running.run is not None:
+                self.watcher.became(running.cell, running.run)
+
+    def _mind_the_time(self, running: Running) -> None:
+        limit, now = self.settings.timeout, time.monotonic()
+        if limit is not None and running.told is None and now - running.since > limit:
+            running.told = now
+            self.executor.stop(running.cell.number, kill=False)
+        elif running.told is not None and not running.killed and now - running.told > min(GRACE_SECONDS, limit or 5.0):
+            running.killed = True
+            self.executor.stop(running.cell.number, kill=True)
+
+    def _end(self, running: Running, violent: str | None) -> None:
+        self._note_run(running)
+        if running.told is not None:
+            violent = f"took longer than sweep.timeout={self.settings.timeout:g} s"
+        state, reason = self._verdict(running, violent)
+        outcome = Outcome(running.cell, state, reason, time.monotonic() - running.since, running.run)
+        self.outcomes.append(outcome)
+        self.source.ended(outcome)
+        self.watcher.ended(outcome)
+
+    def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
+        """What the run's journal says; a run that could not say it is given its end here."""
+        if running.run is None:
+            return "FAILED", violent or _last_line(log_file(running.job))
+        status = read_status(running.run)
+        if status is not None and status.state in ("FINISHED", "PRUNED"):
+            return status.state, ""
+        if running.told is not None:
+            close_run(running.run, "FAILED", violent or "")
+        elif status is not None and status.state == "RUNNING":
+            close_run(running.run, "KILLED", violent or "its process ended without a word")
+        status = read_status(running.run)
+        return (status.state, status.error or "") if status else ("FAILED", "its status cannot be read")
+
+    def _hopeless(self) -> str | None:
+        """Why going on makes no sense: the first cells have all failed for one cause."""
+        count = self.settings.stop_after
+        first = [_cause(outcome.reason) for outcome in self.outcomes[:count]]
+        if not count or len(first) < count or any(outcome.done for outcome in self.outcomes[:count]):
+            return None
+        if len(set(first)) > 1:
+            return None
+        return f"the first {count} cells all failed alike ({self.outcomes[0].reason}); sweep.stop_after=0 goes on"
+
+    def _stop_all(self) -> None:
+        for number in self.running:
+            self.executor.stop(number, kill=False)
+        end = time.monotonic() + GRACE_SECONDS
+        while self.running and time.monotonic() < end:
+            for number, violent in self.executor.poll():
+                self._end(self.running.pop(number), violent)
+            time.sleep(POLL_SECONDS)
+
+
+class Listed:
+    """The cells of a grid, in turn."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = list(reversed(cells))
+
+    def next(self) -> Cell | None:
+        return self.cells.pop() if self.cells else None
+
+    def ended(self, outcome: Outcome) -> None:
+        """A grid learns nothing."""
+
+
+def figures_of(run: Path | None) -> dict[str, float]:
+    """What a finished run measured."""
+    scalars = read_json(run / "result.json").get("scalars", {}) if run else {}
+    return {name: float(value) for name, value in scalars.items()}
+
+
+def _cause(reason: str) -> str:
+    """The reason without its numbers and names of runs."""
+    return re.sub(r"\d+", "#", re.sub(r"\d{8}-\d{6}-\S+", "<run>", reason))
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1].removeprefix("error: ")[:500] if lines else "ended before it began"

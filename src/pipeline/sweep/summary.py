@@ -1,0 +1,157 @@
+"""What a sweep found: a table over the grid, the same as a file, and a figure."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.report.table import seconds
+from pipeline.sweep.ledger import headline
+from pipeline.sweep.plan import Cell, Decision
+from pipeline.sweep.schedule import Outcome, figures_of
+
+MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
+REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell at the end: `state` as the table says it; `figures` where there is a result."""
+
+    cell: Cell
+    state: str
+    reason: str
+    run: Path | None
+    figures: dict[str, float]
+    seconds: float | None
+
+
+def entries(decisions: Sequence[Decision], outcomes: Sequence[Outcome]) -> list[Entry]:
+    """Every cell of the sweep, in its order."""
+    ran = {outcome.cell.number: outcome for outcome in outcomes}
+    found = []
+    for decision in decisions:
+        outcome = ran.pop(decision.cell.number, None)
+        if outcome is not None:
+            found.append(_entry(outcome))
+        elif decision.verdict == "run":
+            found.append(Entry(decision.cell, "not run", "", None, {}, None))
+        else:
+            figures = figures_of(decision.run) if decision.verdict == "done" else {}
+            found.append(Entry(decision.cell, decision.verdict, decision.reason, decision.run, figures, None))
+    return [*found, *(_entry(outcome) for outcome in ran.values())]
+
+
+def _entry(outcome: Outcome) -> Entry:
+    state = "done" if outcome.state == "FINISHED" else outcome.state.lower()
+    figures = figures_of(outcome.run) if outcome.done else {}
+    return Entry(outcome.cell, state, outcome.reason, outcome.run, figures, outcome.seconds)
+
+
+class Pivot:
+    """Cells by their swept keys: the last key's values become columns where they are few."""
+
+    def __init__(self, found: Sequence[Entry]) -> None:
+        self.entries = found
+        self.name, self.better = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
+        keys = [key for key in found[0].cell.swept if key != REPEATS]
+        across = keys[-1] if len(keys) > 1 else None
+        if across and len(_values(found, across)) > MOST_COLUMNS:
+            across = None
+        self.across = across
+        self.down = [key for key in keys if key != across] or list(found[0].cell.swept)[:1]
+        self.columns = _values(found, across) if across else [""]
+        self.rows = list(dict.fromkeys(self._row(entry.cell) for entry in found))
+
+    def at(self, row: tuple[str, ...], column: str) -> list[Entry]:
+        """The repetitions in one place of the table."""
+        return [
+            entry
+            for entry in self.entries
+            if self._row(entry.cell) == row and (not self.across or entry.cell.swept[self.across] == column)
+        ]
+
+    def value(self, row: tuple[str, ...], column: str) -> list[float]:
+        """The main figure of each repetition that has one."""
+        return [entry.figures[self.name] for entry in self.at(row, column) if self.name in entry.figures]
+
+    def best(self) -> tuple[tuple[str, ...], str] | None:
+        """Where the best median stands."""
+        places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
+        if len(places) < 2:
+            return None
+        choose = max if self.better == "max" else min
+        return choose(places, key=lambda place: statistics.median(self.value(*place)))
+
+    def _row(self, cell: Cell) -> tuple[str, ...]:
+        return tuple(cell.swept.get(key, "") for key in self.down)
+
+
+def show(console: Console, found: Sequence[Entry]) -> None:
+    """The table over the grid, its best place marked."""
+    pivot = Pivot(found)
+    best = pivot.best()
+    title = f"{pivot.name} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
+    table = Table(*pivot.down, title=title, title_justify="left", box=None, pad_edge=False)
+    for column in pivot.columns:
+        table.add_column(column or pivot.name, justify="right")
+    for row in pivot.rows:
+        cells = [_text(pivot, row, column, (row, column) == best) for column in pivot.columns]
+        table.add_row(*row, *cells)
+    console.print(table, highlight=False)
+    if best:
+        console.print("* the best", style="dim", highlight=False)
+
+
+def _text(pivot: Pivot, row: tuple[str, ...], column: str, best: bool) -> str:
+    values, found = pivot.value(row, column), pivot.at(row, column)
+    if not values:
+        return "[dim]" + (found[0].state if found else "") + "[/]"
+    text = f"{statistics.median(values):.4f}"
+    if len(found) > 1:
+        text += f" ({min(values):.4f} to {max(values):.4f}, n={len(values)})"
+    return f"[bold]{text} *[/]" if best else text
+
+
+def write_csv(path: Path, found: Sequence[Entry]) -> None:
+    """A row for each cell: what was swept, how it ended, every figure."""
+    keys = list(dict.fromkeys(key for entry in found for key in entry.cell.swept))
+    figures = list(dict.fromkeys(name for entry in found for name in entry.figures))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["cell", *keys, "state", "reason", "run", "seconds", *figures])
+        for entry in found:
+            swept = [entry.cell.swept.get(key, "") for key in keys]
+            took = "" if entry.seconds is None else f"{entry.seconds:.3f}"
+            name = entry.run.name if entry.run else ""
+            values = [repr(entry.figures[figure]) if figure in entry.figures else "" for figure in figures]
+            writer.writerow([entry.cell.number + 1, *swept, entry.state, entry.reason, name, took, *values])
+
+
+def draw(path: Path, found: Sequence[Entry], title: str) -> bool:
+    """A dot for each result, rows as in the table, a colour a column. False where there is nothing to compare."""
+    pivot = Pivot(found)
+    if sum(bool(pivot.value(row, column)) for row in pivot.rows for column in pivot.columns) < 2:
+        return False
+    from pipeline.report import grid_figure
+
+    labels = [" ".join(row) for row in pivot.rows]
+    series = {column: [pivot.value(row, column) for row in pivot.rows] for column in pivot.columns}
+    grid_figure.dots(path, labels, series, axis=pivot.name, legend=pivot.across or "", title=title)
+    return True
+
+
+def took(found: Sequence[Entry]) -> str:
+    """How the cells that ran shared the time."""
+    times = [entry.seconds for entry in found if entry.seconds is not None]
+    return f"{len(times)} cells ran, median {seconds(statistics.median(times))} each" if times else "nothing ran"
+
+
+def _values(found: Sequence[Entry], key: str) -> list[str]:
+    return list(dict.fromkeys(entry.cell.swept.get(key, "") for entry in found))
