@@ -17,8 +17,8 @@ from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.conf_path import conf_path
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from pipeline import grid
-grid.register([], [])
+from pipeline.sweep import hydra_plugins
+hydra_plugins.register()
 with initialize_config_dir(str(conf_path()), version_base="1.3"):
     config = OmegaConf.to_container(compose("config", overrides=sys.argv[1:]), resolve=True)
 found = experiment.load(config)

@@ -94,10 +94,10 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     return None
 
 
-def versions(packages: tuple[str, ...]) -> dict[str, str]:
+def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dict[str, str]:
     """Versions of Python and of the packages that took part."""
     found = {"python": platform.python_version()}
-    for name in (*packages, *ALWAYS):
+    for name in (*packages, *always):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

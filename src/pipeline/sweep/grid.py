@@ -16,8 +16,6 @@ from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Cell, Decision, Verdict, check, decide
 from pipeline.sweep.schedule import Executor, Listed, Outcome, Schedule
 
-SHOWN = 10  # cells of a kind that are listed before a run; --cfg and sweep.dry_run list them all
-
 WORDS: dict[Verdict, str] = {
     "run": "to run",
     "done": "finished before",
@@ -38,10 +36,11 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
         raise UserError(f"none of the {len(cells)} cells can run here; the first: {cells[0][1]}")
     settings, root = first.experiment.sweep, Path(first.experiment.settings.output_dir)
     decisions = decide(cells, settings, root)
-    console = messages()
-    announce(console, decisions, every=settings.dry_run)
     if settings.dry_run:
+        announce(results(), decisions, every=True)
         return 0
+    console = messages()
+    announce(console, decisions, every=False)
     outcomes: list[Outcome] = []
     if any(decision.verdict == "run" for decision in decisions):
         outcomes = record(first, overrides, decisions, executor, console)
@@ -52,7 +51,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
 
 def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tuple[Cell, str | None]]:
     """The checked cells, each with why it cannot run here if it cannot."""
-    split = [dict(text.split("=", 1) for text in words if "=" in text) for words in overrides]
+    split = [dict(text.replace("\\:", ":").split("=", 1) for text in words if "=" in text) for words in overrides]
     counts = {key: len({cell.get(key) for cell in split}) for cell in split[:1] for key in cell}
     swept = [key for key, count in counts.items() if count > 1]
     fixed = [key for key in swept if key.partition(".")[0] in ("sweep", "output_dir")]
@@ -75,10 +74,9 @@ def announce(console: Any, decisions: Sequence[Decision], *, every: bool) -> Non
         listed = [decision for decision in decisions if decision.verdict == verdict]
         if not every and (verdict == "done" or (verdict == "run" and new)):
             continue
-        for decision in listed if every else listed[:SHOWN]:
-            _say(console, f"  {word}: {decision.cell.label}: {decision.reason}")
-        if not every and len(listed) > SHOWN:
-            _say(console, f"  {word}: {len(listed) - SHOWN} more; sweep.dry_run=true lists all")
+        each = [f"{decision.cell.label}: {decision.reason}" for decision in listed]
+        for line in each if every else _by_reason(listed):
+            _say(console, f"  {word}: {line}")
 
 
 def record(
@@ -133,6 +131,15 @@ def keep(run: Any, decisions: Sequence[Decision], outcomes: Sequence[Outcome]) -
     counts = Counter(entry.state for entry in found)
     scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
     run.journal.write_result({"scalars": scalars})
+
+
+def _by_reason(decisions: Sequence[Decision]) -> list[str]:
+    """One line for all cells of one reason; sweep.dry_run has a line for each."""
+    reasons: dict[str, list[str]] = {}
+    for decision in decisions:
+        reasons.setdefault(decision.reason, []).append(decision.cell.label)
+    more = [f" and {len(labels) - 1} more" if len(labels) > 1 else "" for labels in reasons.values()]
+    return [f"{labels[0]}{rest}: {reason}" for (reason, labels), rest in zip(reasons.items(), more, strict=True)]
 
 
 def _grid(decisions: Sequence[Decision]) -> dict[str, str]:

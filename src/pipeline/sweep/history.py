@@ -53,7 +53,7 @@ class History:
         found = []
         if then.get("code_sha256") != code_sha256(experiment):
             found.append("the code")
-        for name, version in versions(("python", *experiment.backend.packages, "numpy")).items():
+        for name, version in versions((*experiment.backend.packages, "numpy"), always=()).items():
             old = then.get("versions", {}).get(name)
             if old != version:
                 found.append(f"{name} {old} -> {version}")

@@ -98,7 +98,8 @@ def show(console: Console, found: Sequence[Entry]) -> None:
     pivot = Pivot(found)
     best = pivot.best()
     title = f"{pivot.name} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
-    table = Table(*pivot.down, title=title, title_justify="left", box=None, pad_edge=False)
+    console.print(title, style="italic", highlight=False)
+    table = Table(*pivot.down, box=None, pad_edge=False)
     for column in pivot.columns:
         table.add_column(column or pivot.name, justify="right")
     for row in pivot.rows:
