@@ -199,7 +199,9 @@ def test_evaluate_on_another_backend(trained: dict[str, Path], place: Path, one:
     assert read(again / "receipt.json")["backend"] == other
 
 
-@pytest.mark.parametrize("change", ["model=cnn", "seed=3", "model.units=[64]", "training.epochs=5", "optimizer=sgd"])
+@pytest.mark.parametrize(
+    "change", ["model=cnn", "seed=3", "model.units=[64]", "training.epochs=5", "optimizer=sgd", "loader=threads"]
+)
 def test_what_a_saved_run_has_fixed_is_refused(trained: dict[str, Path], place: Path, change: str) -> None:
     run = trained["torch"].name
     said = refused(place, "stage=evaluate", f"run={run}", change)

@@ -106,14 +106,17 @@ class Experiment:
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
 
+def stage_of(config: Mapping[str, Any]) -> Any:
+    """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
+    _check_keys(config)
+    return _part(config, "stage", GROUPS["stage"])
+
+
 def load(config: Mapping[str, Any]) -> Experiment:
     """Build and check the experiment of a composed config. Imports no framework. Raises UserError."""
-    names = {field.name for field in fields(Settings)}
-    for key in config:
-        if key not in names and key not in GROUPS:
-            raise bad_key(str(key), [*names, *GROUPS])
+    _check_keys(config)
     parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
-    settings = build_as(Settings, {key: value for key, value in config.items() if key in names}, "")
+    settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
     experiment = Experiment(config=config, settings=settings, **parts)
     check(experiment)
     return experiment
@@ -122,13 +125,15 @@ def load(config: Mapping[str, Any]) -> Experiment:
 def check(experiment: Experiment) -> None:
     """What no single group can know. Raises UserError."""
     backend = experiment.backend.name
-    if backend not in experiment.loader.backends:
+    trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
+    if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)
         raise UserError(
             f"loader={_choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
-    for part, key in ((experiment.model, "model"), (experiment.optimizer, "optimizer"), (experiment.loss, "loss")):
+    for key in ("model", "optimizer", "loss") if trains else ("model",):
+        part = getattr(experiment, key)
         if not hasattr(part, experiment.backend.builder):
             raise UserError(
                 f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
@@ -139,6 +144,13 @@ def check(experiment: Experiment) -> None:
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
         )
+
+
+def _check_keys(config: Mapping[str, Any]) -> None:
+    names = [field.name for field in fields(Settings)]
+    for key in config:
+        if key not in names and key not in GROUPS:
+            raise bad_key(str(key), [*names, *GROUPS])
 
 
 def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:

@@ -30,12 +30,12 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     from pipeline.capability import resolve
     from pipeline.device import gpus
 
-    experiment = experiments.load(config)
-    if experiment.stage.starts_from_run:
+    if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.saved import config_of
 
         folder, merged = config_of(config, overridden)
-        experiment = experiments.load({**merged, "run": str(folder)})
+        config = {**merged, "run": str(folder)}
+    experiment = experiments.load(config)
     because = experiment.backend.no_gpu_because() if gpus() else None
     return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
 

@@ -7,6 +7,7 @@ the wrong type and a value out of bounds, each with a message that names the key
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Mapping
@@ -91,7 +92,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
     path = [str(part) for part in fault["loc"]]
     place = ".".join(part for part in [key, *path] if part)
     if fault["type"] == "unexpected_keyword_argument":
-        names = getattr(cls, "__dataclass_fields__", {})
+        names = [field.name for field in dataclasses.fields(cls)]
         head = f"{key}." if key else ""
         return str(bad_key(head + path[0], [head + name for name in names]))
     if fault["type"] == "missing":
