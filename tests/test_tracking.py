@@ -391,7 +391,7 @@ def test_tracker_that_dies_leaves_a_reason(tmp_path: Path) -> None:
     assert tracker.process is not None
     tracker.process.kill()
     journal.finish("FINISHED")
-    assert tracker.close().startswith("not reachable: ")
+    assert tracker.close(LONG).startswith("not reachable: ")
 
 
 def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,29 +5,30 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 
 from pipeline.errors import RunError, Stopped, UserError
+from pipeline.streams import forgive, leave
 
 # Exit statuses: 0 done, 1 the run (or a cell of a grid) failed, 2 the user's mistake, 128 + n stopped by signal n.
 
 
 def main() -> None:
     """The command."""
+    forgive(sys.stdout)
     try:
         status = compose_and_run(sys.argv[1:])
         sys.stdout.flush()
     except (UserError, RunError) as error:
         if os.environ.get("PIPELINE_TRACEBACK"):
-            raise
+            traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         status = 2 if isinstance(error, UserError) else 1
     except Stopped as stop:
         print(f"stopped by {stop.signal_name}", file=sys.stderr)
         status = stop.exit_status
     except BrokenPipeError:  # whoever read our output (head, less) has seen enough
-        from pipeline.terminal import leave
-
         leave(sys.stdout.fileno())
         status = 0
     sys.exit(status)

@@ -67,11 +67,15 @@ def _spec_class(target: str, key: str) -> type[Any]:
             f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
         )
     try:
-        cls = getattr(importlib.import_module(module_name), class_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UserError(f"{key}._target_={target}: no module {error.name} on the path") from error
-    except AttributeError as error:
-        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}") from error
+    except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"{key}._target_={target}: module {module_name} cannot be imported ({told})") from error
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}")
     if not (isinstance(cls, type) and cls.__dict__.get("__is_spec__", False)):
         raise UserError(f"{key}._target_={target}: not a spec (a class marked with @pipeline.spec.spec)")
     return cls

@@ -30,8 +30,7 @@ class Evaluate:
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         data = load_data(experiment)
-        before = read_json(source / "receipt.json") if (source / "receipt.json").exists() else {}
-        if before.get("data_sha256") not in (None, data.sha256):
+        if read_json(source / "receipt.json").get("data_sha256") not in (None, data.sha256):
             raise UserError(f"run={source.name}: the data now differ from those it was trained on (another sha256)")
         predict = experiment.backend.load().predictor(
             experiment, Shapes(data.shape, len(data.classes)), saved, resolved
@@ -40,12 +39,12 @@ class Evaluate:
         paper = receipt.before(experiment, resolved)
         paper |= {"source_run": source.name, "data_sha256": data.sha256, "wall_time_s": seconds_since_start()}
         run.journal.write_receipt(paper)
-        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)), receipt=paper)
+        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)))
 
 
 def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:
     """Each figure beside the one that the run reported when it was trained."""
-    then = read_json(source / "result.json").get("scalars", {}) if (source / "result.json").exists() else {}
+    then = read_json(source / "result.json").get("scalars", {})
     rows = []
     for name, value in figures.items():
         old = then.get(name)
