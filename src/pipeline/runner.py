@@ -28,8 +28,9 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline import experiment as experiments
     from pipeline.capability import resolve
-    from pipeline.device import gpus
+    from pipeline.device import count_by_bus, gpus
 
+    count_by_bus()
     if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.saved import config_of
 

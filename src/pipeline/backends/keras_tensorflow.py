@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from pipeline import device as devices
 from pipeline.backends import Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
@@ -152,9 +153,7 @@ def logical_devices() -> list[str]:
 
 def gpu_free_bytes(index: int) -> int:
     """Free memory of a GPU, by the driver."""
-    import pynvml
-
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).free)
+    return devices.gpu_free_bytes(index)
 
 
 def gpu_peak_bytes(index: int) -> int:
