@@ -68,6 +68,8 @@ GROUPS: dict[str, type[Any]] = {
     "tracking": object,
 }
 
+NOT_DECIDING = ("name", "run", "output_dir", "tracking")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -101,9 +103,18 @@ class Experiment:
         return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
 
     def config_sha256(self) -> str:
-        """Hash of what decides the result: the config without where things are written and who is told."""
-        deciding = {key: value for key, value in self.config.items() if key not in ("output_dir", "tracking", "name")}
+        """Hash of what decides the result: the config without where things lie or are written, and who is told.
+
+        A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
+        """
+        deciding = {key: self._deciding(key) for key in self.config if key not in NOT_DECIDING}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+    def _deciding(self, key: str) -> Any:
+        locations = getattr(getattr(self, key), "locations", ()) if key in GROUPS else ()
+        if not locations:
+            return self.config[key]
+        return {name: value for name, value in self.config[key].items() if name not in locations}
 
 
 def stage_of(config: Mapping[str, Any]) -> Any:

@@ -108,5 +108,6 @@ def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseExc
     if is_out_of_memory(error):
         return as_user_error(error, resolved)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-        return cannot_write(Path(error.filename or folder), error)
+        path = Path(error.filename or folder).absolute()
+        return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
     return error

@@ -87,7 +87,8 @@ def start(tracking: Mlflow | Off, journal: Journal) -> Tracker | None:
     try:
         uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
     except ValueError as error:
-        raise UserError(f"MLFLOW_TRACKING_URI={os.environ.get('MLFLOW_TRACKING_URI')}: {error}") from error
+        named = journals.without_password(os.environ["MLFLOW_TRACKING_URI"])
+        raise UserError(f"MLFLOW_TRACKING_URI={named}: {error}") from error
     record = records.Record(uri=uri, experiment=tracking.experiment)
     try:
         records.write(journal.folder, record)

@@ -10,7 +10,7 @@ from pipeline.capability import Resolved
 from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.models import Shapes
-from pipeline.run import Result, Run, seconds_since_start
+from pipeline.run import Result, Run
 from pipeline.spec import spec
 from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
 
@@ -36,9 +36,7 @@ class Evaluate:
             experiment, Shapes(data.shape, len(data.classes)), saved, resolved
         )
         figures = test_figures(experiment, predict(data.scaled(data.test.x, input_dtype(resolved))), data.test.y)
-        paper = receipt.before(experiment, resolved)
-        paper |= {"source_run": source.name, "data_sha256": data.sha256, "wall_time_s": seconds_since_start()}
-        run.journal.write_receipt(paper)
+        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
         return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)))
 
 
