@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from pipeline import device as devices
 from pipeline.backends import Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
@@ -153,7 +152,9 @@ def logical_devices() -> list[str]:
 
 def gpu_free_bytes(index: int) -> int:
     """Free memory of a GPU, by the driver."""
-    return devices.gpu_free_bytes(index)
+    from pipeline import device
+
+    return device.gpu_free_bytes(index)
 
 
 def gpu_peak_bytes(index: int) -> int:
