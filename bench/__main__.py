@@ -10,11 +10,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.measure import machine
+from pipeline.receipt import git_state
 
 BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking")
 
@@ -25,20 +27,25 @@ def main() -> None:
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"error: {unknown[0]}: no such benchmark; choose from {', '.join(BENCHMARKS)}")
-    where = machine()
+    where, git = machine(), git_state()
     results = {}
     for name in names:
         print(name, file=sys.stderr, flush=True)
-        results[name] = importlib.import_module(f"bench.{name}").run()
-        show(name, results[name])
-    folder = Path("results") / re.sub(r"[^a-z0-9]+", "-", f"{where['cpu']} {where['cores']} cores".lower()).strip("-")
+        results[name] = {"git": git, "rows": importlib.import_module(f"bench.{name}").run()}
+        show(name, results[name]["rows"])
+    print(f"kept in {keep(Path('results'), where, results)}")
+    if not all(row.get("met", True) for result in results.values() for row in result["rows"]):
+        sys.exit(1)
+
+
+def keep(root: Path, where: dict[str, Any], results: dict[str, Any]) -> Path:
+    """Add results to the file of this machine and day. Each has its own commit: the file may hold earlier ones."""
+    folder = root / re.sub(r"[^a-z0-9]+", "-", f"{where['cpu']} {where['cores']} cores".lower()).strip("-")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{where['date']}.json"
     kept = json.loads(path.read_text())["results"] if path.exists() else {}
     path.write_text(json.dumps({"machine": where, "results": kept | results}, indent=1) + "\n")
-    print(f"kept in {path}")
-    if not all(row.get("met", True) for rows in results.values() for row in rows):
-        sys.exit(1)
+    return path
 
 
 def show(name: str, rows: list[dict[str, object]]) -> None:

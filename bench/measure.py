@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.receipt import cpu_name, git_state
+from pipeline.receipt import cpu_name
 
 PEERS = Path(__file__).parent / "peers"
 
@@ -119,14 +119,13 @@ def wall(command: Sequence[str], status: int = 0) -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    """Hardware and commit, to stand beside every figure."""
+    """Hardware and system, to stand beside every figure."""
     return {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",  # without the builder's own suffix
         "date": time.strftime("%Y-%m-%d"),
-        "git": git_state(),
     }
 
 

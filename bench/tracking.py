@@ -18,6 +18,6 @@ def run() -> list[dict[str, object]]:
 
 
 def training(tracking: str, *, terminal: bool) -> dict[str, float]:
-    """Seconds of training, as the receipt has them, without the first epoch's start."""
+    """Seconds of training, as the receipt has them: all epochs, the first with its cold start, without validation."""
     receipt = pipeline(f"tracking={tracking}", terminal=terminal)["receipt"]
     return {"seconds": receipt["training_s"]}

@@ -19,6 +19,7 @@ from command import DIGITS, done, environment, failed, pipeline, refused, status
 from PIL import Image
 
 from pipeline import journal as journals
+from pipeline.stages.predict import read_images
 
 BACKENDS = ("torch", "tensorflow", "jax")
 TRAINING = 1437 - 180
@@ -185,7 +186,11 @@ def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: 
     then, now = (read(run / "result.json")["scalars"] for run in (trained[backend], again))
     del then["images_per_s"]
     assert now == then
-    assert read(again / "receipt.json")["source_run"] == trained[backend].name
+    receipt = read(again / "receipt.json")
+    assert receipt["source_run"] == trained[backend].name
+    assert receipt["weights_sha256"] == read(trained[backend] / "receipt.json")["weights_sha256"]
+    assert receipt["precision"]["observed"] is None
+    assert receipt["precision"]["not_observed_because"] == "only a training step is observed; none ran"
 
 
 @pytest.mark.parametrize(("one", "other"), [("torch", "tensorflow"), ("tensorflow", "jax"), ("jax", "torch")])
@@ -199,7 +204,9 @@ def test_evaluate_on_another_backend(trained: dict[str, Path], place: Path, one:
     assert read(again / "receipt.json")["backend"] == other
 
 
-@pytest.mark.parametrize("change", ["model=cnn", "seed=3", "model.units=[64]", "training.epochs=5", "optimizer=sgd"])
+@pytest.mark.parametrize(
+    "change", ["model=cnn", "seed=3", "model.units=[64]", "training.epochs=5", "optimizer=sgd", "loader=threads"]
+)
 def test_what_a_saved_run_has_fixed_is_refused(trained: dict[str, Path], place: Path, change: str) -> None:
     run = trained["torch"].name
     said = refused(place, "stage=evaluate", f"run={run}", change)
@@ -362,6 +369,10 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert all(found[name] == found["many.idx[0]"] for name in names[:3])
     with Image.open(run / "artifacts/figures/predictions.png") as sheet:
         assert sheet.size[0] > 200
+    receipt = read(run / "receipt.json")
+    assert (receipt["source_run"], receipt["device"]["effective"]) == (trained["torch"].name, "cpu")
+    assert receipt["weights_sha256"] == read(trained["torch"] / "receipt.json")["weights_sha256"]
+    assert receipt["wall_time_s"] > 0
     inverted = done(
         place,
         "stage=predict",
@@ -389,6 +400,24 @@ def test_predict_says_what_it_resized(trained: dict[str, Path], pictures: tuple[
     told = pipeline(place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{image}]", "tracking=none")
     assert told.returncode == 0, told.stderr
     assert "large.png: resized from 64x64 to 8x8" in told.stderr
+
+
+def test_16_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
+    shades = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(shades).save(tmp_path / "deep.png")
+    _, images, _ = read_images((str(tmp_path / "deep.png"),), (8, 8, 1), invert=False)
+    assert images[0, ..., 0] == pytest.approx(shades / 65535, abs=0.5 / 255 + 1e-9)
+
+
+@pytest.mark.parametrize(("ink", "invert"), [(0, True), (255, False)])
+def test_a_drawing_on_a_transparent_ground(tmp_path: Path, ink: int, invert: bool) -> None:
+    """Dark ink where it is inverted, light ink where not: either way light on dark is what the model sees."""
+    drawn = np.zeros((8, 8), np.uint8)
+    drawn[2:6, 3:5] = 255
+    grey = Image.new("L", (8, 8), ink)
+    Image.merge("LA", (grey, Image.fromarray(drawn))).save(tmp_path / "drawing.png")
+    _, images, _ = read_images((str(tmp_path / "drawing.png"),), (8, 8, 1), invert)
+    assert np.array_equal(images[0, ..., 0], drawn / 255)
 
 
 WRONG = {

@@ -85,6 +85,11 @@ REFUSALS = {
     "model._target_=pipelines.x.Y": "model._target_=pipelines.x.Y: not on the allow-list (pipeline); ...",
     "model._target_=pipeline.models.mlp.MLP": "model._target_=pipeline.models.mlp.MLP: module pipeline.models.mlp ...",
     "model._target_=pipeline.models.Shapes": "model._target_=pipeline.models.Shapes: not a spec (a class marked ...",
+    "model._target_=pipeline.backends.keras.X": (
+        "model._target_=pipeline.backends.keras.X: module pipeline.backends.keras cannot be imported "
+        "(KeyError: 'KERAS_BACKEND')"
+    ),
+    "-m seed=1,2 --cfg job": "--multirun --cfg: give one of them; --cfg shows the configuration of a single run",
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
     "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
     "stage=evaluate run=latest": "run=latest: no finished run with artifacts/model/weights.npz in ...",
@@ -176,9 +181,10 @@ def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
 
 def test_traceback_on_request(tmp_path: Path) -> None:
     told = pipeline(tmp_path, "model=nope", PIPELINE_TRACEBACK="1")
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert "Traceback" in told.stderr
     assert "pipeline.errors.UserError: model=nope: no such choice" in told.stderr
+    assert told.stderr.splitlines()[-1].startswith("error: model=nope: no such choice")
 
 
 def test_console_script(tmp_path: Path) -> None:
@@ -199,6 +205,15 @@ def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
     told.stdout.close()
     assert (told.stderr.read(), told.wait(60)) == (b"", 0)
     told.stderr.close()
+
+
+def test_an_output_that_knows_only_ascii(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, "stage=devices", PYTHONIOENCODING="ascii")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "torch cpu ? Keras /CPU:0" in told.stdout
+    told = pipeline(tmp_path, 'output_dir="\u00e9"', "--cfg", "job", PYTHONIOENCODING="ascii")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "output_dir: ?" in told.stdout
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:

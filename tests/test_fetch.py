@@ -21,17 +21,8 @@ import numpy as np
 import pytest
 
 from pipeline.datasets import fashion_mnist, mnist
-from pipeline.datasets.fetch import (
-    INCOMING,
-    DebianPackage,
-    File,
-    Mirror,
-    NpmPackage,
-    cache_root,
-    ensure,
-    read_cached,
-    read_folder,
-)
+from pipeline.datasets.fetch import INCOMING, cache_root, ensure, read_cached, read_folder
+from pipeline.datasets.sources import DebianPackage, File, Mirror, NpmPackage
 from pipeline.errors import UserError
 
 # Random bytes, so that gzip does not shrink them and a transfer has a middle to break in.
@@ -224,7 +215,8 @@ def test_part_that_is_complete_is_used_and_one_that_is_too_long_is_deleted(serve
 FETCH = """
 import sys
 from pathlib import Path
-from pipeline.datasets.fetch import File, Mirror, ensure
+from pipeline.datasets.fetch import ensure
+from pipeline.datasets.sources import File, Mirror
 url, cache, size, sha256 = sys.argv[1:]
 ensure([File("images", int(size), sha256)], [Mirror(url)], Path(cache))
 """

@@ -391,7 +391,7 @@ def test_tracker_that_dies_leaves_a_reason(tmp_path: Path) -> None:
     assert tracker.process is not None
     tracker.process.kill()
     journal.finish("FINISHED")
-    assert tracker.close().startswith("not reachable: ")
+    assert tracker.close(LONG).startswith("not reachable: ")
 
 
 def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,6 +409,26 @@ def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
     with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///"):
         track(Path("runs"), None)
+
+
+def test_a_password_is_kept_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    uri = "http://me:sec@ret@127.0.0.1:1"
+    journal, tracker = track(tmp_path / "runs", uri)
+    assert tracker.process is not None
+    wait_until(lambda: (record := records.read(journal.folder)) is not None and record.error is not None)
+    tracker.process.kill()
+    tracker.process.wait()
+    journal.finish("FINISHED")
+    assert record_of(journal.folder).uri == uri  # to be sent later, it must be known
+    assert (journal.folder / "mlflow.json").stat().st_mode & 0o777 == 0o600
+    others = [path for path in journal.folder.rglob("*") if path.is_file() and path.name != "mlflow.json"]
+    assert {"config.yaml", "tracking.log"} <= {path.name for path in others}
+    assert not [path.name for path in others if b"ret@" in path.read_bytes()]
+    assert "://***@host:5000" in (journal.folder / "config.yaml").read_text()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "ftp://me:secret@host")
+    with pytest.raises(UserError, match=r"^MLFLOW_TRACKING_URI=ftp://\*\*\*@host: not a tracking server"):
+        track(tmp_path / "runs", None)
 
 
 @pytest.mark.parametrize("uri", ["mlruns", "file:///x", "sqlite://", "sqlite:///:memory:", "htp://x"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from pipeline.exits import status_of, stop_on_signals
+from pipeline.streams import forgive
 
 
 def main() -> None:
     """The command."""
+    forgive(sys.stdout)
     stop_on_signals()
     sys.exit(status_of(compose_and_run))
 

@@ -1,7 +1,8 @@
 """The one table of what runs: backend x device x precision. What cannot run is refused here, before any framework is
 imported, with the nearest choice that can; what `auto` and `mixed` stand for is decided here too, with the reason.
 
-Each row below was found by running the cell (see docs/capability.md), not taken from documentation.
+Each row for a CPU was found by running the cell, not taken from documentation. Those for GPUs are from NVIDIA's
+documentation and have not been run yet (see docs/capability.md).
 """
 
 from __future__ import annotations

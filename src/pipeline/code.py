@@ -36,6 +36,7 @@ WITNESSES = (
     "pipeline.runner",
     "pipeline.runs",
     "pipeline.saved",
+    "pipeline.streams",
     "pipeline.study",
     "pipeline.sweep",
     "pipeline.terminal",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +49,7 @@ def composed(arguments: list[str]) -> int:
     """Compose the config that `arguments` ask for and run it; with -m, run the grid. Returns the exit status."""
     arguments = [_canonical_device(argument) for argument in arguments]
     parsed = get_args_parser().parse_args(arguments)
+    _check_flags(parsed)
     task = Task(_keys(parsed.overrides, grid=parsed.multirun))
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
@@ -59,6 +61,14 @@ def composed(arguments: list[str]) -> int:
     if task.trouble:
         raise task.trouble[0]
     return max(task.statuses, default=0)
+
+
+def _check_flags(parsed: Namespace) -> None:
+    """Refuse two of the flags that each ask for something else to be done, as Hydra does with a ValueError."""
+    names = ("run", "multirun", "cfg", "info", "shell_completion")
+    asked = [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name)]
+    if len(asked) > 1:
+        raise UserError(f"{' '.join(asked)}: give one of them; --cfg shows the configuration of a single run")
 
 
 def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -86,41 +86,88 @@ def parse_size(text: str, key: str) -> int:
     return size
 
 
+def count_by_bus() -> None:
+    """Let CUDA count GPUs by PCI bus, as NVML does, unless the user said otherwise; to be called before any framework.
+
+    CUDA's own default is the fastest first: gpu:1 here would then be another GPU than cuda:1 in the framework.
+    """
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
 @cache
 def gpus() -> tuple[Gpu, ...]:
     """The NVIDIA GPUs that a framework would see, by NVML; empty without a driver."""
+    return tuple(_described(place, handle) for place, handle in enumerate(_handles()))
+
+
+def gpu_free_bytes(index: int) -> int:
+    """Free memory of a GPU, by the driver; `index` as in `gpus`."""
+    import pynvml
+
+    return int(pynvml.nvmlDeviceGetMemoryInfo(_handles()[index]).free)
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, or None without one."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        return None
+
+
+def _handles() -> list[Any]:
+    """NVML's handle of each GPU that CUDA_VISIBLE_DEVICES leaves visible, in its order."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return ()
-    found = []
-    for place, physical in enumerate(_visible(pynvml.nvmlDeviceGetCount())):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(physical)
-        name = pynvml.nvmlDeviceGetName(handle)
-        found.append(
-            Gpu(
-                index=place,
-                name=name.decode() if isinstance(name, bytes) else name,
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-            )
-        )
-    return tuple(found)
-
-
-def _visible(count: int) -> list[int]:
-    """Physical indices in the order that CUDA_VISIBLE_DEVICES gives them (UUIDs are left to the frameworks)."""
+        return []
+    every = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
-        return list(range(count))
-    chosen: list[int] = []
-    for part in setting.split(","):
-        if not part.strip().isdigit() or int(part) >= count:
+        return every
+    chosen = []
+    for entry in setting.split(","):
+        handle = _handle(entry.strip(), every)
+        if handle is None:
             break  # CUDA ignores everything behind the first invalid entry
-        chosen.append(int(part))
+        chosen.append(handle)
     return chosen
+
+
+def _handle(entry: str, every: list[Any]) -> Any:
+    """The GPU that an entry of CUDA_VISIBLE_DEVICES names: an index, a UUID (GPU-…, MIG-…) or the beginning of one."""
+    import pynvml
+
+    if entry.isdigit():
+        return every[int(entry)] if int(entry) < len(every) else None
+    if not entry.startswith(("GPU-", "MIG-")):
+        return None
+    begun = [handle for handle in every if pynvml.nvmlDeviceGetUUID(handle).startswith(entry)]
+    if begun:
+        return begun[0] if len(begun) == 1 else None
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(entry)  # a part of a GPU (MIG) is not among those counted
+    except pynvml.NVMLError:
+        return None
+
+
+def _described(place: int, handle: Any) -> Gpu:
+    import pynvml
+
+    whole = handle
+    if pynvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # which has a memory of its own, but no capability
+        whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    return Gpu(
+        index=place,
+        name=pynvml.nvmlDeviceGetName(handle),
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(whole)),
+    )
 
 
 @spec

@@ -27,7 +27,7 @@ def status_of(task: Callable[[], int]) -> int:
         print(f"stopped by {stop.signal_name}", file=sys.stderr)
         return stop.exit_status
     except BrokenPipeError:  # whoever read our output (head, less) has seen enough
-        from pipeline.terminal import leave
+        from pipeline.streams import leave
 
         leave(sys.stdout.fileno())
         return 0

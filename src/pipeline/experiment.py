@@ -70,9 +70,8 @@ GROUPS: dict[str, type[Any]] = {
     "sweep": Sweep,
 }
 
-
-# Keys that say where things are written, who is told, and how cells are run: they decide no result.
-TELLING = ("output_dir", "tracking", "name", "sweep")
+# Keys that say what a run is called, where things lie, who is told and how cells are run.
+NOT_DECIDING = ("name", "run", "output_dir", "tracking", "sweep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,19 +107,31 @@ class Experiment:
         return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
 
     def config_sha256(self) -> str:
-        """Hash of what decides the result: the config without where things are written and who is told."""
-        deciding = {key: value for key, value in self.config.items() if key not in TELLING}
+        """Hash of what decides the result: the config without where things lie or are written, and who is told.
+
+        A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
+        """
+        deciding = {key: self._deciding(key) for key in self.config if key not in NOT_DECIDING}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+    def _deciding(self, key: str) -> Any:
+        locations = getattr(getattr(self, key), "locations", ()) if key in GROUPS else ()
+        if not locations:
+            return self.config[key]
+        return {name: value for name, value in self.config[key].items() if name not in locations}
+
+
+def stage_of(config: Mapping[str, Any]) -> Any:
+    """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
+    _check_keys(config)
+    return _part(config, "stage", GROUPS["stage"])
 
 
 def load(config: Mapping[str, Any]) -> Experiment:
     """Build and check the experiment of a composed config. Imports no framework. Raises UserError."""
-    names = {field.name for field in fields(Settings)}
-    for key in config:
-        if key not in names and key not in GROUPS:
-            raise bad_key(str(key), [*names, *GROUPS])
+    _check_keys(config)
     parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
-    settings = build_as(Settings, {key: value for key, value in config.items() if key in names}, "")
+    settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
     experiment = Experiment(config=config, settings=settings, **parts)
     check(experiment)
     return experiment
@@ -129,13 +140,15 @@ def load(config: Mapping[str, Any]) -> Experiment:
 def check(experiment: Experiment) -> None:
     """What no single group can know. Raises Impossible."""
     backend = experiment.backend.name
-    if backend not in experiment.loader.backends:
+    trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
+    if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)
         raise Impossible(
             f"loader={_choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
-    for part, key in ((experiment.model, "model"), (experiment.optimizer, "optimizer"), (experiment.loss, "loss")):
+    for key in ("model", "optimizer", "loss") if trains else ("model",):
+        part = getattr(experiment, key)
         if not hasattr(part, experiment.backend.builder):
             raise Impossible(
                 f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
@@ -146,6 +159,13 @@ def check(experiment: Experiment) -> None:
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
         )
+
+
+def _check_keys(config: Mapping[str, Any]) -> None:
+    names = [field.name for field in fields(Settings)]
+    for key in config:
+        if key not in names and key not in GROUPS:
+            raise bad_key(str(key), [*names, *GROUPS])
 
 
 def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:

@@ -192,14 +192,14 @@ class Journal:
             raise cannot_write(self.folder / name, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> UserError:
-    """The message for a file of the output folder that the system refused: which, why, and how much room is left."""
+def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserError:
+    """The message for a file that the system refused: which, why, and how much room is left. `key`: what moves it."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     try:
         room = f"; {shutil.disk_usage(place).free / 1e6:,.0f} MB free"
     except OSError:
         room = ""
-    return UserError(f"output_dir: cannot write {path}: {error.strerror or error}{room}")
+    return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
 
 
 def read_status(folder: Path) -> Status | None:
@@ -252,12 +252,12 @@ def read_metrics(folder: Path) -> Iterator[Record]:
         yield from records
 
 
-def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False) -> None:
-    """Replace `path` in one step, so that no reader sees half of it. Raises OSError."""
+def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False, mode: int = 0o666) -> None:
+    """Replace `path` in one step, so that no reader sees half of it; `mode` as for a new file. Raises OSError."""
     data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             if sync:
                 file.flush()
@@ -283,6 +283,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     raise TypeError(f"{type(value).__name__} has no place in the journal: {value!r}")
+
+
+def without_password(text: str) -> str:
+    """`scheme://user:password@host` without the first two: what a run writes down is read by others."""
+    return re.sub(r"://[^/\s]+@", "://***@", text)
 
 
 def _new_folder(root: Path, name: str) -> Path:
@@ -317,7 +322,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
     """By OmegaConf's own dumper: it quotes a string such as 1e-3 that its loader would read back as a number."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+    return without_password(OmegaConf.to_yaml(OmegaConf.create(dict(config))))
 
 
 def _line(step: int, when: float, metrics: dict[str, float]) -> str:

@@ -46,11 +46,6 @@ class Precision:
         if self.name != AUTO and self.name not in FORMATS:
             raise bad_choice("precision.name", self.name, [*FORMATS, AUTO])
 
-    @property
-    def format(self) -> Format:
-        """The dtypes; `mixed` has none until it is resolved for a device."""
-        return FORMATS[self.name]
-
 
 def bytes_per_number(dtype: str) -> int:
     """Size in bytes of one number of a dtype's name."""

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import cuda
 from pipeline.backends import Fit, Observation
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
@@ -16,11 +17,13 @@ from pipeline.device import gpus
 from pipeline.errors import RunError
 from pipeline.models import expected_dtypes, weights
 from pipeline.precision import FORMATS
+from pipeline.run import seconds_since_start
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
+COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has a version of its own
 
 
 def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
@@ -42,7 +45,19 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
             "effective": resolved.precision,
             "reason": resolved.precision_reason,
         },
-        "versions": versions(experiment.backend.packages),
+        "versions": versions(experiment.backend.packages) | cuda.versions(experiment.backend),
+    }
+
+
+def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
+    """The receipt of a stage that only uses the weights of the run `run`, at its end."""
+    paper = before(experiment, resolved)
+    paper["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
+    return paper | {
+        "source_run": Path(str(experiment.settings.run)).name,
+        "data_sha256": data_sha256,
+        "weights_sha256": weights.digest(saved),
+        "wall_time_s": seconds_since_start(),
     }
 
 
@@ -97,7 +112,8 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
 def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dict[str, str]:
     """Versions of Python and of the packages that took part."""
     found = {"python": platform.python_version()}
-    for name in (*packages, *always):
+    compiled = [name for package in packages for name in COMPUTES.get(package, ())]
+    for name in (*packages, *compiled, *always):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -106,17 +122,20 @@ def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dic
 
 
 def git_state() -> dict[str, Any]:
-    """Commit of the checkout this package runs from, and whether it has uncommitted changes."""
+    """Commit of the checkout this package runs from, and whether it is dirty: changed files, or new ones that count."""
+    package = Path(__file__).parent
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *words]
+        command = ["git", "-C", str(package), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # a repository may only contain us, in its .venv
         commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+        new = git("ls-files", "--others", "--exclude-standard", "--", str(package), str(package.parents[1] / "conf"))
     except (OSError, subprocess.SubprocessError):
         return {"commit": None, "dirty": None}
-    return {"commit": commit, "dirty": bool(changes)}
+    return {"commit": commit, "dirty": bool(changes or new)}
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.journal import Journal
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What a stage found: figures by name, rows for the table at the end, and the receipt of what really ran."""
+    """What a stage found: figures by name, rows for the table at the end, and what to tell above it."""
 
     metrics: Mapping[str, float]
     table: tuple[tuple[str, str], ...]
-    receipt: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

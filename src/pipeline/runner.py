@@ -29,14 +29,15 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline import experiment as experiments
     from pipeline.capability import resolve
-    from pipeline.device import gpus
+    from pipeline.device import count_by_bus, gpus
 
-    experiment = experiments.load(config)
-    if experiment.stage.starts_from_run:
+    count_by_bus()
+    if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.saved import config_of
 
         folder, merged = config_of(config, overridden)
-        experiment = experiments.load({**merged, "run": str(folder)})
+        config = {**merged, "run": str(folder)}
+    experiment = experiments.load(config)
     because = experiment.backend.no_gpu_because() if gpus() else None
     return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
 
@@ -117,5 +118,6 @@ def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseExc
     if is_out_of_memory(error):
         return as_user_error(error, resolved)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-        return cannot_write(Path(error.filename or folder), error)
+        path = Path(error.filename or folder).absolute()
+        return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
     return error

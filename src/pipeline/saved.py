@@ -11,7 +11,7 @@ from pipeline.journal import read_config
 from pipeline.runs import find_run
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
-OWN = ("stage", "run", "output_dir", "tracking", "sweep", "name", "loader", "profiler")
+OWN = ("stage", "run", "output_dir", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 
@@ -30,22 +30,31 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
     merged = read_config(folder)
     if not merged:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
-    merged |= {key: config[key] for key in OWN}
+    merged |= {key: config.get(key) for key in OWN}
     for key in overridden:
-        group = key.partition(".")[0].partition("@")[0]
+        group, _, rest = key.partition(".")
+        group = group.partition("@")[0]
         if group in OWN:
             continue
-        if group in RECHOOSABLE:
-            merged[group] = config[group]
-        elif key in SINGLE:
-            merged[group] = {**merged[group], key.partition(".")[2]: config[group][key.partition(".")[2]]}
-        else:
+        if group not in RECHOOSABLE and key not in SINGLE:
             raise UserError(
-                f"{key}={_value(config, key)} with stage={stage}: run {folder.name} was made with "
-                f"{key}={_value(merged, key)} and brings it along; "
+                f"{_fixed(config, merged, key, stage, folder.name)}; "
                 f"what can be chosen anew is {', '.join((*RECHOOSABLE, *SINGLE))}"
             )
+        merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     return folder, merged
+
+
+def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
+    """The saved group with the one field that the user set; a field that it does not have is refused by its spec."""
+    return {**(saved.get(group) or {}), name: (config.get(group) or {}).get(name)}
+
+
+def _fixed(config: Mapping[str, Any], saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
+    value, then = _value(config, key), _value(saved, key)
+    if value is None and then is None:  # a recipe, or a key that neither has
+        return f"{key} with stage={stage}: run {run} brings its own settings along"
+    return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
 
 
 def _value(config: Mapping[str, Any], key: str) -> Any:

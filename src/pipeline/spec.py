@@ -7,6 +7,7 @@ the wrong type and a value out of bounds, each with a message that names the key
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Mapping
@@ -66,11 +67,15 @@ def _spec_class(target: str, key: str) -> type[Any]:
             f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
         )
     try:
-        cls = getattr(importlib.import_module(module_name), class_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UserError(f"{key}._target_={target}: no module {error.name} on the path") from error
-    except AttributeError as error:
-        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}") from error
+    except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"{key}._target_={target}: module {module_name} cannot be imported ({told})") from error
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}")
     if not (isinstance(cls, type) and cls.__dict__.get("__is_spec__", False)):
         raise UserError(f"{key}._target_={target}: not a spec (a class marked with @pipeline.spec.spec)")
     return cls
@@ -91,7 +96,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
     path = [str(part) for part in fault["loc"]]
     place = ".".join(part for part in [key, *path] if part)
     if fault["type"] == "unexpected_keyword_argument":
-        names = getattr(cls, "__dataclass_fields__", {})
+        names = [field.name for field in dataclasses.fields(cls)]
         head = f"{key}." if key else ""
         return str(bad_key(head + path[0], [head + name for name in names]))
     if fault["type"] == "missing":

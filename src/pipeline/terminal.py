@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from rich.console import Console
+
+from pipeline.streams import forgive, leave
 
 
 class Terminal(Console):
@@ -17,16 +18,10 @@ class Terminal(Console):
 
 def results() -> Terminal:
     """Standard output: what other programs read."""
+    forgive(sys.stdout)
     return Terminal()
 
 
 def messages() -> Terminal:
     """Standard error: progress, notes."""
     return Terminal(file=sys.stderr, stderr=True)
-
-
-def leave(descriptor: int) -> None:
-    """Let a file descriptor lead nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)

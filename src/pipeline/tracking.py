@@ -54,14 +54,13 @@ class Off:
 class Tracker:
     """The process that follows one run."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | None, wait: float) -> None:
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | None) -> None:
         self.folder = folder
         self.process = process
-        self.wait = wait
 
-    def close(self, wait: float | None = None) -> str:
-        """After `Journal.finish`: wait up to `wait` seconds (None: the spec's) for the sync; say how it stands."""
-        end = time.monotonic() + (self.wait if wait is None else wait)
+    def close(self, wait: float) -> str:
+        """After `Journal.finish`: wait up to `wait` seconds for the sync; say how it stands."""
+        end = time.monotonic() + wait
         soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
         while True:
             ended = self.process is None or self.process.poll() is not None  # asked before the record is read
@@ -93,7 +92,8 @@ def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> 
     try:
         uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
     except ValueError as error:
-        raise UserError(f"MLFLOW_TRACKING_URI={os.environ.get('MLFLOW_TRACKING_URI')}: {error}") from error
+        named = journals.without_password(os.environ["MLFLOW_TRACKING_URI"])
+        raise UserError(f"MLFLOW_TRACKING_URI={named}: {error}") from error
     record = records.Record(uri=uri, experiment=tracking.experiment, grid=grid)
     try:
         records.write(journal.folder, record)
@@ -103,7 +103,7 @@ def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> 
     except OSError as error:  # no room for a process or for its log: the run goes on without
         process = None
         _note(journal.folder, replace(record, error=f"the tracker did not start: {error}"))
-    return Tracker(journal.folder, process, tracking.wait)
+    return Tracker(journal.folder, process)
 
 
 def _spawn(folder: Path) -> subprocess.Popen[bytes]:

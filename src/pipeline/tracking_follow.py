@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline import tracking_record as records
-from pipeline.journal import read_status
+from pipeline.journal import read_status, without_password
 from pipeline.runs import reap, reap_one, run_folders
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def reason_of(error: BaseException, uri: str) -> str:
     text = str(error)
     for phrase in REASONS:
         if phrase.lower() in text.lower():
-            return f"{records.without_password(uri)}: {phrase}"
+            return f"{without_password(uri)}: {phrase}"
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return records.without_password(f"{uri}: {line[:200] or type(error).__name__}")
+    return without_password(f"{uri}: {line[:200] or type(error).__name__}")
 
 
 def _follow_to_the_end(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,8 +42,11 @@ def read(folder: Path) -> Record | None:
 
 
 def write(folder: Path, record: Record) -> None:
-    """Atomic. Raises OSError."""
-    write_json(folder / NAME, asdict(record))
+    """Atomic. For its owner alone: the address may hold a password, without which nothing could be sent later.
+
+    Raises OSError.
+    """
+    write_json(folder / NAME, asdict(record), mode=0o600)
 
 
 def check_uri(uri: str) -> str:
@@ -67,8 +69,3 @@ def sqlite_path(uri: str) -> Path | None:
     if not name or name == ":memory:":
         raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
     return Path(name).resolve()
-
-
-def without_password(text: str) -> str:
-    """`scheme://user:password@host` without the first two: messages, logs and params are read by others."""
-    return re.sub(r"://[^/@\s]+@", "://***@", text)

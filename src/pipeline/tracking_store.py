@@ -25,7 +25,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.client import MlflowClient
 
 from pipeline import tracking_record as records
-from pipeline.journal import Status, read_chunk, read_config, read_json, read_status
+from pipeline.journal import Status, read_chunk, read_config, read_json, read_status, without_password
 
 METRICS_A_BATCH = 1000  # MLflow's limit
 ENTRIES_A_BATCH = 50  # params or tags; the limit is 100, but also 1 MB a request
@@ -166,7 +166,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
             found.update(flatten(item, f"{prefix}.{key}" if prefix else str(key)))
         else:
             text = item if isinstance(item, str) else json.dumps(item, default=str)
-            found[f"{prefix}.{key}" if prefix else str(key)] = records.without_password(text)
+            found[f"{prefix}.{key}" if prefix else str(key)] = without_password(text)
     return found
 
 

@@ -152,9 +152,9 @@ def logical_devices() -> list[str]:
 
 def gpu_free_bytes(index: int) -> int:
     """Free memory of a GPU, by the driver."""
-    import pynvml
+    from pipeline import device
 
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).free)
+    return device.gpu_free_bytes(index)
 
 
 def gpu_peak_bytes(index: int) -> int:

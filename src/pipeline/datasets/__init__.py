@@ -46,7 +46,10 @@ class Arrays:
 
 
 class Dataset(Protocol):
-    """What a dataset's spec offers. `validation` images are held out of the training set by `seed`."""
+    """What a dataset's spec offers. `validation` images are held out of the training set by `seed`.
+
+    A spec with fields that only say where its files lie names them in `locations: ClassVar[tuple[str, ...]]`.
+    """
 
     validation: int
 

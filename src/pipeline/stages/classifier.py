@@ -56,7 +56,6 @@ class Classifier:
         return Result(
             metrics={**figures, "images_per_s": median_rate(fit.epochs)},
             table=tuple(rows(experiment, resolved, fit, figures, paper)),
-            receipt=paper,
         )
 
 

@@ -25,7 +25,7 @@ class Devices:
     recorded: ClassVar[bool] = False
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Print three tables: devices, the backend's logical devices, precisions."""
+        """One table: devices, the backend's logical devices, precisions."""
         rows: list[tuple[str, str]] = [(str(place), _names(place, about)) for place, about in _physical()]
         seen = experiment.backend.load().logical_devices(experiment, resolved)
         rows += [(f"{experiment.backend.name} sees", "\n".join(seen))]

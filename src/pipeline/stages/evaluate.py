@@ -10,7 +10,7 @@ from pipeline.capability import Resolved
 from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.models import Shapes
-from pipeline.run import Result, Run, seconds_since_start
+from pipeline.run import Result, Run
 from pipeline.spec import spec
 from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
 
@@ -31,22 +31,19 @@ class Evaluate:
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         data = load_data(experiment)
-        before = read_json(source / "receipt.json") if (source / "receipt.json").exists() else {}
-        if before.get("data_sha256") not in (None, data.sha256):
+        if read_json(source / "receipt.json").get("data_sha256") not in (None, data.sha256):
             raise UserError(f"run={source.name}: the data now differ from those it was trained on (another sha256)")
         predict = experiment.backend.load().predictor(
             experiment, Shapes(data.shape, len(data.classes)), saved, resolved
         )
         figures = test_figures(experiment, predict(data.scaled(data.test.x, input_dtype(resolved))), data.test.y)
-        paper = receipt.before(experiment, resolved)
-        paper |= {"source_run": source.name, "data_sha256": data.sha256, "wall_time_s": seconds_since_start()}
-        run.journal.write_receipt(paper)
-        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)), receipt=paper)
+        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
+        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)))
 
 
 def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:
     """Each figure beside the one that the run reported when it was trained."""
-    then = read_json(source / "result.json").get("scalars", {}) if (source / "result.json").exists() else {}
+    then = read_json(source / "result.json").get("scalars", {})
     rows = []
     for name, value in figures.items():
         old = then.get(name)

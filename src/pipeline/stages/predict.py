@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline import metrics
+from pipeline import metrics, receipt
 from pipeline.capability import Resolved
 from pipeline.datasets.idx import read_idx
 from pipeline.errors import UserError
@@ -46,6 +47,8 @@ class Predict:
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
         likely = metrics.probabilities(predict(images.astype(input_dtype(resolved))))
+        images_sha256 = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
+        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, images_sha256))
         path = run.artifact("probabilities.csv")
         write_csv(path, names, likely, about["classes"])
         from pipeline.report import figures
@@ -81,20 +84,23 @@ def read_images(
         if not path.is_file():
             raise UserError(f"stage.images={text}: no such file")
         png = path.suffix.lower() == ".png"
-        images = _png(path, shape, notes)[None] if png else _idx(path, shape)
+        images = _png(path, shape, "white" if invert else "black", notes)[None] if png else _idx(path, shape)
         found.append(images)
         names += [path.name] if len(images) == 1 else [f"{path.name}[{number}]" for number in range(len(images))]
     together = np.concatenate(found)
     return names, 1 - together if invert else together, notes
 
 
-def _png(path: Path, shape: tuple[int, int, int], notes: list[str]) -> np.ndarray:
+def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
+    """One image (H, W, C) in [0, 1], as it looks on a ground of one colour where it is transparent."""
     from PIL import Image
 
     height, width, channels = shape
     try:
         with Image.open(path, formats=["PNG"]) as stored:
-            opaque = Image.alpha_composite(Image.new("RGBA", stored.size, "black"), stored.convert("RGBA"))
+            deep = stored.mode.startswith("I")  # 16-bit grey, which Pillow's own conversion clips at 255
+            shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
+            opaque = Image.alpha_composite(Image.new("RGBA", stored.size, ground), shallow.convert("RGBA"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
     image = opaque.convert("L" if channels == 1 else "RGB")

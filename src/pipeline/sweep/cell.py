@@ -39,9 +39,9 @@ def log_file(job: Path) -> Path:
 
 
 def write_job(path: Path, job: Job) -> None:
-    """Write a job file; its folder is made."""
+    """Write a job file; its folder is made. For the user's eyes only: a tracking address may hold a password."""
     path.parent.mkdir(exist_ok=True)
-    write_json(path, asdict(job))
+    write_json(path, asdict(job), mode=0o600)
 
 
 def run_of(job: Path) -> Path | None:

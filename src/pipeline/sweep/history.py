@@ -60,6 +60,8 @@ class History:
         device = then.get("device", {}).get("hardware")
         if device != json.loads(json.dumps(hardware(resolved))):
             found.append(f"the device ({(device or {}).get('name')} -> {hardware(resolved)['name']})")
+        if experiment.stage.starts_from_run and then.get("source_run") != Path(str(experiment.settings.run)).name:
+            found.append("the saved run")
         if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
             found.append("the data")
         return found

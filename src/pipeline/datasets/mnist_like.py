@@ -1,0 +1,71 @@
+"""What MNIST and the sets that are stored like it share: four IDX files of 70,000 grey images (28, 28, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.datasets import Arrays, Split
+from pipeline.datasets.fetch import ensure, read_cached, read_folder
+from pipeline.datasets.idx import parse_idx
+from pipeline.datasets.sources import File, Source
+from pipeline.datasets.split import check_sizes, hash_splits, hold_out
+from pipeline.spec import spec
+
+TRAIN_SIZE = 60_000  # the test set has 10,000
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set as published. `files`: train images, train labels, test images, test labels; `name`: its cache's folder."""
+
+    name: str
+    files: Sequence[File]
+    sources: Sequence[Source]
+    classes: tuple[str, ...]
+
+
+@spec
+class MnistLike:
+    """The settings of every such set; each is a spec of its own that says what is `published`."""
+
+    published: ClassVar[Published]
+    locations: ClassVar[tuple[str, ...]] = ("cache", "folder")
+
+    validation: int = 5000
+    """Training images held out for validation, drawn by the experiment's seed."""
+    train_size: int | None = None
+    """Use only so many of the training images that are left: for quick runs. None is all."""
+    cache: str | None = None
+    """Folder that fetched files are kept in. None is the user's cache (see `fetch.cache_root`)."""
+    folder: str | None = None
+    """Folder of yours with the four files, .gz or raw: read from there, nothing is fetched."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.validation, self.train_size, TRAIN_SIZE)
+
+    def load(self, root: Path, seed: int) -> Arrays:
+        """Read the files (fetching them first if `root` lacks them) and hold out the validation images by `seed`."""
+        whole, test = self._read(root)
+        train, validation = hold_out(whole, self.validation, self.train_size, seed)
+        return Arrays(train, validation, test, self.published.classes, 255.0, hash_splits(whole, test))
+
+    def _read(self, root: Path) -> tuple[Split, Split]:
+        """The whole training set and the test set."""
+        files = self.published.files
+        if self.folder is not None:
+            contents = [read_folder(file, Path(self.folder).expanduser()) for file in files]
+        else:
+            cache = root / self.published.name
+            ensure(files, self.published.sources, cache)
+            contents = [read_cached(file, cache) for file in files]
+        arrays = [parse_idx(content, file.name) for file, content in zip(files, contents, strict=True)]
+        return _split(*arrays[:2]), _split(*arrays[2:])
+
+
+def _split(images_NHW: np.ndarray, labels_N: np.ndarray) -> Split:
+    return Split(images_NHW[..., np.newaxis], labels_N.astype(np.int64))

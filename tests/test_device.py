@@ -1,0 +1,110 @@
+"""Which GPUs a framework would see, by NVML. The mapping alone is tested here, on a driver that is made up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from command import environment
+
+from pipeline import device
+
+UUIDS = ("GPU-1111aaaa-0000", "GPU-1111bbbb-0000", "GPU-22220000-0000")
+PART = "MIG-33330000-0000"  # of the second GPU
+
+
+class NvmlError(Exception):
+    """What the made-up driver raises."""
+
+
+def handle_of(uuid: str) -> str:
+    if uuid not in (*UUIDS, PART):
+        raise NvmlError("Not Found")
+    return uuid
+
+
+def capability(handle: str) -> tuple[int, int]:
+    if handle == PART:
+        raise NvmlError("Invalid Argument")
+    return (8, UUIDS.index(handle))
+
+
+DRIVER = SimpleNamespace(
+    NVMLError=NvmlError,
+    nvmlInit=lambda: None,
+    nvmlDeviceGetCount=lambda: len(UUIDS),
+    nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
+    nvmlDeviceGetHandleByUUID=handle_of,
+    nvmlDeviceGetUUID=lambda handle: handle,
+    nvmlDeviceGetName=lambda handle: f"name of {handle}",
+    nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=len(handle), free=1000 + (*UUIDS, PART).index(handle)),
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda _: UUIDS[1],
+    nvmlDeviceGetCudaComputeCapability=capability,
+    nvmlSystemGetDriverVersion=lambda: "580.1",
+)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    monkeypatch.setitem(sys.modules, "pynvml", DRIVER)
+    device.gpus.cache_clear()
+    yield monkeypatch
+    device.gpus.cache_clear()
+
+
+VISIBLE = {
+    None: [0, 1, 2],
+    "": [],
+    "-1": [],
+    "2,0": [2, 0],
+    "0,7,1": [0],  # CUDA ignores everything behind the first invalid entry
+    UUIDS[1]: [1],
+    f"{UUIDS[2]}, {UUIDS[0]}": [2, 0],
+    "GPU-2222": [2],
+    "GPU-1111": [],  # two begin so
+    f"1,GPU-9999,{UUIDS[2]}": [1],
+}
+
+
+@pytest.mark.parametrize("setting", VISIBLE)
+def test_visible_gpus(driver: pytest.MonkeyPatch, setting: str | None) -> None:
+    driver.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if setting is not None:
+        driver.setenv("CUDA_VISIBLE_DEVICES", setting)
+    wanted = VISIBLE[setting]
+    assert [gpu.name for gpu in device.gpus()] == [f"name of {UUIDS[number]}" for number in wanted]
+    assert [gpu.index for gpu in device.gpus()] == list(range(len(wanted)))
+    assert [gpu.compute_capability for gpu in device.gpus()] == [(8, number) for number in wanted]
+    assert [device.gpu_free_bytes(gpu.index) for gpu in device.gpus()] == [1000 + number for number in wanted]
+
+
+def test_a_part_of_a_gpu_has_its_own_memory_and_the_capability_of_the_whole(driver: pytest.MonkeyPatch) -> None:
+    driver.setenv("CUDA_VISIBLE_DEVICES", f"{PART},0")
+    part, whole = device.gpus()
+    assert (part.name, part.memory_bytes, part.compute_capability) == (f"name of {PART}", len(PART), (8, 1))
+    assert (whole.index, whole.compute_capability) == (1, (8, 0))
+    assert device.gpu_free_bytes(0) == 1003
+
+
+def test_driver_version(driver: pytest.MonkeyPatch) -> None:
+    assert device.driver_version() == "580.1"
+    driver.setattr(DRIVER, "nvmlInit", lambda: handle_of("no driver"))
+    assert device.driver_version() is None
+    assert device.gpus() == ()
+
+
+@pytest.mark.parametrize(("set_by_user", "order"), [(None, "PCI_BUS_ID"), ("FASTEST_FIRST", "FASTEST_FIRST")])
+def test_gpus_are_counted_as_nvml_counts_them_unless_told_otherwise(set_by_user: str | None, order: str) -> None:
+    code = (
+        "import os; from pipeline import runner; from pipeline.errors import UserError\n"
+        "try: runner.ready({'stage': {'_target_': 'pipeline.stages.devices.Devices'}}, [])\n"
+        "except UserError: print(os.environ.get('CUDA_DEVICE_ORDER'))"
+    )
+    told = environment()
+    told.pop("CUDA_DEVICE_ORDER", None)
+    told |= {} if set_by_user is None else {"CUDA_DEVICE_ORDER": set_by_user}
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == order

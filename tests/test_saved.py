@@ -1,0 +1,87 @@
+"""What of a saved run can be chosen anew: one key changes that key, a group's name the whole group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command import pipeline
+
+from pipeline.capability import Resolved
+from pipeline.errors import UserError
+from pipeline.experiment import Experiment
+from pipeline.journal import Journal
+from pipeline.runner import ready
+
+
+def composed(folder: Path, *overrides: str) -> dict[str, Any]:
+    """The config that the command composes."""
+    told = pipeline(folder, *overrides, "--cfg", "job", "--resolve")
+    assert told.returncode == 0, told.stderr
+    found: dict[str, Any] = yaml.safe_load(told.stdout)
+    return found
+
+
+def saved(folder: Path, *overrides: str) -> str:
+    """The id of a finished run that was made so; its weights are not looked at here."""
+    journal = Journal.begin(folder / "runs", "saved", composed(folder, "dataset=digits", "device=cpu", *overrides))
+    journal.artifact_path("model/weights.npz").touch()
+    journal.finish("FINISHED")
+    return journal.id
+
+
+def evaluated(folder: Path, *overrides: str) -> tuple[Experiment, Resolved]:
+    """What `stage=evaluate run=latest <overrides>` comes to."""
+    config = composed(folder, "stage=evaluate", "run=latest", *overrides)
+    return ready({**config, "output_dir": str(folder / "runs")}, [text.partition("=")[0] for text in overrides])
+
+
+def refusal(folder: Path, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        evaluated(folder, *overrides)
+    return str(caught.value)
+
+
+def test_one_key_of_a_group_leaves_the_rest_of_it_as_saved(tmp_path: Path) -> None:
+    saved(tmp_path, "precision=fp64")
+    experiment, resolved = evaluated(tmp_path, "precision.strict=false")
+    assert (experiment.precision.name, experiment.precision.strict, resolved.precision) == ("fp64", False, "fp64")
+
+
+def test_a_key_that_the_saved_group_does_not_have_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "backend=jax")
+    assert refusal(tmp_path, "backend.threads=1") == "backend.threads: no such key; choose from nothing: none exist"
+    assert refusal(tmp_path, "dataset.cache=elsewhere").startswith("dataset.cache: no such key")
+
+
+def test_the_name_of_a_group_brings_the_whole_group(tmp_path: Path) -> None:
+    saved(tmp_path, "precision=fp64", "precision.strict=false", "backend=tensorflow", "backend.xla=false")
+    experiment, _ = evaluated(tmp_path, "precision=bf16", "backend=torch", "backend.threads=1")
+    assert (experiment.precision.name, experiment.precision.strict) == ("bf16", True)
+    assert (experiment.backend.name, experiment.backend.threads) == ("torch", 1)
+    kept, _ = evaluated(tmp_path)
+    assert (kept.precision.name, kept.backend.name, kept.backend.xla) == ("fp64", "tensorflow", False)
+
+
+@pytest.mark.parametrize("loader", ["threads", "tfdata"])
+def test_a_loader_is_refused_since_nothing_is_trained(tmp_path: Path, loader: str) -> None:
+    run = saved(tmp_path, "backend=tensorflow")
+    told = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "
+    assert refusal(tmp_path, f"loader={loader}").startswith(told)
+    assert refusal(tmp_path, "profiler=none").startswith("profiler=off with stage=evaluate: run ")
+
+
+def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) -> None:
+    saved(tmp_path, "backend=tensorflow", "loader=tfdata")
+    experiment, _ = evaluated(tmp_path, "backend=torch")
+    assert experiment.backend.name == "torch"
+
+
+def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
+    run = saved(tmp_path)
+    told = f"experiment with stage=evaluate: run {run} brings its own settings along; what can be chosen anew is "
+    assert refusal(tmp_path, "experiment=fashion_linear").startswith(told)
+    with pytest.raises(UserError, match=r"^modle: no such key \(did you mean model\?\)"):
+        evaluated(tmp_path, "+modle=cnn")
