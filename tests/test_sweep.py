@@ -47,8 +47,8 @@ QUIET = ("tracking=none", *DIGITS)
 
 
 def trained(folder: Path) -> list[Path]:
-    """The runs of cells: not those of the grids."""
-    return [run for run in runs(folder) if status(run).name != "grid"]
+    """The runs of cells: not those of the grids and searches that they belong to."""
+    return [run for run in runs(folder) if not (run / "cells").exists()]
 
 
 def grids(folder: Path) -> list[Path]:

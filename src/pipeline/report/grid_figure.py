@@ -1,9 +1,9 @@
-"""The figure of a grid."""
+"""The figures of a grid and of a search."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -43,4 +43,26 @@ def dots(
     if legend:
         figure.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10)
+    figure.savefig(path)
+
+
+def history(
+    path: Path,
+    points: Sequence[tuple[int, float]],
+    axis: str,
+    better: Callable[[Sequence[float]], float],
+) -> None:
+    """Trials (number, value) in the order in which they were asked for, with the best so far as a line."""
+    figure = Figure(figsize=(7, 3.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    numbers, values = [number for number, _ in points], [value for _, value in points]
+    best = [better(values[: place + 1]) for place in range(len(values))]
+    axes.plot(numbers, values, "o", ms=4, color=COLOURS[0], label="a trial")
+    axes.step(numbers, best, where="post", color=COLOURS[1], label="the best so far")
+    axes.set_xlabel("trial")
+    axes.set_ylabel(axis)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
     figure.savefig(path)

@@ -7,14 +7,22 @@ The job file says what to run. Beside it the cell notes which run it became, so 
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
+import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.exits import status_of, stop_on_signals
 from pipeline.journal import write_json
+
+GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 @dataclass(frozen=True)
@@ -86,10 +94,47 @@ class Member:
             run.listeners.append(Pruner(self.trial))
 
 
+def in_new_process(path: Path, place: Path, environment: Mapping[str, str]) -> str | None:
+    """Run a cell by a new Python in the folder `place`: what a cluster's job does. Returns what a signal did, if any.
+
+    A job that is cancelled gives its cell the time to say so.
+    """
+    command = [sys.executable, "-m", "pipeline.sweep.cell", str(path)]
+    with log_file(path).open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=place, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        return violent(process.wait())
+    except BaseException:
+        process.terminate()
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+
+
+def violent(status: int) -> str | None:
+    """What a negative exit status (a signal) says; None for a process that ended by itself."""
+    if status >= 0:
+        return None
+    name = signal.Signals(-status).name
+    hint = " (the system does that when memory runs out)" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
+
+
 def main(arguments: list[str]) -> int:
     """The command."""
+    end_with_parent()
     stop_on_signals()
     return run_job(Path(arguments[0]))
+
+
+def end_with_parent() -> None:
+    """Be told to stop (SIGTERM) when the process that started this one dies. Linux has it (prctl(2)); elsewhere not."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

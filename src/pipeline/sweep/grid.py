@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pipeline.errors import Stopped, UserError
-from pipeline.journal import Journal
-from pipeline.sweep import Sweep, summary
+from rich.console import Console
+
+from pipeline.errors import UserError
+from pipeline.run import Run
+from pipeline.sweep import summary
 from pipeline.sweep.compose import Composer
-from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Cell, Decision, Verdict, check, decide
-from pipeline.sweep.schedule import Executor, Listed, Outcome, Schedule
+from pipeline.sweep.schedule import Listed, Outcome
+from pipeline.sweep.session import MakeExecutor, Session, say
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
@@ -22,8 +22,6 @@ WORDS: dict[Verdict, str] = {
     "failed": "failed before",
     "skipped": "impossible here",
 }
-
-MakeExecutor = Callable[[Sweep, Path], Executor]
 
 
 def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: MakeExecutor) -> int:
@@ -43,7 +41,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     announce(console, decisions, every=False)
     outcomes: list[Outcome] = []
     if any(decision.verdict == "run" for decision in decisions):
-        outcomes = record(first, overrides, decisions, executor, console)
+        outcomes = record(first, decisions, executor, console)
     found = summary.entries(decisions, outcomes)
     summary.show(results(), found)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
@@ -64,11 +62,11 @@ def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tupl
     return found
 
 
-def announce(console: Any, decisions: Sequence[Decision], *, every: bool) -> None:
+def announce(console: Console, decisions: Sequence[Decision], *, every: bool) -> None:
     """What will run and why, and what will not."""
     counts = Counter(decision.verdict for decision in decisions)
     parts = [f"{counts[verdict]} {word}" for verdict, word in WORDS.items() if counts[verdict]]
-    _say(console, f"{len(decisions)} cells: {', '.join(parts)}")
+    say(console, f"{len(decisions)} cells: {', '.join(parts)}")
     new = all(decision.reason == "new" for decision in decisions if decision.verdict == "run")
     for verdict, word in WORDS.items():
         listed = [decision for decision in decisions if decision.verdict == verdict]
@@ -76,61 +74,25 @@ def announce(console: Any, decisions: Sequence[Decision], *, every: bool) -> Non
             continue
         each = [f"{decision.cell.label}: {decision.reason}" for decision in listed]
         for line in each if every else _by_reason(listed):
-            _say(console, f"  {word}: {line}")
+            say(console, f"  {word}: {line}")
 
 
-def record(
-    first: Cell,
-    overrides: Sequence[Sequence[str]],
-    decisions: Sequence[Decision],
-    executor: MakeExecutor,
-    console: Any,
-) -> list[Outcome]:
-    """Run the cells as one run of their own: a journal, an MLflow run, the table and the figure as artifacts."""
-    from pipeline.run import Run
-    from pipeline.tracking import start
-
+def record(first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console) -> list[Outcome]:
+    """Run the cells as one run of their own."""
     assert first.experiment is not None
-    experiment = first.experiment
-    config = {"grid": _grid(decisions), "sweep": dict(experiment.config["sweep"]), "cells": len(decisions)}
-    journal = Journal.begin(Path(experiment.settings.output_dir), "grid", config)
-    run = Run(journal, console)
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
-    tracker = start(experiment.tracking, journal)
-    given_up = None
-    with Ledger(console, journal.folder, decisions, len(todo)) as ledger:
-        schedule = Schedule(
-            Listed(todo), executor(experiment.sweep, journal.folder), experiment.sweep, journal.folder, ledger
-        )
-        try:
-            given_up = schedule.run()
-        except Stopped as stop:
-            keep(run, decisions, schedule.outcomes)
-            journal.finish("KILLED", f"stopped by {stop.signal_name}")
-            raise
-        except BaseException as error:
-            journal.finish("FAILED", error)
-            raise
-    _say(console, ledger.counts().plain)
-    if given_up:
-        _say(console, f"gave up: {given_up}")
-    keep(run, decisions, schedule.outcomes)
-    failed = sum(not outcome.done for outcome in schedule.outcomes)
-    journal.finish(*(("FAILED", given_up or f"{failed} cells failed") if failed else ("FINISHED", None)))
-    _say(console, f"grid folder {os.path.relpath(run.folder)}")
-    if tracker is not None:
-        _say(console, f"MLflow: {tracker.close(experiment.tracking.wait)}")
-    return schedule.outcomes
+    about = {"grid": _grid(decisions), "sweep": dict(first.experiment.config["sweep"]), "cells": len(decisions)}
 
+    def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
+        found = summary.entries(decisions, outcomes)
+        summary.write_csv(run.artifact("grid.csv"), found)
+        summary.draw(run.artifact("grid.png"), found, run.id)
+        counts = Counter(entry.state for entry in found)
+        scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
+        run.journal.write_result({"scalars": scalars})
 
-def keep(run: Any, decisions: Sequence[Decision], outcomes: Sequence[Outcome]) -> None:
-    """The table as a file, the figure, and the counts as the grid's own figures."""
-    found = summary.entries(decisions, outcomes)
-    summary.write_csv(run.artifact("grid.csv"), found)
-    summary.draw(run.artifact("grid.png"), found, f"{run.id}")
-    counts = Counter(entry.state for entry in found)
-    scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
-    run.journal.write_result({"scalars": scalars})
+    session = Session("grid", first.experiment, about, console)
+    return session.run(Listed(todo), make, decisions, len(todo), keep)
 
 
 def _by_reason(decisions: Sequence[Decision]) -> list[str]:
@@ -150,7 +112,3 @@ def _grid(decisions: Sequence[Decision]) -> dict[str, str]:
             if value not in values.setdefault(key, []):
                 values[key].append(value)
     return {key: ",".join(found) for key, found in values.items()}
-
-
-def _say(console: Any, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,10 @@
 """Hydra's side of a sweep: `-m` expands a grid (or asks a search) here, and a launcher says where cells run.
 
-    hydra/sweeper=grid        every combination of the values given
-    hydra/launcher=workers    on this machine, by warm workers
+    hydra/sweeper=grid              every combination of the values given
+    hydra/sweeper=optuna            a search
+    hydra/launcher=workers          on this machine, by warm workers
+    hydra/launcher=submitit_slurm   on a Slurm cluster (submitit_local: the same on this machine)
+    hydra/launcher=ray              on a Ray cluster
 
 The classes are registered by name when the command line is read, so that an editable install, which would hide a
 package called hydra_plugins, has them too.
@@ -11,19 +14,19 @@ from __future__ import annotations
 
 import itertools
 import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from pipeline.errors import UserError
 
@@ -46,8 +49,36 @@ class GridSweeper(Sweeper):
         return self.launcher.launch(expanded(arguments, self.loader), 0)
 
 
-class WorkersLauncher(Launcher):
-    """Cells on this machine."""
+class OptunaSweeper(Sweeper):
+    """A search: the values, intervals and ranges given are its space."""
+
+    __module__ = MODULE
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+        self.loader = hydra_context.config_loader
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from pipeline.spec import build_as
+        from pipeline.sweep import space
+        from pipeline.sweep.search import Search, run_search
+
+        assert isinstance(self.launcher, CellLauncher)
+        params = {str(key): str(value) for key, value in (self.settings.pop("params", None) or {}).items()}
+        search = build_as(Search, {name: plain(value) for name, value in self.settings.items()}, "hydra.sweeper")
+        fixed, searched = space.split(arguments, params, self.loader)
+        status = run_search(self.launcher.composer(), search, fixed, searched, self.launcher.executor)
+        self.launcher.task.statuses.append(status)
+        return []
+
+
+class CellLauncher(Launcher):
+    """What every launcher of cells shares: all but where they run."""
 
     __module__ = MODULE
     task: Any  # pipeline.command_line.Task, which keeps the sweep's exit status
@@ -55,19 +86,70 @@ class WorkersLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.loader, self.master, self.task = hydra_context.config_loader, config, task_function
 
+    @abstractmethod
+    def executor(self, settings: Any, folder: Path) -> Any:
+        """Where cells run: a pipeline.sweep.schedule.Executor."""
+
+    def composer(self) -> Any:
+        """What composes their configs."""
+        from pipeline.sweep.compose import Composer
+
+        return Composer(self.loader, self.master)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the cells of a grid."""
+        from pipeline.sweep.grid import run_grid
+
+        status = run_grid(self.composer(), job_overrides, self.executor)
+        self.task.statuses.append(status)
+        return [JobReturn(status=JobStatus.COMPLETED, _return_value=status)]
+
+
+class WorkersLauncher(CellLauncher):
+    """Cells on this machine."""
+
+    __module__ = MODULE
+
     def executor(self, settings: Any, folder: Path) -> Any:
         from pipeline.sweep.workers import Workers
 
         return Workers(settings, folder)
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the cells."""
-        from pipeline.sweep.compose import Composer
-        from pipeline.sweep.grid import run_grid
 
-        status = run_grid(Composer(self.loader, self.master), job_overrides, self.executor)
-        self.task.statuses.append(status)
-        return [JobReturn(status=JobStatus.COMPLETED, _return_value=status)]
+class SubmititLauncher(CellLauncher):
+    """Cells as jobs of submitit."""
+
+    __module__ = MODULE
+
+    def __init__(self, cluster: str, parameters: Any) -> None:
+        self.cluster, self.parameters = cluster, plain(parameters)
+
+    def executor(self, settings: Any, folder: Path) -> Any:
+        from pipeline.sweep.submitit_jobs import SubmititJobs
+
+        return SubmititJobs(settings, folder, self.cluster, self.parameters)
+
+
+class RayLauncher(CellLauncher):
+    """Cells as tasks of Ray."""
+
+    __module__ = MODULE
+
+    def __init__(self, address: str, cpus: float, gpus: float) -> None:
+        self.address, self.cpus, self.gpus = address, cpus, gpus
+
+    def executor(self, settings: Any, folder: Path) -> Any:
+        from pipeline.sweep.ray_tasks import RayTasks
+
+        return RayTasks(settings, self.address, self.cpus, self.gpus)
+
+
+PLUGINS: tuple[Any, ...] = (GridSweeper, OptunaSweeper, WorkersLauncher, SubmititLauncher, RayLauncher)
+
+
+def plain(value: Any) -> Any:
+    """A setting without OmegaConf's wrapping."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def expanded(arguments: Sequence[str], loader: Any) -> list[list[str]]:
@@ -94,7 +176,5 @@ def register() -> None:
     plugins = Plugins.instance()  # looks for installed plugins, which the module made below would be in the way of
     parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
     parent.pipeline = sys.modules[MODULE] = sys.modules[__name__]  # type: ignore[attr-defined]
-    for group, name, plugin in (("sweeper", "grid", GridSweeper), ("launcher", "workers", WorkersLauncher)):
+    for plugin in PLUGINS:
         plugins.register(plugin)
-        node = {"_target_": f"{MODULE}.{plugin.__name__}"}
-        ConfigStore.instance().store(group=f"hydra/{group}", name=name, node=node)

@@ -64,7 +64,7 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path
     found = []
     for cell, impossible in cells:
         if impossible is None:
-            found.append(_decide(cell, settings.retry, history))
+            found.append(decide_one(cell, settings.retry, history))
         elif settings.impossible == "fail":
             raise UserError(f"{impossible} (cell {cell.number + 1}: {cell.label}); sweep.impossible=skip leaves it out")
         else:
@@ -72,7 +72,8 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path
     return found
 
 
-def _decide(cell: Cell, retry: str, history: History) -> Decision:
+def decide_one(cell: Cell, retry: str, history: History) -> Decision:
+    """Whether one cell has to run."""
     assert cell.experiment is not None
     assert cell.resolved is not None
     past = history.of(cell.experiment, cell.resolved)

@@ -13,11 +13,10 @@ from pipeline.errors import Stopped
 from pipeline.journal import read_json, read_status
 from pipeline.runs import close_run
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import Job, job_file, log_file, run_of, write_job
+from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, write_job
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
-GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,12 @@ class Outcome:
 
 
 class Executor(Protocol):
-    """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself."""
+    """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
+
+    `queues`: a cell that is started may wait before it runs, so that its time begins with its run.
+    """
+
+    queues: bool
 
     def room(self, cell: Cell) -> bool:
         """Whether this cell can start now."""
@@ -146,11 +150,14 @@ class Schedule:
         if running.run is None:
             running.run = run_of(running.job)
             if running.run is not None:
+                if self.executor.queues:
+                    running.since = time.monotonic()
                 self.watcher.became(running.cell, running.run)
 
     def _mind_the_time(self, running: Running) -> None:
         limit, now = self.settings.timeout, time.monotonic()
-        if limit is not None and running.told is None and now - running.since > limit:
+        counts = running.run is not None or not self.executor.queues
+        if limit is not None and counts and running.told is None and now - running.since > limit:
             running.told = now
             self.executor.stop(running.cell.number, kill=False)
         elif running.told is not None and not running.killed and now - running.told > min(GRACE_SECONDS, limit or 5.0):
@@ -173,7 +180,7 @@ class Schedule:
             return "FAILED", violent or _last_line(log_file(running.job))
         status = read_status(running.run)
         if status is not None and status.state in ("FINISHED", "PRUNED"):
-            return status.state, ""
+            return status.state, status.error or ""
         if running.told is not None:
             close_run(running.run, "FAILED", violent or "")
         elif status is not None and status.state == "RUNNING":

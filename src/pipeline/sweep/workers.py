@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.device import gpus
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import log_file
+from pipeline.sweep.cell import log_file, violent
 from pipeline.sweep.plan import Cell
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -60,7 +60,7 @@ class Worker:
             return None
         self.cells.discard(number)
         self.pids.pop(number, None)
-        return number, _violent(message["status"])
+        return number, violent(message["status"])
 
     def _died(self) -> list[tuple[int, str | None]]:
         """Its cells go with it: whoever ended the worker has left them without anyone to answer to."""
@@ -69,7 +69,7 @@ class Worker:
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        reason = _violent(status) or _last_words(self.log) or f"ended with status {status}"
+        reason = violent(status) or _last_words(self.log) or f"ended with status {status}"
         ended = [(number, f"its worker: {reason}") for number in sorted(self.cells)]
         self.cells.clear()
         return list(ended)
@@ -84,6 +84,8 @@ class Worker:
 
 class Workers:
     """Warm workers, and which cell runs where."""
+
+    queues = False
 
     def __init__(self, settings: Sweep, folder: Path) -> None:
         self.settings, self.folder = settings, folder
@@ -169,15 +171,6 @@ def _cores(cell: Cell) -> int:
 def _as_cuda_knows(card: int) -> str:
     visible = os.environ.get(VISIBLE)
     return str(card) if visible is None else visible.split(",")[card].strip()
-
-
-def _violent(status: int) -> str | None:
-    """What a negative status (a signal) says; None for a process that ended by itself."""
-    if status >= 0:
-        return None
-    name = signal.Signals(-status).name
-    hint = " (the system does that when memory runs out)" if name == "SIGKILL" else ""
-    return f"killed by {name}{hint}"
 
 
 def _last_words(log: Path) -> str:

@@ -1,0 +1,76 @@
+"""The executor of a Ray cluster that is there already: a cell is a task, which runs it in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.sweep import Sweep
+from pipeline.sweep.cell import in_new_process
+from pipeline.sweep.plan import Cell
+
+
+class RayTasks:
+    """Tasks of Ray. The journals, on the shared file system, say how their cells ended."""
+
+    queues = True
+
+    def __init__(self, settings: Sweep, address: str, cpus: float, gpus: float) -> None:
+        try:
+            import ray
+        except ModuleNotFoundError as error:
+            raise UserError("hydra/launcher=ray: needs ray; pip install 'pipeline[ray]'") from error
+        try:
+            _knock(address)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UserError(f"hydra.launcher.address={address}: no Ray cluster answers there ({error})") from error
+        self.ray, self.limit = ray, settings.jobs
+        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(in_new_process)
+        self.tasks: dict[int, Any] = {}
+
+    def room(self, cell: Cell) -> bool:
+        return self.limit is None or len(self.tasks) < self.limit
+
+    def start(self, cell: Cell, job: Path) -> None:
+        self.tasks[cell.number] = self.task.remote(job, Path.cwd(), _own(os.environ))
+
+    def poll(self) -> list[tuple[int, str | None]]:
+        ready, _ = self.ray.wait(list(self.tasks.values()), num_returns=len(self.tasks), timeout=0)
+        done = [number for number, task in self.tasks.items() if task in ready]
+        return [(number, self._violent(self.tasks.pop(number))) for number in done]
+
+    def stop(self, number: int, *, kill: bool) -> None:
+        self.ray.cancel(self.tasks[number], force=kill)
+
+    def close(self) -> None:
+        for task in self.tasks.values():
+            with suppress(Exception):  # whatever state it is in
+                self.ray.cancel(task, force=True)
+        self.ray.shutdown()
+
+    def _violent(self, task: Any) -> str | None:
+        """What is known of a task that did not return."""
+        try:
+            reason: str | None = self.ray.get(task)
+            return reason
+        except self.ray.exceptions.RayError as error:
+            return f"its Ray task: {str(error).strip().splitlines()[0][:300]}"
+
+
+def _knock(address: str) -> None:
+    """Ray itself tries for minutes where nobody answers. Raises OSError or ValueError."""
+    if address.count(":") == 1:
+        host, port = address.split(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _own(environment: Any) -> dict[str, str]:
+    """What a cell needs to know of this command's environment; the rest is the node's."""
+    kept = ("PIPELINE_", "MLFLOW_", "PYTHONPATH", "XDG_CACHE_HOME")
+    return {name: value for name, value in environment.items() if name.startswith(kept)}

@@ -1,0 +1,67 @@
+"""A session of a sweep: its cells as one run of its own, with a journal, an MLflow run above theirs, and a ledger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipeline.errors import Stopped
+from pipeline.experiment import Experiment
+from pipeline.journal import Journal
+from pipeline.run import Run
+from pipeline.sweep import Sweep
+from pipeline.sweep.ledger import Ledger
+from pipeline.sweep.plan import Decision
+from pipeline.sweep.schedule import Executor, Outcome, Schedule, Source
+from pipeline.tracking import start
+
+MakeExecutor = Callable[[Sweep, Path], Executor]
+Keep = Callable[[Run, Sequence[Outcome]], None]
+
+
+class Session:
+    """`about`: what the journal keeps as the session's config."""
+
+    def __init__(self, name: str, experiment: Experiment, about: Mapping[str, Any], console: Console) -> None:
+        self.settings, self.tracking, self.console = experiment.sweep, experiment.tracking, console
+        self.journal = Journal.begin(Path(experiment.settings.output_dir), name, about)
+        self.tracker = start(self.tracking, self.journal)
+
+    def run(
+        self, source: Source, make: MakeExecutor, decisions: Sequence[Decision], total: int | None, keep: Keep
+    ) -> list[Outcome]:
+        """Run the cells of `source`; `keep` writes what came out, also of a session that was stopped."""
+        run, given_up = Run(self.journal, self.console), None
+        outcomes: list[Outcome] = []
+        try:
+            executor = make(self.settings, self.journal.folder)
+            with Ledger(self.console, self.journal.folder, decisions, total) as ledger:
+                schedule = Schedule(source, executor, self.settings, self.journal.folder, ledger)
+                outcomes = schedule.outcomes
+                given_up = schedule.run()
+            keep(run, outcomes)
+        except Stopped as stop:
+            keep(run, outcomes)
+            self.journal.finish("KILLED", f"stopped by {stop.signal_name}")
+            raise
+        except BaseException as error:
+            self.journal.finish("FAILED", error)
+            raise
+        say(self.console, ledger.counts().plain)
+        if given_up:
+            say(self.console, f"gave up: {given_up}")
+        failed = sum(not outcome.done for outcome in outcomes)
+        self.journal.finish(*(("FAILED", given_up or f"{failed} cells failed") if failed else ("FINISHED", None)))
+        say(self.console, f"folder {os.path.relpath(self.journal.folder)}")
+        if self.tracker is not None:
+            say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait)}")
+        return outcomes
+
+
+def say(console: Console, text: str) -> None:
+    """A line for the person at the terminal."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

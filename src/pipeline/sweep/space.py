@@ -1,0 +1,66 @@
+"""The space of a search: Hydra's sweep syntax as Optuna's distributions.
+
+a,b,c or choice(a,b,c)          one of these
+interval(a,b)                   a real number; an integer where both ends are written as integers
+tag(log,interval(a,b))          the same on a logarithmic scale
+range(a,b[,step])               an integer (or a multiple of step) from a up to, not including, b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep, Transformer
+
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Space = dict[str, "BaseDistribution"]
+
+
+def split(arguments: Sequence[str], params: Mapping[str, str], loader: Any) -> tuple[list[str], Space]:
+    """What is fixed, as overrides, and what is searched, as distributions by key.
+
+    The command line goes before `params`. Raises UserError where nothing is searched, or a range makes no sense.
+    """
+    parser = OverridesParser.create(config_loader=loader)
+    overrides = {override.get_key_element(): override for override in parser.parse_overrides(list(arguments))}
+    for override in parser.parse_overrides([f"{key}={value}" for key, value in params.items()]):
+        overrides.setdefault(override.get_key_element(), override)
+    fixed = [str(override.input_line) for override in overrides.values() if not override.is_sweep_override()]
+    space = {key: distribution(override) for key, override in overrides.items() if override.is_sweep_override()}
+    if not space:
+        raise UserError("hydra/sweeper=optuna: nothing to search; give a key several values, or interval(a,b)")
+    return fixed, space
+
+
+def distribution(override: Override) -> BaseDistribution:
+    """Optuna's word for one key's values."""
+    from optuna import distributions as optuna
+
+    value: Any = override.value()
+    try:
+        if isinstance(value, IntervalSweep):
+            logarithmic = "log" in value.tags
+            low, high = value.start, value.end
+            if isinstance(low, int) and isinstance(high, int):
+                return optuna.IntDistribution(low, high, log=logarithmic)
+            return optuna.FloatDistribution(float(str(low)), float(str(high)), log=logarithmic)
+        if isinstance(value, RangeSweep) and all(
+            isinstance(part, int) for part in (value.start, value.stop, value.step)
+        ):
+            start, stop, step = int(str(value.start)), int(str(value.stop)), int(str(value.step))
+            return optuna.IntDistribution(start, start + (stop - start - 1) // step * step, step=step)
+        choices = list(dict.fromkeys(override.sweep_string_iterator()))
+        return optuna.CategoricalDistribution(choices)
+    except ValueError as error:
+        raise UserError(f"{override.input_line}: {error}") from error
+
+
+def as_overrides(params: Mapping[str, Any]) -> list[str]:
+    """A point of the space as overrides."""
+    return [f"{key}={value if isinstance(value, str) else Transformer.str(value)}" for key, value in params.items()]

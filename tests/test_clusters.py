@@ -1,0 +1,105 @@
+"""The grid on a cluster's launchers: submitit's local executor, and a Ray head on the loopback address."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import environment, pipeline, refused, runs, status
+from test_sweep import grids, table, trained, weights
+
+QUIET = ("dataset=digits", "training=quick", "training.batch_size=32", "tracking=none")
+
+
+@pytest.fixture(scope="module")
+def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Ray cluster of one machine, begun by Ray's own command."""
+    ray = Path(sys.executable).with_name("ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = f"--temp-dir={tmp_path_factory.mktemp('ray')}"
+    words = ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--num-cpus=2", "--disable-usage-stats", place]
+    started = subprocess.run(
+        [str(ray), "start", "--head", f"--port={port}", "--object-store-memory=80000000", *words],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == 0, started.stderr
+    yield f"127.0.0.1:{port}"
+    subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("launcher", ["submitit_local", "ray"])
+def test_ledger_failures_and_resume_are_those_of_a_grid_here(
+    launcher: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", "dataset.train_size=20,200", *QUIET]
+    if launcher == "ray":
+        words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
+    told = pipeline(tmp_path, *words)
+    assert told.returncode == 1
+    assert "2 done · 2 failed · 0 skipped" in told.stderr, told.stderr
+    rows = table(grids(tmp_path)[0])
+    assert [(row["dataset.train_size"], row["state"]) for row in rows] == [("20", "failed"), ("200", "done")] * 2
+    assert rows[0]["reason"].startswith("training.batch_size=32: larger than the 20 training images")
+    assert {status(run).state for run in trained(tmp_path)} == {"FINISHED", "FAILED"}
+    again = pipeline(tmp_path, *words)
+    assert "4 cells: 2 finished before, 2 failed before" in again.stderr
+    assert len(trained(tmp_path)) == 4
+    alone = pipeline(tmp_path, "seed=1", "dataset.train_size=200", "output_dir=alone", *QUIET)
+    assert alone.returncode == 0, alone.stderr
+    (single,) = (tmp_path / "alone").iterdir()
+    cell = next(run for run in trained(tmp_path) if run.name == rows[3]["run"])
+    assert weights(cell) == weights(single)
+
+
+def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
+    words = ("hydra/launcher=submitit_local", "dataset=digits", "training.epochs=100000", "tracking=none")
+    told = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.timeout=2", "sweep.jobs=2")
+    assert told.returncode == 1, told.stderr
+    assert [row["reason"] for row in table(grids(tmp_path)[0])] == ["took longer than sweep.timeout=2 s"] * 2
+    assert [status(run).state for run in trained(tmp_path)] == ["FAILED"] * 2
+    pids = [status(run).pid for run in trained(tmp_path)]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_cells_that_meet_a_cold_database_lose_nothing(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    words = ("dataset=digits", "training=quick", "tracking.wait=200")
+    told = pipeline(tmp_path, "-m", "seed=range(8)", "model=linear", "sweep.jobs=8", *words)
+    assert told.returncode == 0, told.stderr
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("pipeline")
+    assert experiment is not None
+    listed = client.search_runs([experiment.experiment_id])
+    assert {run.info.run_name for run in listed} == {run.name for run in runs(tmp_path)}
+    assert len(listed) == 9
+    for run in trained(tmp_path):
+        lines = sum("train/loss" in line for line in (run / "metrics.jsonl").read_text().splitlines())
+        (found,) = [one for one in listed if one.info.run_name == run.name]
+        assert len(client.get_metric_history(found.info.run_id, "train/loss")) == lines > 0
+        assert json.loads((run / "mlflow.json").read_text())["synced"]
+
+
+def test_what_a_cluster_lacks_is_said(tmp_path: Path) -> None:
+    said = refused_grid(tmp_path, "hydra/launcher=ray", "hydra.launcher.address=127.0.0.1:1")
+    assert said.startswith("hydra.launcher.address=127.0.0.1:1: no Ray cluster answers there")
+    assert "slurm" in refused_grid(tmp_path, "hydra/launcher=submitit_slurm").lower()
+    assert refused(tmp_path, "-m", "hydra/launcher=slurm").startswith("hydra/launcher=slurm: no such choice")
+
+
+def refused_grid(folder: Path, *words: str) -> str:
+    told = pipeline(folder, "-m", *words, "seed=0,1", *QUIET)
+    assert told.returncode == 2, told.stderr
+    assert "Traceback" not in told.stderr
+    assert {status(run).state for run in runs(folder)} <= {"FAILED"}
+    return told.stderr.splitlines()[-1].removeprefix("error: ")
