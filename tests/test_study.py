@@ -363,13 +363,14 @@ def test_the_whole_again_and_an_experiment_that_reaches_the_run(tmp_path: Path) 
     assert paper["precision"]["effective"] == "fp64"
     assert set(paper["precision"]["observed"]["matrix_products"]) == {"float64"}
     assert copy.read("study/classifier_jax/receipt.json") == other
-    changed = json.loads(copy.dvc("metrics", "diff", "--json"))["diff"]
+    changed = json.loads(copy.dvc("metrics", "diff", "--json"))
     assert list(changed) == ["study/classifier_torch/metrics.json"]
     assert "test.loss" in changed["study/classifier_torch/metrics.json"]
     copy.dvc("plots", "diff")
     page = copy.read("dvc_plots/index.html").decode()
     assert "validation_accuracy" in page
-    assert "classifier_torch" in page
+    assert all(f'"rev": "{side}"' in page for side in ("HEAD", "workspace"))
+    assert (copy.folder / "dvc_plots/static/HEAD_study_classifier_torch_figures_training_curves.png").is_file()
     assert copy.study("check").returncode == 0
 
 
