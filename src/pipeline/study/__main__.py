@@ -6,10 +6,12 @@ import argparse
 import sys
 
 from pipeline.exits import status_of, stop_on_signals
+from pipeline.streams import forgive
 
 
 def main() -> None:
     """The command."""
+    forgive(sys.stdout)
     stop_on_signals()
     options = parser().parse_args()
     sys.exit(status_of(lambda: perform(options)))

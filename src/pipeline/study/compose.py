@@ -1,7 +1,7 @@
 """params.yaml and conf/ -> composed.yaml: what each stage of the study is, resolved and checked, and by which code.
 
 Of each stage, DVC tracks `config` (what decides the result) and `code` (the hashes of the modules that do); `rest` is
-what the run needs beside: where it is written, who is told, and the groups that its stage does not read.
+what the run needs beside: where things lie and are written, who is told, and the groups that its stage does not read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
             stages[block.name] = _entry(experiment)
             if experiment.reads("dataset"):
                 module = type(experiment.dataset).__module__
-                dataset = deepcopy(experiment.config["dataset"])  # YAML would write the same object as an alias
+                dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
                 data[block.name] = {"dataset": dataset, "code": code.closure([module])}
     whole = {**stages, "data": data, "report": {"code": code.own_code(REPORT_CODE)}}
     documents.write(target, whole, HEADING)
@@ -67,14 +67,22 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
 
 def checked(config: dict[str, Any]) -> Experiment:
     """The experiment, if it can run here and be rebuilt from what DVC tracks. Raises UserError."""
-    experiment = experiments.load(config)
-    if experiment.stage.starts_from_run:
-        stage = type(experiment.stage).__name__.lower()
-        raise UserError(f"stage={stage}: starts from a saved run, which DVC does not track; not for a study")
+    stage = experiments.stage_of(config)
+    if stage.starts_from_run:
+        name = type(stage).__name__.lower()
+        raise UserError(f"stage={name}: starts from a saved run, which DVC does not track; not for a study")
     return ready(config, [])[0]
 
 
 def _entry(experiment: Experiment) -> dict[str, Any]:
     deciding = experiment.deciding()
-    rest = {key: value for key, value in experiment.config.items() if key not in deciding}
+    rest = {key: _without(value, deciding.get(key)) for key, value in experiment.config.items()}
+    rest = {key: value for key, value in rest.items() if value != {}}
     return {"config": deciding, "code": code.modules(experiment), "rest": rest}
+
+
+def _without(value: Any, deciding: Any) -> Any:
+    """What is left of a group, or of a key of the top level, when the part that decides is taken out."""
+    if deciding is None:
+        return value
+    return {key: value[key] for key in value if key not in deciding} if isinstance(value, dict) else {}

@@ -25,7 +25,11 @@ class Entry:
 
     @property
     def whole(self) -> dict[str, Any]:
-        return {**self.config, **self.rest}
+        """The config that runs. Of a group, some keys may decide the result and others only say where things lie."""
+        whole = {**self.config, **self.rest}
+        for key in self.config.keys() & self.rest.keys():
+            whole[key] = {**self.config[key], **self.rest[key]}
+        return whole
 
 
 def read(path: Path = FILE) -> dict[str, Entry]:

@@ -31,7 +31,7 @@ def fetch() -> int:
         FILE.parent.mkdir(exist_ok=True)
         write_json(FILE, found)
     except OSError as error:
-        raise cannot_write(FILE, error) from error
+        raise cannot_write(FILE, error, key="") from error
     return 0
 
 

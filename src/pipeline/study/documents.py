@@ -37,4 +37,4 @@ def write(path: Path, value: dict[str, Any], heading: str) -> None:
         temporary.write_text(f"# {heading}\n{text}", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(path, error, key="") from error

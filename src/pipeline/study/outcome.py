@@ -40,7 +40,7 @@ def keep(name: str, run: Path) -> None:
         write_curves(folder / "curves.csv", run)
         copy_artifacts(run / "artifacts", folder)
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise cannot_write(folder, error, key="") from error
 
 
 def is_timing(name: str) -> bool:

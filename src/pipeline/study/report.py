@@ -33,7 +33,7 @@ def report() -> int:
             text += "\n![accuracy by epoch, test accuracy and rate of each stage](comparison.png)\n"
         (FOLDER / "report.md").write_text(text, encoding="utf-8")
     except OSError as error:
-        raise cannot_write(FOLDER, error) from error
+        raise cannot_write(FOLDER, error, key="") from error
     print(FOLDER / "report.md")
     return 0
 

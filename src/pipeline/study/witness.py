@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline import tracking_record as records
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import load
+from pipeline.journal import without_password
 from pipeline.study import composed, outcome
 from pipeline.tracking import Mlflow
 
@@ -29,7 +30,7 @@ def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
 
     run = str(kept.receipt.get("run"))
     uri = _uri(Path(str(entry.rest["output_dir"])) / run, entry)
-    told = records.without_password(uri)
+    told = without_password(uri)
     found = find(uri, run)
     if found is None:
         raise RunError(
