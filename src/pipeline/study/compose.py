@@ -54,8 +54,8 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
     """As the command line would compose it: the choices first, then the values over them. Raises UserError."""
     choices = [canonical_device(f"{group}={choice}") for group, choice in block.choices.items()]
     try:
-        # Which launcher a sweep would use is of no concern here, and ours need not be known to Hydra.
-        config = compose_by_hydra("config", overrides=["hydra/launcher=basic", *choices])
+        # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
+        config = compose_by_hydra("config", overrides=["hydra/sweeper=basic", "hydra/launcher=basic", *choices])
         for key, value in block.values.items():
             OmegaConf.update(config, key, value, merge=False)
         config.name = block.name  # so that the run can be found

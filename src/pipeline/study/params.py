@@ -19,7 +19,9 @@ from pipeline.study import documents
 
 FILE = Path("params.yaml")
 OWN_STAGES = ("compose", "data", "report")  # those of dvc.yaml that run no experiment
-KEYS = (*GROUPS, "experiment", *(field.name for field in fields(Settings) if field.name not in ("name", "run")))
+NOT_HERE = ("name", "run", "sweep")  # a stage has its block's name, starts from no run and is no grid
+SETTINGS = tuple(field.name for field in fields(Settings))
+KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT_HERE)
 
 
 @dataclass(frozen=True)
