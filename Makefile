@@ -5,13 +5,16 @@ BUILT := $(VENV)/.built
 RUN := $(VENV)/bin/python -m
 ARGS ?=
 
-.PHONY: help run test slow gpu lint format bench constraints clean
+.PHONY: help run study test slow gpu lint format bench constraints clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 run: $(BUILT) ## run the main job; `make run ARGS="precision=mixed model=cnn"` passes overrides on
 	$(RUN) pipeline $(ARGS)
+
+study: $(BUILT) ## rebuild every result of the study that is stale; `make study ARGS=--force` all of them
+	PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) dvc repro $(ARGS)
 
 test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
 	$(RUN) pytest $(ARGS)

@@ -51,7 +51,7 @@ def test_artifacts(trained: dict[str, Path], backend: str) -> None:
     made = {str(path.relative_to(run / "artifacts")) for path in (run / "artifacts").rglob("*") if path.is_file()}
     described = "model/model.txt" if backend == "torch" else "model/model.json"
     figures = {"figures/training_curves.png", "figures/confusion_matrix.png", "figures/test_images.png"}
-    assert made == {"model/weights.npz", "model/card.json", described, "placement.txt", *figures}
+    assert made == {"model/weights.npz", "model/card.json", described, "placement.txt", "predictions.csv", *figures}
     assert read(run / "artifacts/model/card.json") == {"image": [8, 8, 1], "classes": NAMES}
     for name in figures:
         with Image.open(run / "artifacts" / name) as figure:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,18 +47,36 @@ OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the module
 
 def code_sha256(experiment: Experiment) -> str:
     """Hash of the code that decides the experiment's result."""
+    return hash_of(modules(experiment))
+
+
+def hash_of(found: Mapping[str, str]) -> str:
+    """One hash for modules and their hashes."""
     total = hashlib.sha256()
-    for name, digest in modules(experiment).items():
+    for name, digest in found.items():
         total.update(f"{name} {digest}\n".encode())
     return total.hexdigest()
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
     """The deciding modules by name, each with the hash of its code."""
-    starts = [type(getattr(experiment, part)).__module__ for part in PARTS]
-    starts += [*ALWAYS, *experiment.backend.modules]
-    found = _closure(tuple(sorted(set(starts))), experiment.backend.builder)
-    return {name: _digest(path) for name, path in found}
+    reads = getattr(experiment.stage, "reads", None)
+    parts = PARTS if reads is None else ("stage", *reads)
+    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
+    if "backend" in parts:
+        starts += experiment.backend.modules
+    return closure(starts, experiment.backend.builder)
+
+
+def closure(starts: Iterable[str], builder: str = "") -> dict[str, str]:
+    """The modules `starts` and what they import, each with the hash of its code."""
+    return {name: _digest(path) for name, path in _closure(tuple(sorted(set(starts))), builder)}
+
+
+def own_code(names: Iterable[str]) -> dict[str, str]:
+    """The modules `names` themselves, each with the hash of its code."""
+    paths = {name: _source(name) for name in names}
+    return {name: _digest(path) for name, path in paths.items() if path is not None}
 
 
 @cache

@@ -47,7 +47,7 @@ class Task:
 
 def composed(arguments: list[str]) -> int:
     """Compose the config that `arguments` ask for and run it; with -m, run the grid. Returns the exit status."""
-    arguments = [_canonical_device(argument) for argument in arguments]
+    arguments = [canonical_device(argument) for argument in arguments]
     parsed = get_args_parser().parse_args(arguments)
     _check_flags(parsed)
     task = Task(_keys(parsed.overrides, grid=parsed.multirun))
@@ -57,7 +57,7 @@ def composed(arguments: list[str]) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise _explained(error, parsed.overrides) from error
+        raise explained(error, parsed.overrides) from error
     if task.trouble:
         raise task.trouble[0]
     return max(task.statuses, default=0)
@@ -99,7 +99,7 @@ def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
     return [key for key in keys if not key.startswith("hydra")]
 
 
-def _canonical_device(argument: str) -> str:
+def canonical_device(argument: str) -> str:
     """`device=<any notation>` as the choice it means. `gpu:N` becomes a choice by being asked for."""
     key, equals, value = argument.partition("=")
     if key != "device" or not equals:
@@ -111,7 +111,7 @@ def _canonical_device(argument: str) -> str:
     return f"device={','.join(names)}"
 
 
-def _explained(error: Exception, overrides: Sequence[str]) -> UserError:
+def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     """Hydra's or OmegaConf's error as one message: value, key, choices."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")

@@ -106,19 +106,33 @@ class Experiment:
         model, dataset = _choice(self.model), _choice(self.dataset)
         return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
 
-    def config_sha256(self) -> str:
-        """Hash of what decides the result: the config without where things lie or are written, and who is told.
+    def reads(self, group: str) -> bool:
+        """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
+        return group in getattr(self.stage, "reads", GROUPS)
+
+    def deciding(self) -> dict[str, Any]:
+        """The part of the config that decides the result: not where things lie or are written, and who is told.
 
         A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
         """
-        deciding = {key: self._deciding(key) for key in self.config if key not in NOT_DECIDING}
-        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+        few = hasattr(self.stage, "reads")
+        keys = ("stage", *self.stage.reads) if few else [key for key in self.config if key not in NOT_DECIDING]
+        return {key: self._deciding(key) for key in keys}
+
+    def config_sha256(self) -> str:
+        """Hash of what decides the result."""
+        return hash_of(self.deciding())
 
     def _deciding(self, key: str) -> Any:
         locations = getattr(getattr(self, key), "locations", ()) if key in GROUPS else ()
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
+
+
+def hash_of(deciding: Mapping[str, Any]) -> str:
+    """The hash that receipts hold of a config's deciding part."""
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
 
 def stage_of(config: Mapping[str, Any]) -> Any:

@@ -2,4 +2,5 @@
 
 `starts_from_run`: the stage works on the run that `run=<id>` names, with that run's experiment.
 `recorded`: the stage leaves a run of its own behind (a folder and an MLflow run).
+`reads`, where a stage has it: the only groups that decide its result (all of them, where it has not).
 """

@@ -126,10 +126,12 @@ def draw(
 ) -> None:
     """Training curves, confusion matrix, and a sheet of test images with what the model makes of them."""
     from pipeline.report import figures as drawing
+    from pipeline.report import predictions
 
     title, labels = experiment.name, data.test.y
     ends = figures["test/loss"], figures["test/accuracy"]
     drawing.training_curves(run.artifact("figures/training_curves.png"), epochs, ends, title)
+    predictions.write(run.artifact("predictions.csv"), logits, labels, data.classes)
     counts = metrics.confusion(logits, labels)
     drawing.confusion_matrix(run.artifact("figures/confusion_matrix.png"), counts, data.classes, title)
     shown = np.arange(min(24, len(labels)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline import backends
+from pipeline import backends, receipt
 from pipeline.capability import Resolved, runnable
 from pipeline.device import Place, gpus
 from pipeline.precision import FORMATS
@@ -16,6 +16,8 @@ from pipeline.spec import spec
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+KINDS: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
+
 
 @spec
 class Devices:
@@ -23,14 +25,17 @@ class Devices:
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("backend", "device")
 
-    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """One table: devices, the backend's logical devices, precisions."""
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
+        """One table: devices, the backend's logical devices, precisions. The study records it as a run."""
+        if run is not None:
+            run.journal.write_receipt(receipt.before(experiment, resolved))
         rows: list[tuple[str, str]] = [(str(place), _names(place, about)) for place, about in _physical()]
         seen = experiment.backend.load().logical_devices(experiment, resolved)
         rows += [(f"{experiment.backend.name} sees", "\n".join(seen))]
         rows += [("", "")] + [row for place, _ in _physical() for row in _precisions(place)]
-        return Result(metrics={}, table=tuple(rows))
+        return Result(metrics=_counts(), table=tuple(rows))
 
 
 def _physical() -> list[tuple[Place, str]]:
@@ -46,8 +51,7 @@ def _precisions(place: Place) -> list[tuple[str, str]]:
     """For each backend, the precisions that run here and, for those that do not, why not."""
     gpu = gpus()[place.index] if place.kind == "gpu" else None
     found: list[tuple[str, str]] = []
-    kinds: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
-    for backend in kinds:
+    for backend in KINDS:
         without = backend().no_gpu_because() if gpu else None
         if without:
             found.append((f"{backend.name} on {place}", without))
@@ -56,4 +60,16 @@ def _precisions(place: Place) -> list[tuple[str, str]]:
         runs = " ".join(name for name in FORMATS if table[name] is None)
         refused = [f"{name}: {why.why}; instead {why.instead}" for name, why in table.items() if why]
         found.append((f"{backend.name} on {place}", "\n".join([runs, *refused])))
+    return found
+
+
+def _counts() -> dict[str, float]:
+    """In numbers: the GPUs, and how many precisions run with each backend on each device."""
+    found = {"gpus": float(len(gpus()))}
+    for place, _ in _physical():
+        gpu = gpus()[place.index] if place.kind == "gpu" else None
+        for backend in KINDS:
+            usable = gpu is None or not backend().no_gpu_because()
+            runs = [name for name, why in runnable(backend.name, place.kind, gpu).items() if usable and why is None]
+            found[f"precisions/{place}/{backend.name}"] = float(len(runs))
     return found

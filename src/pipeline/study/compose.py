@@ -1,0 +1,88 @@
+"""params.yaml and conf/ -> composed.yaml: what each stage of the study is, resolved and checked, and by which code.
+
+Of each stage, DVC tracks `config` (what decides the result) and `code` (the hashes of the modules that do); `rest` is
+what the run needs beside: where things lie and are written, who is told, and the groups that its stage does not read.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as compose_by_hydra
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline import code
+from pipeline import experiment as experiments
+from pipeline.command_line import canonical_device, explained
+from pipeline.conf_path import conf_path
+from pipeline.errors import UserError
+from pipeline.experiment import Experiment
+from pipeline.runner import ready
+from pipeline.study import documents, params
+from pipeline.study.composed import FILE
+
+HEADING = "Written by `python -m pipeline.study compose` from params.yaml and conf/: edit those. See docs/study.md."
+REPORT_CODE = ("pipeline.study.report", "pipeline.study.outcome", "pipeline.report.comparison")
+
+
+def compose(source: Path = params.FILE, target: Path = FILE) -> int:
+    """Write composed.yaml. Raises UserError, naming the stage, for what no run could be made of."""
+    stages: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        for block in params.read(source):
+            try:
+                experiment = checked(resolved_config(block))
+            except UserError as error:
+                raise UserError(f"{source}: {block.name}: {error}") from error
+            stages[block.name] = _entry(experiment)
+            if experiment.reads("dataset"):
+                module = type(experiment.dataset).__module__
+                dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
+                data[block.name] = {"dataset": dataset, "code": code.closure([module])}
+    whole = {**stages, "data": data, "report": {"code": code.own_code(REPORT_CODE)}}
+    documents.write(target, whole, HEADING)
+    return 0
+
+
+def resolved_config(block: params.Block) -> dict[str, Any]:
+    """As the command line would compose it: the choices first, then the values over them. Raises UserError."""
+    choices = [canonical_device(f"{group}={choice}") for group, choice in block.choices.items()]
+    try:
+        # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
+        config = compose_by_hydra("config", overrides=["hydra/sweeper=basic", "hydra/launcher=basic", *choices])
+        for key, value in block.values.items():
+            OmegaConf.update(config, key, value, merge=False)
+        config.name = block.name  # so that the run can be found
+        plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explained(error, choices) from error
+    return plain
+
+
+def checked(config: dict[str, Any]) -> Experiment:
+    """The experiment, if it can run here and be rebuilt from what DVC tracks. Raises UserError."""
+    stage = experiments.stage_of(config)
+    if stage.starts_from_run:
+        name = type(stage).__name__.lower()
+        raise UserError(f"stage={name}: starts from a saved run, which DVC does not track; not for a study")
+    return ready(config, [])[0]
+
+
+def _entry(experiment: Experiment) -> dict[str, Any]:
+    deciding = experiment.deciding()
+    rest = {key: _without(value, deciding.get(key)) for key, value in experiment.config.items()}
+    rest = {key: value for key, value in rest.items() if value != {}}
+    return {"config": deciding, "code": code.modules(experiment), "rest": rest}
+
+
+def _without(value: Any, deciding: Any) -> Any:
+    """What is left of a group, or of a key of the top level, when the part that decides is taken out."""
+    if deciding is None:
+        return value
+    return {key: value[key] for key in value if key not in deciding} if isinstance(value, dict) else {}

@@ -1,0 +1,58 @@
+"""composed.yaml, as the other commands read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError, bad_choice
+from pipeline.study import documents
+from pipeline.study.params import OWN_STAGES
+
+FILE = Path("composed.yaml")
+MAKE = "`dvc repro compose` or `python -m pipeline.study compose` writes it"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stage. `config` and `code` are what DVC tracks; the whole config is what runs."""
+
+    config: Mapping[str, Any]
+    code: Mapping[str, str]
+    rest: Mapping[str, Any]
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The config that runs. Of a group, some keys may decide the result and others only say where things lie."""
+        whole = {**self.config, **self.rest}
+        for key in self.config.keys() & self.rest.keys():
+            whole[key] = {**self.config[key], **self.rest[key]}
+        return whole
+
+
+def read(path: Path = FILE) -> dict[str, Entry]:
+    """The experiments of the study by the names of their stages. Raises UserError."""
+    found = documents.read(path, MAKE)
+    return {str(name): _entry(path, str(name), value) for name, value in found.items() if name not in OWN_STAGES}
+
+
+def entry(name: str, path: Path = FILE) -> Entry:
+    """One of them. Raises UserError for a name that is none."""
+    found = read(path)
+    if name not in found:
+        raise bad_choice("stage", name, found)
+    return found[name]
+
+
+def data_stages(path: Path = FILE) -> list[str]:
+    """The stages that read a dataset."""
+    return list(documents.read(path, MAKE).get("data") or {})
+
+
+def _entry(path: Path, name: str, value: Any) -> Entry:
+    parts = [value.get(part) for part in ("config", "code", "rest")] if isinstance(value, Mapping) else [None]
+    if not all(isinstance(part, Mapping) for part in parts):
+        raise UserError(f"{path}: {name}: needs config, code and rest; {MAKE}")
+    return Entry(*parts)

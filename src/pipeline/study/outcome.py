@@ -1,0 +1,124 @@
+"""study/<stage>/: what DVC keeps of a run. Results apart from times, so that the same study gives the same bytes.
+
+metrics.json   what came out                 receipt.json   the run's receipt, and which run it was
+timings.json   times, rates, memory          curves.csv     a row for each epoch
+figures/ and the tables (*.csv) of the run's artifacts
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import RunError
+from pipeline.journal import cannot_write, read_json, read_metrics, read_status, write_json
+from pipeline.study import documents
+
+ROOT = Path("study")
+# The receipt's entries that differ from run to run of the same study.
+TIMINGS = ("wall_time_s", "training_s", "first_step_s", "images_per_s", "peak_memory")
+UNITS = ("_s", "_bytes")  # how a figure's name ends if it is a time, a rate or a size of memory
+
+
+def keep(name: str, run: Path) -> None:
+    """Write study/<name>/ anew from the run's folder. Raises RunError for a run without a receipt."""
+    paper = read_json(run / "receipt.json")
+    if not paper:
+        raise RunError(f"{name}: the run {run.name} left no receipt")
+    folder = ROOT / name
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        scalars = read_json(run / "result.json").get("scalars", {})
+        write_json(folder / "metrics.json", nested({key: scalars[key] for key in scalars if not is_timing(key)}))
+        write_json(folder / "timings.json", timings(run, paper, scalars))
+        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **paper})
+        write_curves(folder / "curves.csv", run)
+        copy_artifacts(run / "artifacts", folder)
+    except OSError as error:
+        raise cannot_write(folder, error, key="") from error
+
+
+def is_timing(name: str) -> bool:
+    """Whether a figure tells of the machine's work, not of the result."""
+    return name.endswith(UNITS)
+
+
+def nested(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """`test/loss: 1` as `test: {loss: 1}`: DVC shows it as test.loss."""
+    found: dict[str, Any] = {}
+    for key, value in figures.items():
+        *parents, last = key.split("/")
+        node = found
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return found
+
+
+def flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse of `nested`."""
+    found: dict[str, Any] = {}
+    for key, value in figures.items():
+        found |= flat(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def timings(run: Path, paper: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """How long the run took, how fast it was and what memory it had."""
+    status = read_status(run)
+    assert status is not None
+    found = {"run_s": (status.ended or status.started) - status.started}
+    found |= {key: scalars[key] for key in scalars if is_timing(key)}
+    return found | {key: paper[key] for key in TIMINGS if key in paper}
+
+
+def write_curves(path: Path, run: Path) -> None:
+    """A row for each epoch of the journal, by the names that DVC's plots use. No file for a run without epochs."""
+    rows = []
+    for record in read_metrics(run):
+        if "epoch/number" in record.metrics:
+            figures = {key: value for key, value in record.metrics.items() if not is_timing(key)}
+            epoch = int(figures.pop("epoch/number"))
+            curves = {key.removeprefix("epoch/").replace("/", "_"): value for key, value in figures.items()}
+            rows.append({"epoch": epoch, "step": record.step, **curves})
+    if rows:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def copy_artifacts(artifacts: Path, folder: Path) -> None:
+    """Figures and tables. The model stays in the run's own folder."""
+    for table in sorted(artifacts.glob("*.csv")):
+        shutil.copyfile(table, folder / table.name)
+    if (artifacts / "figures").is_dir():
+        shutil.copytree(artifacts / "figures", folder / "figures")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage left, as others read it. `metrics` by their full names; `curves`: a row for each epoch."""
+
+    metrics: Mapping[str, Any]
+    timings: Mapping[str, Any]
+    receipt: Mapping[str, Any]
+    curves: Sequence[Mapping[str, str]]
+
+
+def read(name: str) -> Outcome:
+    """The outcome of the stage `name`. Raises UserError where it is not there."""
+    folder = ROOT / name
+    parts = [documents.read(folder / f"{part}.json", "`dvc repro` makes it") for part in ("metrics", "timings")]
+    receipt = documents.read(folder / "receipt.json", "`dvc repro` makes it")
+    try:
+        with (folder / "curves.csv").open(encoding="utf-8", newline="") as file:
+            curves = list(csv.DictReader(file))
+    except FileNotFoundError:
+        curves = []
+    return Outcome(flat(parts[0]), parts[1], receipt, curves)

@@ -1,0 +1,73 @@
+"""params.yaml: for each stage of the study, the overrides that make it, as people write them.
+
+classifier_torch:
+  backend: torch           # a group's choice
+  training: {epochs: 3}    # a key of a group; `training.epochs: 3` is the same
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError, bad_key
+from pipeline.experiment import GROUPS, Settings
+from pipeline.study import documents
+
+FILE = Path("params.yaml")
+OWN_STAGES = ("compose", "data", "report")  # those of dvc.yaml that run no experiment
+NOT_HERE = ("name", "run", "sweep")  # a stage has its block's name, starts from no run and is no grid
+SETTINGS = tuple(field.name for field in fields(Settings))
+KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT_HERE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One stage: the groups' choices, and the values of single keys by their dotted names."""
+
+    name: str
+    choices: Mapping[str, str]
+    values: Mapping[str, Any]
+
+
+def read(path: Path = FILE) -> list[Block]:
+    """Every block, in the order of the file. Raises UserError naming the stage and the key."""
+    found = documents.read(path, "it holds a block of overrides for each stage of the study")
+    return [_block(path, str(name), block) for name, block in found.items()]
+
+
+def _block(path: Path, name: str, block: Any) -> Block:
+    if name in OWN_STAGES or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+        raise UserError(
+            f"{path}: {name}: no name for a stage; use letters, digits, '_' and '-', 60 at the most, "
+            f"and none of {', '.join(OWN_STAGES)}"
+        )
+    if not isinstance(block, Mapping):
+        raise UserError(f"{path}: {name}={block}: needs a mapping of overrides, such as {name}: {{backend: torch}}")
+    choices: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for key, value in _flat(block, ""):
+        top = key.partition(".")[0]
+        if top not in KEYS:
+            raise UserError(f"{path}: {name}: {bad_key(top, KEYS)}")
+        if key in choices or key in values:
+            raise UserError(f"{path}: {name}: {key} is set twice; write it once")
+        if key not in GROUPS and key != "experiment":
+            values[key] = value
+        elif isinstance(value, str):
+            choices[key] = value
+        else:
+            raise UserError(f"{path}: {name}: {key}={value}: needs one of the choices of conf/{key}/")
+    return Block(name, choices, values)
+
+
+def _flat(block: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Nested mappings as dotted keys."""
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

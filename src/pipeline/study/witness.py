@@ -1,0 +1,54 @@
+"""The MLflow run of a stage: what it says of the execution that the stage's receipt names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline import tracking_record as records
+from pipeline.errors import RunError, UserError
+from pipeline.experiment import load
+from pipeline.journal import without_password
+from pipeline.study import composed, outcome
+from pipeline.tracking import Mlflow
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What MLflow has: its id of the run, the run's receipt (the tags receipt.*) and its results."""
+
+    id: str
+    receipt: Mapping[str, str]
+    results: Mapping[str, float]
+
+
+def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
+    """The run that the stage's receipt names. Raises RunError where MLflow has no such finished run."""
+    from pipeline.tracking_find import find
+
+    run = str(kept.receipt.get("run"))
+    uri = _uri(Path(str(entry.rest["output_dir"])) / run, entry)
+    told = without_password(uri)
+    found = find(uri, run)
+    if found is None:
+        raise RunError(
+            f"none is tagged pipeline.run={run} in {told} (`python -m pipeline.tracking sync` sends late ones)"
+        )
+    if found.state != "FINISHED":
+        raise RunError(f"{found.id} ({run}) in {told} is {found.state}")
+    receipt = {key.removeprefix("receipt."): value for key, value in found.tags.items() if key.startswith("receipt.")}
+    results = {key.removeprefix("result/"): value for key, value in found.metrics.items() if key.startswith("result/")}
+    return Witness(found.id, receipt, results)
+
+
+def _uri(folder: Path, entry: composed.Entry) -> str:
+    """Where the run was tracked to: by its own folder, or where a new one would be. Raises UserError for nowhere."""
+    record = records.read(folder)
+    if record is not None:
+        return record.uri
+    tracking = load(entry.whole).tracking
+    if not isinstance(tracking, Mlflow):
+        raise UserError("tracking=none: the stage is not tracked")
+    return records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)

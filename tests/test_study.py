@@ -1,0 +1,379 @@
+"""The study, by real DVC in a copy of the repository, on the digits: what reruns, what is proved, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from command import LONG, Done, environment, message
+
+from pipeline.errors import UserError
+from pipeline.study import lock, params
+from pipeline.study.check import check
+from pipeline.study.compose import compose
+from pipeline.study.data import fetch
+from pipeline.study.report import report
+from pipeline.study.run import run
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
+STAGES = ["compose", "data", *EXPERIMENTS, "report"]
+PARAMS = """\
+devices: {stage: devices, tracking: {wait: 100.0}}
+classifier_torch: &short
+  backend: torch
+  dataset: digits
+  precision: fp32
+  training: {epochs: 2}
+  tracking: {wait: 100.0}
+classifier_tensorflow: {<<: *short, backend: tensorflow}
+classifier_jax: {<<: *short, backend: jax}
+"""
+
+
+class Copy:
+    """A copy of what the study is made of, without git."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignore = shutil.ignore_patterns("__pycache__")
+        for name in ("conf", "src"):
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+        for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
+            shutil.copyfile(ROOT / name, folder / name)
+        (folder / "params.yaml").write_text(PARAMS)
+
+    def command(self, *words: str) -> Done:
+        """A command of Python's -m in the copy, as its user gives it."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        told = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1")
+        command = [sys.executable, "-m", *words]
+        return subprocess.run(
+            command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=LONG, check=False
+        )
+
+    def dvc(self, *words: str) -> str:
+        """What a DVC command that succeeds says."""
+        done = self.command("dvc", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def study(self, *words: str) -> Done:
+        """A command of pipeline.study."""
+        return self.command("pipeline.study", *words)
+
+    def stale(self) -> set[str]:
+        """The stages beside compose that `dvc repro` would rerun. composed.yaml is put back."""
+        before = self.read("composed.yaml")
+        done = self.study("compose")
+        assert done.returncode == 0, done.stderr
+        try:
+            return set(json.loads(self.dvc("status", "--json"))) - {"compose"}
+        finally:
+            (self.folder / "composed.yaml").write_bytes(before)
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    @contextmanager
+    def edited(self, name: str, old: str, new: str) -> Iterator[None]:
+        """A file with `old` replaced, for a while."""
+        path = self.folder / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        try:
+            yield
+        finally:
+            path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """The whole study, reproduced."""
+    copy = Copy(tmp_path_factory.mktemp("study"))
+    copy.dvc("init", "--no-scm", "--quiet")
+    copy.dvc("repro")
+    return copy
+
+
+def results(study: Copy) -> dict[str, bytes]:
+    """What must be the same to the byte when the study runs again."""
+    files = [*study.folder.glob("study/*/*.csv"), *study.folder.glob("study/*/metrics.json")]
+    return {str(path.relative_to(study.folder)): path.read_bytes() for path in files}
+
+
+def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> None:
+    for stage in EXPERIMENTS[1:]:
+        folder = study.folder / "study" / lock.block_of(stage)
+        metrics, timings = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "timings"))
+        assert set(metrics["test"]) == {"loss", "accuracy"}
+        assert 0.5 < metrics["test"]["accuracy"] <= 1
+        assert timings["images_per_s"]["median"] > 0
+        assert (folder / "curves.csv").read_text().count("\n") == 3  # the names and two epochs
+        assert (folder / "predictions.csv").read_text().count("\n") == 361
+        assert len(list((folder / "figures").glob("*.png"))) == 3
+    report = study.read("study/report/report.md").decode()
+    assert all(lock.block_of(stage) in report for stage in EXPERIMENTS)
+    assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
+    shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
+    assert len(shown) == len(EXPERIMENTS)
+    seconds = []
+    for _ in range(3):  # of a busy machine the best counts
+        begin = time.perf_counter()
+        assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 2.0, seconds
+
+
+def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
+    before = study.read("composed.yaml")
+    with study.edited("src/pipeline/models/mlp.py", '"""A multi-layer', '# seen by nobody\n"""One more multi-layer'):
+        told = study.dvc("repro")
+        assert "Running stage 'compose'" in told
+        assert told.count("Running stage") == 1
+    with study.edited("conf/model/mlp.yaml", "# ", "# in other words: "):
+        assert study.stale() == set()
+    with study.edited("src/pipeline/study/report.py", '"""One row', '"""As Markdown: one row'):
+        assert study.stale() == set()
+    study.dvc("repro", "compose")
+    assert study.read("composed.yaml") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("src/pipeline/backends/keras_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
+        ("src/pipeline/backends/keras.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
+        ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:]}),
+        ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
+        ("src/pipeline/datasets/digits.py", "TEST_SIZE = 360", "TEST_SIZE = 361", {"data", *EXPERIMENTS[1:]}),
+        ("src/pipeline/tracking.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
+        ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
+        ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:]}),
+        ("conf/backend/tensorflow.yaml", "xla: true", "xla: false", {"classifier@tensorflow"}),
+        ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
+        ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
+    ],
+)
+def test_an_edit_reruns_exactly_what_it_decides(study: Copy, name: str, old: str, new: str, expected: set[str]) -> None:
+    with study.edited(name, old, new):
+        assert study.stale() == expected
+
+
+def test_the_same_stage_again_gives_the_same_bytes(study: Copy) -> None:
+    before, timings = results(study), study.read("study/classifier_torch/timings.json")
+    study.dvc("repro", "--force", "--single-item", "classifier@torch")
+    assert results(study) == before
+    assert len(before) == 10
+    assert study.read("study/classifier_torch/timings.json") != timings
+    study.dvc("repro")
+
+
+Ask = Callable[[], list[str]]
+
+
+@pytest.fixture
+def differences(study: Copy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """What `check` names."""
+    monkeypatch.chdir(study.folder)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def ask() -> list[str]:
+        status = check()
+        told = capsys.readouterr()
+        lines = [line.removeprefix("differs: ") for line in told.err.splitlines()]
+        assert status == (1 if lines else 0)
+        wrong = [row for row in told.out.splitlines()[1:] if not row.rstrip().endswith("agree")]
+        assert {row.split()[0] for row in wrong} == {line.partition(":")[0] for line in lines}
+        return lines
+
+    return ask
+
+
+def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy) -> None:
+    told = study.study("check")
+    assert told.returncode == 0, told.stdout + told.stderr
+    heading, *rows = told.stdout.splitlines()
+    assert heading.split() == ["stage", "files", "config", "code", "data", "MLflow", "run"]
+    assert [row.split()[0] for row in rows] == STAGES
+    assert all(row.rstrip().endswith("agree") for row in rows)
+    with study.edited("composed.yaml", "learning_rate: 0.001", "learning_rate: 0.002"):
+        told = study.study("check")
+    assert told.returncode == 1
+    assert "differs: classifier@jax: composed.yaml: config (at optimizer.learning_rate: dvc.lock 0.001, " in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("dvc.lock", "learning_rate: 0.001", "learning_rate: 0.002", "dvc.lock: config (at optimizer.learning_rate"),
+        ("composed.yaml", "learning_rate: 0.001", "learning_rate: 0.002", "composed.yaml: config (at optimizer.lear"),
+        ("composed.yaml", "pipeline.models.mlp: ", "pipeline.models.mlp: 0", "composed.yaml: code (at pipeline.mode"),
+        ("study/classifier_torch/metrics.json", '"test"', '"Test"', "dvc.lock: md5 of study/classifier_torch/metrics"),
+    ],
+)
+def test_a_tampered_record_is_named(
+    study: Copy, differences: Ask, name: str, old: str, new: str, expected: str
+) -> None:
+    with study.edited(name, old, new):
+        found = differences()
+    assert any(line.startswith(f"classifier@torch: {expected}") for line in found), found
+    assert differences() == []
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "expected"),
+    [
+        ("tags", "receipt.config_sha256", "0000", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
+        ("tags", "receipt.code_sha256", "0000", "MLflow run: code: expected {code} (dvc.lock and composed.yaml)"),
+        ("tags", "receipt.data_sha256", "0000", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
+        ("tags", "pipeline.run", "0000", "MLflow run: the run: expected one that tells of this execution, found none"),
+        ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
+    ],
+)
+def test_a_tampered_mlflow_run_is_named(
+    study: Copy, differences: Ask, table: str, key: str, value: str, expected: str
+) -> None:
+    paper = json.loads(study.read("study/classifier_jax/receipt.json"))
+    with tampered(study.folder / "mlflow.db", paper["run"], table, key, value):
+        found = differences()
+    hashes = {what: paper[f"{what}_sha256"][:8] for what in ("config", "code", "data")}
+    assert [line.startswith(f"classifier@jax: {expected.format(**hashes)}") for line in found] == [True], found
+
+
+@contextmanager
+def tampered(database: Path, run: str, table: str, key: str, value: str) -> Iterator[None]:
+    """One entry of the MLflow run of a run's folder changed, for a while."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        ask = "SELECT run_uuid FROM tags WHERE key = 'pipeline.run' AND value = ?"
+        (mlflow_id,) = connection.execute(ask, (run,)).fetchone()
+        place = (key, mlflow_id)
+        (before,) = connection.execute(f"SELECT value FROM {table} WHERE key = ? AND run_uuid = ?", place).fetchone()
+        put = f"UPDATE {table} SET value = ? WHERE key = ? AND run_uuid = ?"
+        connection.execute(put, (value, *place))
+        try:
+            yield
+        finally:
+            connection.execute(put, (before, *place))
+
+
+def test_a_stage_that_only_one_file_has_is_named(study: Copy, differences: Ask) -> None:
+    with study.edited("params.yaml", "classifier_jax:", "classifier_more: *short\nclassifier_jax:"):
+        (line,) = (line for line in differences() if not line.startswith("compose"))
+        assert line == "classifier_more: dvc.yaml: stage: expected one that runs classifier_more, found none"
+    with study.edited("params.yaml", "classifier_jax: {<<: *short, backend: jax}", ""):
+        assert differences() == ["classifier@jax: params.yaml: block: expected classifier_jax, found none"]
+    with study.edited("dvc.yaml", "[torch, tensorflow, jax]", "[torch, tensorflow, jax, more]"):
+        (line,) = differences()
+        assert line.startswith("classifier@more: dvc.lock: stage: expected an entry")
+
+
+def refused(study: Copy, *words: str) -> str:
+    """The message of a command that is refused."""
+    return message(study.study(*words))
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("{backend: troch}", "one: backend=troch: no such choice (did you mean torch?); choose from jax, tensorflow, "),
+        ("{modle: mlp}", "one: modle: no such key (did you mean model?); choose from backend, dataset, "),
+        ("{training: {epoch: 3}}", "one: training.epoch: no such key (did you mean training.epochs?); choose from "),
+        ("{training.epochs: many}", "one: training.epochs='many': should be a valid integer"),
+        ("{training.epochs: 3, training: {epochs: 4}}", "one: training.epochs is set twice; write it once"),
+        ("{model: null}", "one: model=None: needs one of the choices of conf/model/"),
+        ("{precision: tf32, device: cpu}", "one: precision=tf32 with backend=torch on cpu: TF32 exists only in "),
+        ("{stage: evaluate}", "one: stage=evaluate: starts from a saved run, which DVC does not track; "),
+        ("[1, 2]", "one=[1, 2]: needs a mapping of overrides, such as one: {backend: torch}"),
+        ("{name: another}", "one: name: no such key; choose from "),
+        ("{model: [mlp", "not YAML: "),
+    ],
+)
+def test_a_mistake_in_params_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(f"one: {block}\n")
+    with pytest.raises(UserError) as told:
+        compose()
+    assert str(told.value).startswith(f"params.yaml: {expected}")
+    assert not Path("composed.yaml").exists()
+
+
+def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
+    assert refused(study, "run", "classifier_trch").startswith(
+        "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from classifier_jax, "
+    )
+    with study.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
+        told = refused(study, "run", "classifier_torch")
+    assert told.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
+    with study.edited("params.yaml", "backend: jax", "backend: jaxx"):
+        assert refused(study, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks: dict[Callable[[], int], str] = {
+        compose: "params.yaml: not there; it holds ",
+        fetch: "composed.yaml: not there; `dvc repro compose` or ",
+        report: "composed.yaml: not there; `dvc repro compose` or ",
+        lambda: run("one"): "composed.yaml: not there; `dvc repro compose` or ",
+    }
+    for task, expected in tasks.items():
+        with pytest.raises(UserError) as told:
+            task()
+        assert str(told.value).startswith(expected)
+
+
+def test_what_ships_composes_and_fits_dvc_yaml(study: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(study.folder)
+    assert lock.stages() == STAGES
+    blocks = {block.name for block in params.read(ROOT / "params.yaml")}
+    assert blocks == {lock.block_of(stage) for stage in STAGES} - set(params.OWN_STAGES)
+    compose(ROOT / "params.yaml", tmp_path / "composed.yaml")
+    assert "FashionMnist" in (tmp_path / "composed.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_the_whole_again_and_an_experiment_that_reaches_the_run(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "config", "user.name", "somebody")
+    git(tmp_path, "config", "user.email", "somebody@localhost")
+    copy.dvc("init", "--quiet")
+    copy.dvc("repro")
+    before = results(copy)
+    copy.dvc("repro", "--force")
+    assert results(copy) == before
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "--message", "The study")
+    other = copy.read("study/classifier_jax/receipt.json")
+    copy.dvc("exp", "run", "--set-param", "classifier_torch.precision=fp64")
+    paper = json.loads(copy.read("study/classifier_torch/receipt.json"))
+    assert paper["precision"]["effective"] == "fp64"
+    assert set(paper["precision"]["observed"]["matrix_products"]) == {"float64"}
+    assert copy.read("study/classifier_jax/receipt.json") == other
+    changed = json.loads(copy.dvc("metrics", "diff", "--json"))
+    assert list(changed) == ["study/classifier_torch/metrics.json"]
+    assert "test.loss" in changed["study/classifier_torch/metrics.json"]
+    copy.dvc("plots", "diff")
+    page = copy.read("dvc_plots/index.html").decode()
+    assert "validation_accuracy" in page
+    assert all(f'"rev": "{side}"' in page for side in ("HEAD", "workspace"))
+    assert (copy.folder / "dvc_plots/static/HEAD_study_classifier_torch_figures_training_curves.png").is_file()
+    assert copy.study("check").returncode == 0
+
+
+def git(folder: Path, *words: str) -> None:
+    """A git command that succeeds."""
+    subprocess.run(["git", *words], cwd=folder, check=True)
