@@ -88,9 +88,9 @@ def input_dtype(resolved: Resolved) -> str:
 
 
 def test_figures(experiment: Experiment, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Loss, accuracy and the metrics asked for, of the test set."""
+    """The experiment's loss, accuracy and the metrics asked for, of the test set."""
     figures = {
-        "test/loss": metrics.cross_entropy(logits, labels),
+        "test/loss": experiment.loss.numpy(logits, labels),
         "test/accuracy": metrics.accuracy(logits, labels),
     }
     return figures | {f"test/{name}": metrics.METRICS[name](logits, labels) for name in experiment.training.metrics}
