@@ -8,6 +8,7 @@ backend of this package shares. The compiled parts are in keras_tensorflow.py an
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +23,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, weights
+from pipeline.models import Shapes, built, weights
 from pipeline.precision import FORMATS, bytes_per_number
 from pipeline.quiet import quiet_import
 
@@ -103,7 +104,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
 def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
     """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
     with switches(experiment, resolved):
-        model = experiment.model.keras(shapes)
+        model = built(experiment.model.keras, shapes)
         weights.into_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
@@ -170,9 +171,9 @@ def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
 
 def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
     """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
-    model = experiment.model.keras(Shapes(data.shape, len(data.classes)))
+    model = built(experiment.model.keras, Shapes(data.shape, len(data.classes)))
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
-    parameters = model.count_params()
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(resolved), str(resolved.place))
     start = weights.initial(weights.of_keras(model), experiment.seed)
