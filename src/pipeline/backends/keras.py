@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +34,7 @@ if BACKEND == "jax":
 else:
     engine_module = quiet_import("pipeline.backends.keras_tensorflow")
 keras = quiet_import("keras")
+global_state = quiet_import("keras.src.backend.common.global_state")
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -48,6 +50,9 @@ POLICIES = {
     "mixed_fp16": "mixed_float16",
     "mixed_bf16": "mixed_bfloat16",
 }
+
+
+KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 
 
 class Engine(Protocol):
@@ -194,7 +199,7 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """Keras's and the framework's process-wide settings as this run needs them, put back afterwards."""
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     form = FORMATS[resolved.precision]
-    with engine_module.switches(experiment, resolved, form):
+    with engine_module.switches(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
         keras.config.set_dtype_policy(POLICIES[resolved.precision])
         try:
@@ -202,6 +207,20 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
         finally:
             keras.config.set_floatx(floatx)
             keras.config.set_dtype_policy(policy)
+
+
+@contextlib.contextmanager
+def _random_states() -> Iterator[None]:
+    """Put back the generators that keras.utils.set_random_seed seeds: Python's, NumPy's and Keras's own."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the generator that Keras seeds
+    own = {name: global_state.get_global_attribute(name) for name in KERAS_SEEDS}
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+        for name, value in own.items():
+            global_state.set_global_attribute(name, value)
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:

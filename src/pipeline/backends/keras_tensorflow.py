@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context as eager
 
 from pipeline.backends import Observation
 from pipeline.backends.hlo import products
@@ -123,10 +124,21 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
     try:
-        with tf.device(resolved.place.tensorflow):
+        with tf.device(resolved.place.tensorflow), _random_state():
             yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+@contextlib.contextmanager
+def _random_state() -> Iterator[None]:
+    """Put back what tf.random.set_seed sets; nothing public reads it."""
+    process = eager.context()
+    seed, generator = process._seed, getattr(process, "_rng", None)  # no seed, no generator
+    try:
+        yield
+    finally:
+        process._seed, process._rng = seed, generator
 
 
 def _configure_devices(experiment: Experiment, resolved: Resolved) -> None:
