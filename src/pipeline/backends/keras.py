@@ -97,6 +97,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             watch.close()
         engine.sync()
         return Fit(
+            cpu_threads=engine_module.cpu_threads(),
             weights=weights.of_keras(model),
             epochs=tuple(watch.epochs),
             observed=engine.observe(),
@@ -143,7 +144,8 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays) -> Any:
 def _epoch(epoch: int, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
     for losses, hits, size in feed(epoch):
-        watch.run.mark("first_step_s")
+        if not watch.step:  # a block is one call: its first step has no end of its own
+            watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.block(losses, hits, size)
     watch.pause()
 

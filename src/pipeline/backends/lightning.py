@@ -179,9 +179,14 @@ class Classifier(pl.LightningModule):
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
-                self.watch.run.mark("first_step_s")
+                self._mark_first_step()
         both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
         self.watch.block(both[0], both[1], len(y))
+
+    def _mark_first_step(self) -> None:
+        if self.home.type == "cuda":
+            torch.cuda.synchronize(self.home)  # a GPU is only told what to do: without this its work is still to come
+        self.watch.run.mark("first_step_s")
 
     def on_train_epoch_end(self) -> None:
         held_out = len(self.data.validation) > 0

@@ -182,7 +182,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
     return {
         "wall_time_s": seconds_since_start(),
         "training_s": sum(epoch.seconds for epoch in epochs),
-        "first_step_s": run.marks.get("first_step_s"),
+        **run.marks,
         "images_per_s": {"median": float(np.median(rates)), "min": min(rates), "max": max(rates), "n": len(rates)},
     }
 
