@@ -116,6 +116,7 @@ def experiment(name: str, seed: int = 0, **choices: Choice) -> Experiment:
         "training": ("default", {"epochs": 1, "batch_size": 16, "log_every_n_steps": 1}),
         "profiler": "none",
         "tracking": "none",
+        "sweep": "default",
     }
     config: dict[str, Any] = {group: _node(group, choice) for group, choice in (defaults | choices).items()}
     return experiments.load({**config, "seed": seed})

@@ -543,13 +543,15 @@ from pipeline.conf_path import conf_path
 from pipeline.journal import Journal
 from pipeline.run import Run
 from pipeline.stages.classifier import load_data
+from pipeline.sweep import hydra_plugins
 from pipeline.terminal import messages
 
 backend, *combinations = sys.argv[1:]
+hydra_plugins.register()
 with initialize_config_dir(str(conf_path()), version_base="1.3"):
     for words in combinations:
         small = ["dataset=digits", "dataset.train_size=100", "training=quick", "training.batch_size=32", "device=cpu"]
-        cell = [*small, f"backend={backend}", "training.epochs=2", "hydra/launcher=basic", *words.split()]
+        cell = [*small, f"backend={backend}", "training.epochs=2", *words.split()]
         config = compose("config", cell)
         experiment = experiments.load(OmegaConf.to_container(config, resolve=True))
         run = Run(Journal.begin(Path("runs"), "x", experiment.config), messages())
