@@ -9,7 +9,7 @@ EPOCHS = 4
 
 
 def run() -> list[dict[str, object]]:
-    """Rows of the table. Equal accuracy is checked first."""
+    """Rows of the table. Checked first: accuracies no more than 0.015 apart (starts and orders of images differ)."""
     rows: list[dict[str, object]] = []
     for backend, least in (("tensorflow", 2.0), ("jax", None)):
         rows += compare(backend, least)
@@ -21,7 +21,7 @@ def compare(backend: str, least: float | None) -> list[dict[str, object]]:
     ours = Side(f"experiment=keras_classifier backend={backend}", lambda: recipe(backend))
     plain = Side(f"plain model.fit on {backend}", lambda: peer("keras_fit.py", backend, str(EPOCHS)))
     alternate([ours, plain], ROUNDS)
-    agree([ours, plain], "accuracy", 0.03)
+    agree([ours, plain], "accuracy", 0.015)
     ratio = row(f"ours / plain model.fit on {backend}", ratios(ours, plain, "images_per_s"), "x")
     sides = figure_rows([ours, plain], "images_per_s", "images/s")
     return [*sides, ratio if least is None else at_least(ratio, least)]

@@ -8,6 +8,7 @@ of the other backends. Each task does many checks, since importing a framework t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from omegaconf import OmegaConf
 from pipeline import experiment as experiments
 from pipeline.capability import Resolved, resolve
 from pipeline.conf_path import conf_path
+from pipeline.device import Place
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Journal
@@ -114,6 +116,7 @@ def experiment(name: str, seed: int = 0, **choices: Choice) -> Experiment:
         "training": ("default", {"epochs": 1, "batch_size": 16, "log_every_n_steps": 1}),
         "profiler": "none",
         "tracking": "none",
+        "sweep": "default",
     }
     config: dict[str, Any] = {group: _node(group, choice) for group, choice in (defaults | choices).items()}
     return experiments.load({**config, "seed": seed})
@@ -398,7 +401,7 @@ def _stage(bench: Bench, **choices: Any) -> dict[str, Any]:
     run, told = bench.run(), {}
     try:
         wanted.stage.run(wanted, resolved, run)
-    except RunError as error:
+    except (RunError, UserError) as error:
         told = {"failed": str(error)}
     return {**json.loads((run.folder / "receipt.json").read_text()), **told}
 
@@ -410,12 +413,14 @@ def plant_switches(backend: str) -> None:
 
         torch.set_float32_matmul_precision("medium")
         torch.set_num_threads(2)
+        torch.manual_seed(77)
         return
     experiment(backend).backend.load()  # chooses Keras's backend
     import keras
 
     keras.config.set_floatx("float16")
     keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.utils.set_random_seed(77)
     if backend == "jax":
         import jax
 
@@ -444,10 +449,16 @@ def switches(backend: str) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "dtype": str(torch.get_default_dtype()),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "random": _short(torch.random.get_rng_state().tolist()),
         }
     import keras
 
-    common = {"floatx": keras.config.floatx(), "policy": keras.config.dtype_policy().name}
+    common = {
+        "floatx": keras.config.floatx(),
+        "policy": keras.config.dtype_policy().name,
+        "seed": keras.utils.get_random_seed() if hasattr(keras.utils, "get_random_seed") else None,
+        "random": _short([random.getstate(), np.random.get_state()[1].tolist()]),  # type: ignore[index]  # noqa: NPY002
+    }
     if backend == "jax":
         import jax
         from keras.src.backend.common import dtypes
@@ -456,8 +467,15 @@ def switches(backend: str) -> dict[str, Any]:
         names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device")
         return common | {name: str(jax.config.values[name]) for name in names}
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
-    return common | {"tf32": tf.config.experimental.tensor_float_32_execution_enabled()}
+    process = context.context()
+    generator = _short([process._seed, process._rng.getstate()])
+    return common | {"tf32": tf.config.experimental.tensor_float_32_execution_enabled(), "generator": generator}
+
+
+def _short(state: Any) -> str:
+    return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
 # Reproducible
@@ -554,7 +572,103 @@ def programs(bench: Bench) -> None:
                 bench.found.facts[f"{name} {dtype}"] = jax.jit(function).lower(*arguments).compile().as_text()
 
 
-TASKS = {task.__name__: task for task in (parity, precision, reproducible, after_foreign_numbers, programs)}
+# Models of a user's own
+
+
+def own_models(bench: Bench) -> None:
+    """A model that normalizes over the batch, models that are refused, and runs that go wrong in their last step."""
+    os.environ["PIPELINE_MODULES"] = "own_models"
+    facts, linear = bench.found.facts, {**FEW, "model": "linear"}
+    threads = {} if bench.backend == "jax" else {"backend": (bench.backend, {"threads": 1})}
+    split = {"device": ("cpu", {"logical_devices": 2})} if bench.backend == "tensorflow" else {}
+    facts["one thread"] = _stage(bench, **linear, **threads, **split)  # the first: TensorFlow is set up but once
+    facts["streamed"] = _stage(bench, **linear, loader="threads")
+    trail = record_weights(bench)
+    for precision in ("fp32", "fp64"):
+        _normalized(bench, trail, precision)
+        _logits(bench, f"normalized {precision}", NORMALIZED, SIZES[0], precision)
+    facts["unknown"] = _stage(bench, model={"_target_": "own_models.Unknown"})
+    for message in ("depth=3: too deep", "no such\n   image"):
+        facts[f"choosy: {message}"] = _stage(bench, model={"_target_": "own_models.Choosy", "message": message})
+    for validation in (0, 20):
+        only_step = ("default", {"epochs": 1, "batch_size": 64 - validation})
+        dataset = ("digits", {"validation": validation, "train_size": 64 - validation})
+        facts[f"diverged at the end: {validation}"] = _stage(
+            bench, **{**HUGE, "model": "mlp"}, dataset=dataset, training=only_step
+        )
+    if bench.backend == "tensorflow":
+        facts["graph"] = _graph()
+    if bench.backend == "jax":
+        facts["memory fraction"] = _memory_fraction()
+
+
+NORMALIZED: Choice = {"_target_": "own_models.Normalized"}
+
+
+def _normalized(bench: Bench, trail: list[weights.Weights], precision: str) -> None:
+    """Twenty steps, and what the predictor makes of the validation images beside what the training saw."""
+    trail.clear()
+    dataset: Choice = ("digits", {"validation": 100, "train_size": EVEN})
+    wanted = bench.experiment(model=NORMALIZED, precision=precision, dataset=dataset, optimizer="sgd", seed=SEED)
+    done, data, resolved = fit(wanted, bench.run()), load_data(wanted), on_cpu(wanted)
+    x, y = data.scaled(data.validation.x, "float64" if precision == "fp64" else "float32"), data.validation.y
+
+    def by_the_predictor(kept: weights.Weights) -> tuple[float, float]:
+        predict = wanted.backend.load().predictor(wanted, Shapes(data.shape, 10), kept, resolved)
+        logits = predict(x)
+        return wanted.loss.numpy(logits, y), float((logits.argmax(1) == y).mean())
+
+    fresh = {name: start for name, start in trail[0].items() if "moving" in name}
+    bench.found.facts[f"normalized: {precision}"] = {
+        "weights": {name: list(array.shape) for name, array in done.weights.items()},
+        "parameters": done.parameters,
+        "start": {name: [float(array.min()), float(array.max())] for name, array in trail[0].items()},
+        "validation": [done.epochs[-1].validation_loss, done.epochs[-1].validation_accuracy],
+        "validation_by_the_predictor": by_the_predictor(done.weights),
+        "validation_of_fresh_statistics": by_the_predictor({**done.weights, **fresh})[0],
+    }
+    for name, array in done.weights.items():
+        bench.found.arrays[f"trained: {precision} {name}"] = array
+
+
+def _graph() -> list[tuple[str, str, str]]:
+    """What is read off a graph that uses two devices."""
+    import tensorflow as tf
+
+    from pipeline.backends import tensorflow_graph
+
+    with tf.device("/CPU:0"):
+        total = tf.Variable(1.0)
+
+    @tf.function
+    def inner(x: Any) -> Any:
+        with tf.device("/CPU:1"):
+            return tf.cos(x)
+
+    @tf.function
+    def outer(x: Any) -> Any:
+        with tf.device("/CPU:1"):
+            wide = inner(tf.cast(x @ x, "float64"))
+        total.assign_add(tf.reduce_sum(x))
+        return tf.sin(x), tf.logical_not(tf.reduce_any(wide > 0)), total.read_value()
+
+    return list(tensorflow_graph.operations(outer.get_concrete_function(tf.ones([2, 2])).graph, Place("cpu").full))
+
+
+def _memory_fraction() -> dict[str, Any]:
+    """What JAX would tell its CUDA plugin with a limit of a quarter, and the environment afterwards."""
+    from jaxlib import xla_client
+
+    from pipeline.backends import keras_jax
+
+    os.environ |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    with keras_jax._memory_fraction(2**30, 4 * 2**30):
+        inside = xla_client.generate_pjrt_gpu_plugin_options()
+    after = {name: value for name, value in os.environ.items() if name.startswith("XLA_")}
+    return {"inside": {name: inside[name] for name in ("memory_fraction", "preallocate")}, "after": after}
+
+
+TASKS = {task.__name__: task for task in (parity, precision, reproducible, after_foreign_numbers, programs, own_models)}
 
 if __name__ == "__main__":
     here = Path(sys.argv[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: 
     assert isinstance(seen, dict)
     assert receipt["precision"]["as_requested"] is True
     assert set(seen["matrix_products"]) == {PRODUCTS[precision]}
-    assert all("cuda" in name.lower() or "gpu" in name.lower() for name in seen["devices"])
+    assert receipt["device"]["effective"] == "gpu:0"  # where the products were seen
+    assert receipt["device"]["as_requested"] is True
+    assert any("cuda" in name.lower() or "gpu" in name.lower() for name in seen["devices"])
     assert receipt["peak_memory"]["device_bytes"]
     if precision in ("fp32", "tf32"):
         assert seen["tf32"] is (precision == "tf32")
@@ -66,16 +69,27 @@ def test_auto_takes_the_gpu(backend: str, tmp_path: Path) -> None:
     assert receipt_of(tmp_path)["device"]["effective"] == "gpu:0"
 
 
-def test_a_memory_limit_is_a_limit(tmp_path: Path) -> None:
-    words = ["model=mlp", "model.units=[20000,20000]", "device.memory_limit=1GB"]
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_memory_limit_is_a_limit(backend: str, tmp_path: Path) -> None:
+    words = ["model=mlp", "model.units=[20000,20000]", "device.memory_limit=1GB", f"backend={backend}"]
     done = on_gpu(tmp_path, *SHORT, *words)
     assert done.returncode == 2
     assert "out of memory" in done.stderr
+
+
+@pytest.mark.parametrize("preallocate", ["true", "false"])
+def test_jax_stays_within_its_limit_and_still_runs(preallocate: str, tmp_path: Path) -> None:
+    words = [*SHORT, "backend=jax", "device.memory_limit=1GB"]
+    done = pipeline(tmp_path, *words, CUDA_VISIBLE_DEVICES="0", XLA_PYTHON_CLIENT_PREALLOCATE=preallocate)
+    assert done.returncode == 0, done.stderr  # the backend itself compares JAX's own bound with the limit
+    peak = receipt_of(tmp_path)["peak_memory"]["device_bytes"]
+    assert isinstance(peak, int)
+    assert 0 < peak <= 10**9
 
 
 def test_tensorflow_splits_a_gpu(tmp_path: Path) -> None:
     words = ["stage=devices", "backend=tensorflow", "device=gpu"]
     done = on_gpu(tmp_path, *words, "device.logical_devices=2", "device.memory_limit=768MiB")
     assert done.returncode == 0, done.stderr
-    assert "GPU:0" in done.stdout
-    assert "GPU:1" in done.stdout
+    # the GPU's own full name, /job:localhost/replica:0/task:0/device:GPU:0, is in the table too
+    assert set(re.findall(r"(?<!task:0)/device:GPU:\d+", done.stdout)) == {"/device:GPU:0", "/device:GPU:1"}

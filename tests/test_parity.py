@@ -116,6 +116,16 @@ def test_losses_and_gradients(found: dict[str, Outcome], name: str, dtype: str, 
     np.testing.assert_allclose(told[f"gradient: {name} {dtype}"], gradient, rtol=0, atol=close / 10)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_of_the_test_set_is_the_loss_that_is_trained(name: str) -> None:
+    generator = np.random.default_rng(4)
+    for dtype in ("float32", "float64"):
+        logits, labels = generator.normal(0, 3, (64, 10)).astype(dtype), generator.integers(0, 10, 64)
+        told = in_backend.experiment("torch", loss=LOSSES[name]).loss.numpy(logits, labels)
+        assert isinstance(told, float)
+        assert told == pytest.approx(REFERENCES[name](logits.astype("float64"), labels)[0], abs=1e-12)
+
+
 def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:
     """Independent of the package: targets as distributions, by SciPy."""
     target = np.eye(10)[labels] * (1 - smoothing) + smoothing / 10

@@ -40,6 +40,12 @@ class Dropped:
 
 
 @spec
+class NoNumbers:
+    def torch(self) -> Any:
+        return None
+
+
+@spec
 class OnlyTorch:
     def torch(self, shapes: Any) -> Any:
         return Dropped().torch(shapes)
@@ -65,6 +71,7 @@ name: mine
 """
 CHOICES = {
     "model/dropped.yaml": "_target_: mine.Dropped\nshare: 0.1\n",
+    "loss/no_numbers.yaml": "_target_: mine.NoNumbers\n",
     "model/only_torch.yaml": "_target_: mine.OnlyTorch\n",
     "dataset/squares.yaml": "_target_: mine.Squares\nsize: 6\n",
     "experiment/mine.yaml": RECIPE,
@@ -127,6 +134,10 @@ def test_refusals(mine: Path, tmp_path: Path) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     assert refused(tmp_path, *folder, "model=only_torch", "backend=jax", **known) == (
         "model=onlytorch with backend=jax: OnlyTorch has no keras() builder; choose another backend or another model"
+    )
+    assert refused(tmp_path, *folder, "loss=no_numbers", **known) == (
+        "loss=nonumbers: NoNumbers has no numpy() function, by which the loss of the test set is measured; "
+        "choose another loss"
     )
     assert refused(tmp_path, *folder, "model=dropped", PYTHONPATH=str(mine)) == (
         "model._target_=mine.Dropped: not on the allow-list (pipeline); "

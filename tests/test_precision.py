@@ -17,15 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import in_backend
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import BACKENDS, CELLS, PLANTED, Outcome, outcomes
 
+from pipeline import receipt
+from pipeline.backends import Fit, Observation
 from pipeline.backends.hlo import products
-from pipeline.capability import refusal, resolve, runnable
+from pipeline.capability import Resolved, refusal, resolve, runnable
 from pipeline.device import Device, Gpu, Place, canonical, parse_size
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.precision import AUTO, FORMATS
 
 COMPUTE = {name: form.compute for name, form in FORMATS.items()} | {"mixed": "bfloat16"}
@@ -124,9 +127,39 @@ def test_a_layer_behind_our_back_fails_the_run_if_strict(found: dict[str, Outcom
     strict, lenient = (found[backend].facts[f"planted: strict={strict}"] for strict in (True, False))
     assert strict["failed"] == PROBLEM + LET_PASS
     assert "failed" not in lenient
-    for receipt in (strict, lenient):  # the receipt of a failed run says it too
-        assert receipt["precision"]["as_requested"] is False
-        assert receipt["precision"]["problem"] == PROBLEM
+    for paper in (strict, lenient):  # the receipt of a failed run says it too
+        assert paper["precision"]["as_requested"] is False
+        assert paper["precision"]["problem"] == PROBLEM
+
+
+CPU, GPU = (Resolved(place, "fp32", "as requested", "as requested") for place in (Place("cpu"), Place("gpu", 1)))
+TENSORFLOW = "/job:localhost/replica:0/task:0/device:"
+
+
+@pytest.mark.parametrize("name", ["cuda:1", f"{TENSORFLOW}GPU:1", "gpu:1"])
+def test_each_frameworks_name_of_the_place_is_the_place(name: str) -> None:
+    assert receipt.misplaced(GPU, Observation(how="", product_devices=Counter([name]))) is None
+    problem = f"device={CPU.place} but the matrix products ran on gpu:1"
+    assert receipt.misplaced(CPU, Observation(how="", product_devices=Counter([name]))) == problem
+
+
+@pytest.mark.parametrize("names", [["cpu"], ["cpu:0"], [f"{TENSORFLOW}CPU:0"], ["cuda:0"], ["cuda:1", "cpu"], ["meta"]])
+def test_products_on_another_device_fail_the_run_if_strict(names: list[str]) -> None:
+    seen = Observation(how="", matmuls=Counter(["float32"]), product_devices=Counter(names))
+    fit = Fit(weights={}, epochs=(), observed=seen, parameters=0, peak_memory={})
+    for strict in (True, False):
+        wanted = in_backend.experiment("torch", precision=("fp32", {"strict": strict}))
+        paper: dict[str, Any] = {"device": {"effective": "gpu:1"}, "precision": {}}
+        error = None
+        try:
+            receipt.after(paper, wanted, GPU, fit, "")
+        except RunError as raised:
+            error = str(raised)
+        problem = paper["device"]["problem"]
+        assert problem.startswith("device=gpu:1 but the matrix products ran on ")
+        assert problem.endswith(paper["device"]["effective"])
+        assert (paper["device"]["as_requested"], paper["precision"]["as_requested"]) == (False, True)
+        assert error == (problem + LET_PASS if strict else None)
 
 
 def test_a_mismatch_on_the_command_line(tmp_path: Path) -> None:

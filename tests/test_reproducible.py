@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import AGAIN, BACKENDS, OWN_LOADERS, Outcome, outcomes
 
-from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders import blocks, epoch_order, padded
 
 # Ways to feed the same steps. In torch a step is a step; XLA compiles the loop round it, or the single step of a
 # streamed batch, as another program, which may add in another order (see test_blocks_of_any_length_...).
@@ -80,3 +80,13 @@ def test_blocks_hold_every_index_once_in_order(images: int, batch_size: int, ste
     assert all(block.shape[0] == steps for block in whole[:-1])
     if tail:
         assert cut[-1].shape == (1, tail)
+
+
+@given(st.integers(1, 80), st.integers(1, 5), st.integers(0, 70))
+def test_a_padded_block_begins_with_the_block(count: int, size: int, more: int) -> None:
+    rows = np.arange(count * size).reshape(count, size) + 1
+    told = padded(rows, count + more)
+    assert told.dtype == np.int32
+    assert told.shape == ((1 if count == 1 else count + more), size)
+    np.testing.assert_array_equal(told[:count], rows)
+    assert not told[count:].any()

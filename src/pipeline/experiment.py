@@ -168,6 +168,11 @@ def check(experiment: Experiment) -> None:
                 f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
+    if not hasattr(experiment.loss, "numpy"):
+        raise UserError(
+            f"loss={_choice(experiment.loss)}: {type(experiment.loss).__name__} has no numpy() function, by which the "
+            "loss of the test set is measured; choose another loss"
+        )
     if any(getattr(experiment.model, "layer_dtypes", ())) and experiment.precision.name != "fp32":
         raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "

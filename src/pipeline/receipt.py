@@ -13,8 +13,8 @@ from pipeline import cuda
 from pipeline.backends import Fit, Observation
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
-from pipeline.device import gpus
-from pipeline.errors import RunError
+from pipeline.device import canonical, gpus
+from pipeline.errors import RunError, UserError
 from pipeline.models import expected_dtypes, weights
 from pipeline.precision import FORMATS
 from pipeline.run import seconds_since_start
@@ -62,19 +62,22 @@ def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights,
 
 
 def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit, data_sha256: str) -> None:
-    """Add what was seen while it ran. Raises RunError where the products ran in another dtype than asked (strict)."""
+    """Add what was seen while it ran. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["data_sha256"] = data_sha256
     receipt["weights_sha256"] = weights.digest(fit.weights)
     receipt["parameters"] = fit.parameters
     receipt["peak_memory"] = fit.peak_memory
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
+    receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"
     receipt["precision"]["observed"] = observed(fit.observed)
-    problem = mismatch(experiment, resolved, fit.observed)
-    receipt["precision"]["as_requested"] = problem is None
-    if problem:
-        receipt["precision"]["problem"] = problem
-        if experiment.precision.strict:
-            raise RunError(f"{problem}; precision.strict=false lets the run pass and keeps this in the receipt")
+    found = {"device": misplaced(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
+    for part, problem in found.items():
+        receipt[part]["as_requested"] = problem is None
+        if problem:
+            receipt[part]["problem"] = problem
+    problems = "; ".join(problem for problem in found.values() if problem)
+    if problems and experiment.precision.strict:
+        raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
 def observed(seen: Observation) -> dict[str, Any]:
@@ -88,6 +91,29 @@ def observed(seen: Observation) -> dict[str, Any]:
     if seen.compiled is not None:
         plain["matrix_products_after_compilation"] = dict(seen.compiled)
     return plain
+
+
+def places(seen: Observation) -> list[str]:
+    """Where the matrix products ran, in one notation for every framework's names (cuda:0, /device:GPU:0, cpu:0)."""
+    return sorted({_place(name) for name in seen.product_devices})
+
+
+def _place(name: str) -> str:
+    try:
+        return canonical(name)
+    except UserError:  # a name that nobody would write: shown as it is, and surely not the one asked for
+        return name
+
+
+def misplaced(resolved: Resolved, seen: Observation) -> str | None:
+    """How the devices of the matrix products differ from the one asked for, or None.
+
+    Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
+    """
+    found = places(seen)
+    if not found or found == [str(resolved.place)]:
+        return None
+    return f"device={resolved.place} but the matrix products ran on {', '.join(found)}"
 
 
 def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
@@ -33,14 +33,16 @@ Predict = Callable[[np.ndarray], np.ndarray]
 class Observation:
     """What was seen in a training step while it ran.
 
-    `matmuls` counts matrix products and convolutions, forward and backward, by their operands' dtype; `operations`
-    counts every operation by (name, device, dtype). `compiled` is the same count of matrix products after the
-    compiler's passes, where a compiler stands between (XLA). `how` names the way of looking.
+    `matmuls` counts matrix products and convolutions, forward and backward, by their operands' dtype, and
+    `product_devices` by where they ran; `devices` and `operations` count every operation, by device and by (name,
+    device, dtype). `compiled` is the count of matrix products after the compiler's passes, where a compiler stands
+    between (XLA). `how` names the way of looking.
     """
 
     how: str
     matmuls: Counter[str] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)
+    product_devices: Counter[str] = field(default_factory=Counter)
     operations: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     compiled: Counter[str] | None = None
     tf32: bool | None = None
@@ -165,8 +167,3 @@ def _missing(module: str) -> str | None:
         return None if importlib.util.find_spec(module) else module
     except ModuleNotFoundError:
         return module
-
-
-def parameter_count(weights: Any) -> int:
-    """Numbers in a set of weights."""
-    return sum(int(array.size) for array in weights.values())

@@ -8,7 +8,9 @@ backend of this package shares. The compiled parts are in keras_tensorflow.py an
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +24,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, weights
+from pipeline.models import Shapes, built, weights
 from pipeline.precision import FORMATS, bytes_per_number
 from pipeline.quiet import quiet_import
 
@@ -32,6 +34,7 @@ if BACKEND == "jax":
 else:
     engine_module = quiet_import("pipeline.backends.keras_tensorflow")
 keras = quiet_import("keras")
+global_state = quiet_import("keras.src.backend.common.global_state")
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -47,6 +50,9 @@ POLICIES = {
     "mixed_fp16": "mixed_float16",
     "mixed_bf16": "mixed_bfloat16",
 }
+
+
+KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 
 
 class Engine(Protocol):
@@ -91,6 +97,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             watch.close()
         engine.sync()
         return Fit(
+            cpu_threads=engine_module.cpu_threads(),
             weights=weights.of_keras(model),
             epochs=tuple(watch.epochs),
             observed=engine.observe(),
@@ -103,7 +110,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
 def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
     """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
     with switches(experiment, resolved):
-        model = experiment.model.keras(shapes)
+        model = built(experiment.model.keras, shapes)
         weights.into_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
@@ -137,7 +144,8 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays) -> Any:
 def _epoch(epoch: int, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
     for losses, hits, size in feed(epoch):
-        watch.run.mark("first_step_s")
+        if not watch.step:  # a block is one call: its first step has no end of its own
+            watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.block(losses, hits, size)
     watch.pause()
 
@@ -170,9 +178,9 @@ def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
 
 def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
     """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
-    model = experiment.model.keras(Shapes(data.shape, len(data.classes)))
+    model = built(experiment.model.keras, Shapes(data.shape, len(data.classes)))
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
-    parameters = model.count_params()
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(resolved), str(resolved.place))
     start = weights.initial(weights.of_keras(model), experiment.seed)
@@ -193,7 +201,7 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """Keras's and the framework's process-wide settings as this run needs them, put back afterwards."""
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     form = FORMATS[resolved.precision]
-    with engine_module.switches(experiment, resolved, form):
+    with engine_module.switches(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
         keras.config.set_dtype_policy(POLICIES[resolved.precision])
         try:
@@ -201,6 +209,20 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
         finally:
             keras.config.set_floatx(floatx)
             keras.config.set_dtype_policy(policy)
+
+
+@contextlib.contextmanager
+def _random_states() -> Iterator[None]:
+    """Put back the generators that keras.utils.set_random_seed seeds: Python's, NumPy's and Keras's own."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the generator that Keras seeds
+    own = {name: global_state.get_global_attribute(name) for name in KERAS_SEEDS}
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+        for name, value in own.items():
+            global_state.set_global_attribute(name, value)
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:

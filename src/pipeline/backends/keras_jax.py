@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,16 @@ from keras.src.backend.common import dtypes
 from pipeline.backends import Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
+from pipeline.device import gpus
+from pipeline.errors import RunError
+from pipeline.loaders import padded
 from pipeline.precision import Format
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 PRODUCTS = ("dot_general", "conv_general_dilated")
+FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX's newer and older name of one thing
 
 
 class Engine:
@@ -40,12 +45,8 @@ class Engine:
         self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count, size = rows.shape
-        # One compiled program serves every block of full batches: short ones are padded, and `count` steps run.
-        length = 1 if count == 1 else self.steps
-        padded = np.zeros((length, size), np.int32)
-        padded[:count] = rows
-        losses, hits = self._call(self._run_block, padded.shape, padded, np.int32(count), self.x, self.y)
+        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
+        losses, hits = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
         return losses[:count], hits[:count]
 
     def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -97,14 +98,16 @@ class Engine:
     def observe(self) -> Observation:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""
         assert self._jaxpr is not None, "observe() before the first step"
-        device = str(next(iter(self.state[0][0].devices())))
-        seen, exact = Observation(how="jaxpr of the training step"), True
+        # One program for one device: that of the state, which the program gave back.
+        (device,) = map(str, self.state[0][0].devices())
+        seen, exact = Observation(how="jaxpr of the training step, compiled as one program for the one device"), True
         for equation in _equations(self._jaxpr.jaxpr):
-            dtype = str(getattr(equation.outvars[0].aval, "dtype", ""))
+            dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
             seen.operations[(equation.primitive.name, device, dtype)] += 1
             seen.devices[device] += 1
             if equation.primitive.name in PRODUCTS:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
+                seen.product_devices[device] += 1
                 exact &= _is_exact(equation.params["precision"])
         program = next(iter(self._programs.values()))
         seen.compiled = Counter(products(program.as_text()))
@@ -152,14 +155,41 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
         if experiment.device.logical_devices > 1:
             jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
     wide = "float64" in (form.parameters, *getattr(experiment.model, "layer_dtypes", ()))
-    platform = "cuda" if resolved.place.kind == "gpu" else "cpu"
     with (
         jax.enable_x64(wide),
         jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
-        jax.default_device(jax.devices(platform)[resolved.place.index]),
+        jax.default_device(_device(resolved, experiment.device.memory_limit_bytes)),
         _float64_kept(wide),
     ):
         yield
+
+
+def _device(resolved: Resolved, limit: int | None) -> Any:
+    """The run's device, at most `limit` bytes of whose memory JAX takes. Raises RunError where it took more before."""
+    place = resolved.place
+    if limit is None:
+        return jax.devices("cuda" if place.kind == "gpu" else "cpu")[place.index]
+    with _memory_fraction(limit, gpus()[place.index].memory_bytes):
+        device = jax.devices("cuda")[place.index]
+    taken = device.memory_stats()["bytes_limit"]
+    if taken > limit:
+        raise RunError(f"device.memory_limit: {limit} bytes asked for, but JAX already holds {taken} of {place} here")
+    return device
+
+
+@contextlib.contextmanager
+def _memory_fraction(limit: int, total: int) -> Iterator[None]:
+    """Have JAX take `limit` of a GPU's `total` bytes if it starts in here: it reads its environment then and only then.
+
+    `total` is the driver's figure; the share is of the little less that CUDA has of it, so the bound holds.
+    """
+    before = {name: os.environ.pop(name) for name in FRACTIONS if name in os.environ}
+    os.environ[FRACTIONS[0]] = repr(min(1.0, limit / total))
+    try:
+        yield
+    finally:
+        del os.environ[FRACTIONS[0]]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
@@ -181,6 +211,10 @@ def _float64_kept(wide: bool) -> Iterator[None]:
 def logical_devices() -> list[str]:
     """Names of the devices of this process."""
     return [str(device) for device in jax.devices()]
+
+
+def cpu_threads() -> None:
+    """CPU threads of one operation: XLA chooses, and does not tell."""
 
 
 def gpu_free_bytes(index: int) -> int:

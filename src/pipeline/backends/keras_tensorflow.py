@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context as eager
 
-from pipeline.backends import Observation
+from pipeline.backends import Observation, tensorflow_graph
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
+from pipeline.loaders import padded
 from pipeline.precision import Format
 
 if TYPE_CHECKING:
@@ -29,27 +31,23 @@ class Engine:
         self.xla = experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
-        self._ran: tuple[Any, tuple[Any, ...]] | None = None
+        self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
         self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count, size = rows.shape
-        # One compiled program serves every block of full batches: short ones are padded, and `count` steps run.
-        length = 1 if count == 1 else self.steps
-        padded = np.zeros((length, size), np.int32)
-        padded[:count] = rows
-        arguments = (tf.constant(padded), tf.constant(count), self.x, self.y)
-        self._ran = self._ran or (self._block, arguments)
+        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
+        arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
         losses, hits = self._block(*arguments)
+        self._ran = self._ran or (self._block, arguments, losses.device)
         return losses.numpy()[:count], hits.numpy()[:count]
 
     def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
-        self._ran = self._ran or (self._batch, arguments)
         loss, hits = self._batch(*arguments)
+        self._ran = self._ran or (self._batch, arguments, loss.device)
         return loss.numpy()[None], hits.numpy()[None]
 
     def sync(self) -> None:
@@ -84,25 +82,19 @@ class Engine:
     def observe(self) -> Observation:
         """The operations of the graph that ran, and the matrix products that XLA made of it."""
         assert self._ran is not None, "observe() before the first step"
-        function, arguments = self._ran
+        function, arguments, home = self._ran
+        seen = Observation(how="TensorFlow graph of the training step; what is bound to no device has the graph's")
         graph = function.get_concrete_function(*arguments).graph
-        definition = graph.as_graph_def()
-        bodies = [definition.node, *(inner.node_def for inner in definition.library.function)]
-        device = self.model.trainable_variables[0].value.device
-        seen = Observation(how="TensorFlow graph of the training step")
-        for node in (node for body in bodies for node in body):
-            dtype = node.attr["T"].type if "T" in node.attr else 0
-            if not dtype:
-                continue
-            name = tf.dtypes.as_dtype(dtype).name
-            seen.operations[(node.op, device, name)] += 1
+        for name, device, dtype in tensorflow_graph.operations(graph, home):
+            seen.operations[(name, device, dtype)] += 1
             seen.devices[device] += 1
-            if node.op in PRODUCTS:
-                seen.matmuls[name] += 1
+            if name in PRODUCTS:
+                seen.matmuls[dtype] += 1
+                seen.product_devices[device] += 1
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
             seen.compiled = Counter(products(function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")))
-        seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in device
+        seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in home
         return seen
 
 
@@ -123,10 +115,21 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
     try:
-        with tf.device(resolved.place.tensorflow):
+        with tf.device(resolved.place.tensorflow), _random_state():
             yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+@contextlib.contextmanager
+def _random_state() -> Iterator[None]:
+    """Put back what tf.random.set_seed sets; nothing public reads it."""
+    process = eager.context()
+    seed, generator = process._seed, getattr(process, "_rng", None)  # no seed, no generator
+    try:
+        yield
+    finally:
+        process._seed, process._rng = seed, generator
 
 
 def _configure_devices(experiment: Experiment, resolved: Resolved) -> None:
@@ -148,6 +151,11 @@ def _configure_devices(experiment: Experiment, resolved: Resolved) -> None:
 def logical_devices() -> list[str]:
     """Names of the logical devices of this process."""
     return [device.name for device in tf.config.list_logical_devices()]
+
+
+def cpu_threads() -> int | None:
+    """CPU threads of one operation; None where TensorFlow chooses."""
+    return tf.config.threading.get_intra_op_parallelism_threads() or None
 
 
 def gpu_free_bytes(index: int) -> int:

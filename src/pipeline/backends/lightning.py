@@ -28,7 +28,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, weights
+from pipeline.models import Shapes, built, weights
 from pipeline.precision import FORMATS, Format, bytes_per_number
 
 if TYPE_CHECKING:
@@ -79,11 +79,12 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     device = torch.device(resolved.place.torch)
     form = FORMATS[resolved.precision]
     dtype = getattr(torch, form.parameters)
-    net = experiment.model.torch(shapes)
-    if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
-        net = net.to(dtype)
-    weights.into_torch(net, saved, "the saved run")
-    net = net.to(device).eval()
+    with switches(experiment, resolved):
+        net = built(experiment.model.torch, shapes)
+        if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
+            net = net.to(dtype)
+        weights.into_torch(net, saved, "the saved run")
+        net = net.to(device).eval()
     mixed = torch.autocast(device.type, getattr(torch, form.compute), enabled=form.compute != form.parameters)
     step = experiment.training.evaluation_batch_size
 
@@ -121,7 +122,7 @@ class Classifier(pl.LightningModule):
         self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
             len(data.classes), average="micro", validate_args=False
         )
-        self.validation_loss = torchmetrics.MeanMetric()
+        self.validation_loss = torchmetrics.MeanMetric(nan_strategy="disable")  # its default leaves a NaN out
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self.experiment.optimizer.torch(self.net.parameters())
@@ -178,9 +179,14 @@ class Classifier(pl.LightningModule):
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
-                self.watch.run.mark("first_step_s")
+                self._mark_first_step()
         both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
         self.watch.block(both[0], both[1], len(y))
+
+    def _mark_first_step(self) -> None:
+        if self.home.type == "cuda":
+            torch.cuda.synchronize(self.home)  # a GPU is only told what to do: without this its work is still to come
+        self.watch.run.mark("first_step_s")
 
     def on_train_epoch_end(self) -> None:
         held_out = len(self.data.validation) > 0
@@ -256,12 +262,12 @@ def _initial_net(
     """The model with its seeded weights, after a look at whether it can fit at all."""
     shapes = Shapes(data.shape, len(data.classes))
     with torch.device("meta"):
-        sketch = experiment.model.torch(shapes)
-    parameters = sum(p.numel() for p in sketch.parameters())
+        sketch = built(experiment.model.torch, shapes)
+    parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
     each = bytes_per_number(form.parameters)
     refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free_memory(device), str(device))
     wide = torch.float64 if form.parameters == "float64" else torch.float32
-    net = experiment.model.torch(shapes)
+    net = built(experiment.model.torch, shapes)
     if wide == torch.float64:
         net = net.to(wide)
     weights.into_torch(net, weights.initial(weights.of_torch(net), experiment.seed), "the initial weights")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from pathlib import Path
 
 from pipeline.capability import Resolved
 from pipeline.device import gpus
@@ -11,7 +12,16 @@ from pipeline.errors import UserError
 
 
 def process_peak_bytes() -> int:
-    """The most memory that this process has had in RAM: framework, data and all."""
+    """The most memory that this process has had in RAM: framework, data and all.
+
+    On Linux not by getrusage, whose figure outlives exec: a run would report the peak of whoever started it.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
     kilobytes_or_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes_or_bytes if sys.platform == "darwin" else kilobytes_or_bytes * 1024
 

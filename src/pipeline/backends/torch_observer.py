@@ -32,16 +32,22 @@ class Observer(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        if tensors:
-            dtype, device = str(tensors[0].dtype).removeprefix("torch."), str(tensors[0].device)
+        operands = _tensors(args)
+        # What works in place may return nothing (an optimizer's fused step): it is told by what it works on.
+        shown = (*_tensors(result), *operands)
+        if shown:
+            dtype, device = str(shown[0].dtype).removeprefix("torch."), str(shown[0].device)
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
         if name in PRODUCTS:
-            operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
             # addmm's first operand is the bias; the product is of the last two
             self.observation.matmuls[str(operands[-1].dtype).removeprefix("torch.")] += 1
+            self.observation.product_devices[str(operands[-1].device)] += 1
         return result
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def multiplies_in_tf32(device: torch.device) -> bool:

@@ -22,8 +22,10 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     torch.backends.cudnn.benchmark = False
     if experiment.backend.threads:
         torch.set_num_threads(experiment.backend.threads)
+    cards = [resolved.place.index] if resolved.place.kind == "gpu" else []
     try:
         with (
+            torch.random.fork_rng(cards),
             _float32_products(FORMATS[resolved.precision].tf32),
             _memory_limit(experiment.device.memory_limit_bytes, resolved.place.index),
         ):

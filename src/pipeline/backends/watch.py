@@ -62,8 +62,10 @@ class Watch:
         self.epoch_seconds = time.perf_counter() - self.epoch_started
 
     def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
-        """Close the epoch with its figures on the validation images, where there are any."""
+        """Close the epoch with its figures on the validation images, where there are any. Raises RunError for a NaN."""
         self._journal_waiting(final=True)
+        if validation_loss is not None and not math.isfinite(validation_loss):
+            raise diverged(f"the validation loss became {validation_loss}", self.step, self.number + 1, self.precision)
         epoch = Epoch(
             number=self.number + 1,
             seconds=self.epoch_seconds,
@@ -100,13 +102,15 @@ class Watch:
             self.run.log({"train/loss": loss, "train/accuracy": share}, first)
 
     def _diverged(self, losses: np.ndarray, place: int) -> None:
-        hints: dict[str, str] = {
-            "fp16": "float16 without loss scaling underflows: precision=mixed_fp16 scales the loss",
-        }
-        hint = hints.get(self.precision, "try a smaller optimizer.learning_rate")
-        raise RunError(
-            f"the loss became {losses[place]} at step {self.step + place + 1} (epoch {self.number + 1}); {hint}"
-        )
+        step = self.step + place + 1
+        raise diverged(f"the loss became {losses[place]}", step, self.number + 1, self.precision)
+
+
+def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
+    """The error of a training that has left the finite numbers: `what` happened, after which step."""
+    hints = {"fp16": "float16 without loss scaling underflows: precision=mixed_fp16 scales the loss"}
+    hint = hints.get(precision, "try a smaller optimizer.learning_rate")
+    return RunError(f"{what} at step {step} (epoch {epoch}); {hint}")
 
 
 def _line(epoch: Epoch, of: int) -> str:

@@ -34,6 +34,18 @@ def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, 1, epoch]).permutation(images)
 
 
+def padded(rows: np.ndarray, steps: int) -> np.ndarray:
+    """Index rows (k, B) made up with zeros to (`steps`, B), so that one compiled program serves every block.
+
+    A single row stays one: the last, smaller batch of an epoch has a program of its own anyway.
+    """
+    if len(rows) == 1:
+        return rows.astype(np.int32)
+    full = np.zeros((steps, rows.shape[1]), np.int32)
+    full[: len(rows)] = rows
+    return full
+
+
 def blocks(order: np.ndarray, batch_size: int, steps: int) -> Iterator[np.ndarray]:
     """`order` cut into index blocks (k, batch_size), k <= steps; a last smaller batch is a block of its own."""
     full = len(order) // batch_size * batch_size

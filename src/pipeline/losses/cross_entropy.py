@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
+from pipeline import metrics
 from pipeline.spec import spec
 
 
@@ -34,3 +36,10 @@ class CrossEntropy:
             return ops.mean((1 - smoothing) * true_class + smoothing * every_class)
 
         return loss
+
+    def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        true_class = metrics.cross_entropy(logits, labels)
+        if not self.label_smoothing:
+            return true_class
+        every_class = float(-metrics.log_softmax(logits).mean())
+        return (1 - self.label_smoothing) * true_class + self.label_smoothing * every_class

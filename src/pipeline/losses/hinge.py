@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from pipeline.spec import spec
@@ -37,3 +38,9 @@ class Hinge:
             return ops.mean(ops.relu(self.margin + wrong - right))
 
         return loss
+
+    def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        wide = logits.astype(np.float64)
+        true = np.arange(wide.shape[1]) == labels[:, None]
+        wrong = np.where(true, -np.inf, wide).max(axis=1)
+        return float(np.maximum(0, self.margin + wrong - wide[true]).mean())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from pipeline import metrics
 from pipeline.spec import spec
 
 
@@ -29,3 +32,6 @@ class MeanSquaredError:
             return ops.mean(ops.square(ops.softmax(logits, axis=-1) - target))
 
         return loss
+
+    def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        return metrics.brier(logits, labels) / logits.shape[1]

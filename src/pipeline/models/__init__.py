@@ -6,8 +6,12 @@ each. Weights are exchanged in Keras's layout: a Dense kernel is (in, out), a co
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from pipeline.errors import UserError
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
@@ -31,6 +35,16 @@ class Model(Protocol):
     def keras(self, shapes: Shapes) -> Any:
         """A keras.Model from (N, H, W, C) to logits (N, classes)."""
         ...
+
+
+def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
+    """What a model's builder makes of `shapes`. Its ValueError (a model too deep for the images) is a UserError."""
+    try:
+        return builder(shapes)
+    except ValueError as error:
+        told = " ".join(str(error).split())
+        names_a_field = re.match(r"\w+=", told)
+        raise UserError(f"model.{told}" if names_a_field else f"model: {told}") from error
 
 
 def expected_dtypes(model: Any, compute: str) -> set[str]:

@@ -1,13 +1,17 @@
 """Weights as NumPy arrays in one layout for every backend: what is initialised, moved, hashed, saved and loaded.
 
-A set of weights is a dict from `<layer>.<kernel|bias|...>` to an array, in the order of the layers. Saved as .npz
-without pickles, so that loading one runs no code.
+A set of weights is a dict from `<layer>.<kernel|bias|...>` to an array, in the order of the layers: what is trained,
+and what a layer gathers beside it (the running mean and variance of a batch normalization), under Keras's names. Left
+out is what no inference reads: torch's count of batches, the states of Keras's random generators. Saved as .npz without
+pickles, so that loading one runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +21,16 @@ from pipeline.errors import UserError
 
 Weights = dict[str, np.ndarray]
 
+ZEROS = ("bias", "beta", "moving_mean")
+ONES = ("gamma", "moving_variance")
+NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+
 
 def initial(like: Weights, seed: int) -> Weights:
-    """Starting values for the shapes and dtypes of `like`: kernels Glorot uniform, biases zero, the rest as they are.
+    """Starting values for the shapes and dtypes of `like`: kernels Glorot uniform, biases zero, normalizations 1 and 0.
 
-    Drawn in float64 from `seed` alone and cast last, so that every backend and precision starts from the same point.
+    What has another name stays as the framework made it. Drawn in float64 from `seed` alone and cast last, so that
+    every backend and precision starts from the same point.
     Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks", eq. 16.
     """
     generator = np.random.default_rng([seed, 0])
@@ -29,9 +38,12 @@ def initial(like: Weights, seed: int) -> Weights:
 
 
 def _start(name: str, array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    if name.endswith(".bias"):
+    kind = name.rpartition(".")[2]
+    if kind in ZEROS:
         return np.zeros_like(array)
-    if array.ndim < 2:
+    if kind in ONES:
+        return np.ones_like(array)
+    if not kind.endswith("kernel"):  # Keras has recurrent_kernel and the like
         return array
     window = math.prod(array.shape[:-2])
     limit = math.sqrt(6 / (window * (array.shape[-2] + array.shape[-1])))
@@ -84,8 +96,8 @@ def of_torch(net: Any) -> Weights:
     import torch
 
     found: Weights = {}
-    for name, parameter, to_common, _ in _torch_parameters(net):
-        tensor = parameter.detach()
+    for name, kept, to_common, _ in _torch_tensors(net):
+        tensor = kept.detach()
         if tensor.dtype in (torch.bfloat16, torch.float16):
             tensor = tensor.float()  # exact, and every reader has float32
         shaped = tensor.permute(*to_common) if to_common else tensor
@@ -94,31 +106,51 @@ def of_torch(net: Any) -> Weights:
 
 
 def into_torch(net: Any, weights: Weights, source: str) -> None:
-    """Set the weights of a torch module from the common layout, rounding to each parameter's dtype."""
+    """Set the weights of a torch module from the common layout, rounding to each tensor's dtype."""
     import torch
 
     arrays = fit_to(weights, of_torch(net), source)
     with torch.no_grad():
-        for (_, parameter, _, to_torch), array in zip(_torch_parameters(net), arrays, strict=True):
-            tensor = torch.from_numpy(np.ascontiguousarray(array))
-            parameter.copy_(tensor.permute(*to_torch) if to_torch else tensor)
+        for (_, kept, _, to_torch), array in zip(_torch_tensors(net), arrays, strict=True):
+            tensor = torch.from_numpy(
+                np.asarray(array, order="C")
+            )  # ascontiguousarray would make a scalar an array of one
+            kept.copy_(tensor.permute(*to_torch) if to_torch else tensor)
 
 
-def _torch_parameters(net: Any) -> list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]]:
-    """(common name, parameter, axes to the common layout, axes back) of every parameter, in the order of the layers."""
+def _torch_tensors(net: Any) -> list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]]:
+    """(common name, tensor, axes to the common layout, axes back) of all that is kept, in the order of the layers."""
+    saved = net.state_dict(keep_vars=True).keys()  # a buffer that is not saved is one that the model makes anew
+    rows = []
+    number = 0
+    for path, layer in net.named_modules():
+        own = dict((*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
+        kept = [name for name in own if f"{path}.{name}".removeprefix(".") in saved and name != "num_batches_tracked"]
+        for name in kept:
+            common, *axes = _torch_layout(path, layer, name, own[name])
+            rows.append((f"{number:02d}.{common}", own[name], *axes))
+        number += bool(kept)
+    return rows
+
+
+def _torch_layout(path: str, layer: Any, name: str, tensor: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """The common name of a layer's tensor, and its axes there and back. Raises UserError for a layout not known here.
+
+    It must not be guessed: the axes say how many inputs and outputs a kernel has, and so what it starts from.
+    """
     from torch import nn
 
-    kernels: dict[type, tuple[tuple[int, ...], tuple[int, ...]]] = {
-        nn.Linear: ((1, 0), (1, 0)),
-        nn.Conv2d: ((2, 3, 1, 0), (3, 2, 0, 1)),
-    }
-    rows = []
-    layers = [layer for layer in net.modules() if any(True for _ in layer.parameters(recurse=False))]
-    for number, layer in enumerate(layers):
-        for name, parameter in layer.named_parameters(recurse=False):
-            to_common, to_torch = kernels.get(type(layer), ((), ())) if name == "weight" else ((), ())
-            rows.append((f"{number:02d}.{'kernel' if to_common else name}", parameter, to_common, to_torch))
-    return rows
+    if name == "weight" and isinstance(layer, nn.Linear):
+        return "kernel", (1, 0), (1, 0)
+    if name == "weight" and isinstance(layer, nn.Conv2d):
+        return "kernel", (2, 3, 1, 0), (3, 2, 0, 1)
+    if isinstance(tensor, nn.Parameter) and tensor.ndim > 1:
+        raise UserError(
+            f"model: layer {path or 'itself'} is a torch {type(layer).__name__}, whose {name} of shape "
+            f"{tuple(tensor.shape)} has no known layout; use Linear, Conv2d, normalizations and layers without weights"
+        )
+    normalizes = isinstance(layer, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm))
+    return (NORMALIZATION.get(name, name) if normalizes else name), (), ()
 
 
 def of_keras(model: Any) -> Weights:
@@ -126,7 +158,7 @@ def of_keras(model: Any) -> Weights:
     found: Weights = {}
     for name, variable in _keras_variables(model):
         array = np.asarray(variable.value if not hasattr(variable, "numpy") else variable.numpy())
-        found[name] = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+        found[name] = array.astype(np.float32) if str(array.dtype) in ("float16", "bfloat16") else array
     return found
 
 
@@ -138,5 +170,22 @@ def into_keras(model: Any, weights: Weights, source: str) -> None:
 
 
 def _keras_variables(model: Any) -> list[tuple[str, Any]]:
-    layers = [layer for layer in model.layers if layer.trainable_variables]
-    return [(f"{number:02d}.{v.name}", v) for number, layer in enumerate(layers) for v in layer.trainable_variables]
+    """(common name, variable) of all that is kept. Raises UserError for a layer two of whose weights have one name."""
+    layers = [layer for layer in dict.fromkeys(_keras_layers(model)) if layer.weights]
+    for layer in layers:
+        name, count = Counter(variable.name for variable in layer.weights).most_common(1)[0]
+        if count > 1:
+            raise UserError(
+                f"model: layer {layer.name} is a Keras {type(layer).__name__} with {count} weights called {name}; "
+                "use layers that hold no others, or models of such"
+            )
+    return [(f"{number:02d}.{v.name}", v) for number, layer in enumerate(layers) for v in layer.weights]
+
+
+def _keras_layers(model: Any) -> Iterator[Any]:
+    """The layers of a model and of the models inside it."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from _keras_layers(layer)
+        else:
+            yield layer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,10 +11,11 @@ import numpy as np
 
 from pipeline import metrics, receipt
 from pipeline.backends import Epoch, Fit, Observation
+from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.datasets.fetch import cache_root
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.models import Shapes, weights
 from pipeline.report import table
 from pipeline.run import Result, Run, seconds_since_start
@@ -40,6 +42,7 @@ class Classifier:
         check_fits(experiment, data)
         backend = experiment.backend.load()
         fit = backend.fit(experiment, data, resolved, run)
+        check_weights(experiment, fit)
         save_model(run, fit, data)
         save_placement(run, experiment, fit.observed)
         try:
@@ -49,6 +52,7 @@ class Classifier:
         predict = backend.predictor(experiment, Shapes(data.shape, len(data.classes)), fit.weights, resolved)
         x = data.scaled(data.test.x, input_dtype(resolved))
         logits = predict(x)
+        check_logits(experiment, fit, logits)
         figures = test_figures(experiment, logits, data.test.y)
         draw(run, experiment, data, x, logits, fit.epochs, figures)
         paper |= timings(run, fit.epochs)
@@ -74,12 +78,29 @@ def check_fits(experiment: Experiment, data: Arrays) -> None:
             f"training.batch_size={training.batch_size}: larger than the {len(data.train):,} training images; "
             f"choose 1 to {len(data.train)}"
         )
-    pooled = getattr(experiment.model, "pooled", None)
-    if pooled:
-        try:
-            pooled(Shapes(data.shape, len(data.classes)))
-        except ValueError as error:
-            raise UserError(f"model.{error}") from error
+
+
+def check_weights(experiment: Experiment, fit: Fit) -> None:
+    """That the last step, after which no loss was taken, left numbers: before they are saved. Raises RunError.
+
+    Only NaN is told here: a mask that a model keeps may well be infinite, and an infinite weight shows in the logits.
+    """
+    for name, array in fit.weights.items():
+        if np.isnan(array).any():
+            raise ended(experiment, fit, f"weight {name} became nan")
+
+
+def check_logits(experiment: Experiment, fit: Fit, logits: np.ndarray) -> None:
+    """That every test figure will be a number. Raises RunError."""
+    wrong = logits[~np.isfinite(logits)]
+    if wrong.size:
+        raise ended(experiment, fit, f"the test logits became {wrong[0]}")
+
+
+def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
+    """The error of what was found after the last step."""
+    steps = sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
+    return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
 
 
 def input_dtype(resolved: Resolved) -> str:
@@ -88,9 +109,9 @@ def input_dtype(resolved: Resolved) -> str:
 
 
 def test_figures(experiment: Experiment, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Loss, accuracy and the metrics asked for, of the test set."""
+    """The experiment's loss, accuracy and the metrics asked for, of the test set."""
     figures = {
-        "test/loss": metrics.cross_entropy(logits, labels),
+        "test/loss": experiment.loss.numpy(logits, labels),
         "test/accuracy": metrics.accuracy(logits, labels),
     }
     return figures | {f"test/{name}": metrics.METRICS[name](logits, labels) for name in experiment.training.metrics}
@@ -163,7 +184,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
     return {
         "wall_time_s": seconds_since_start(),
         "training_s": sum(epoch.seconds for epoch in epochs),
-        "first_step_s": run.marks.get("first_step_s"),
+        **run.marks,
         "images_per_s": {"median": float(np.median(rates)), "min": min(rates), "max": max(rates), "n": len(rates)},
     }
 

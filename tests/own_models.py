@@ -1,0 +1,79 @@
+"""Models of a user's own, for in_backend.own_models: one that normalizes, and some that cannot be trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.models import Shapes
+from pipeline.spec import spec
+
+
+@spec
+class Normalized:
+    """A convolution and a Dense layer, each normalized over the batch; the frameworks' defaults for that differ."""
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        from pipeline.models import torch_layers as layers
+
+        height, width, channels = shapes.image
+        images = nn.BatchNorm2d(4, eps=1e-3, momentum=0.1)
+        dense = nn.BatchNorm1d(shapes.classes, eps=1e-3, momentum=0.1)
+        return nn.Sequential(
+            layers.ChannelsFirst(),
+            nn.Sequential(nn.Conv2d(channels, 4, 3, padding="same"), images),
+            nn.Tanh(),
+            layers.FlattenChannelsLast(),
+            nn.Linear(height * width * 4, shapes.classes),
+            dense,
+        )
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        convolution = keras.layers.Conv2D(4, 3, padding="same")
+        images, dense = (keras.layers.BatchNormalization(epsilon=1e-3, momentum=0.9) for _ in range(2))
+        return keras.Sequential(
+            [
+                keras.Input(shapes.image),
+                keras.Sequential([convolution, images]),
+                keras.layers.Activation("tanh"),
+                keras.layers.Dropout(1e-15),  # its generator's state is no weight
+                keras.layers.Flatten(),
+                keras.layers.Dense(shapes.classes),
+                dense,
+            ]
+        )
+
+
+@spec
+class Unknown:
+    """A layer whose weights' order is not known here (torch), or which holds two of one name (Keras)."""
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        height, width, channels = shapes.image
+        flat = nn.Sequential(nn.Flatten(2), nn.Conv1d(height, 4, 1))
+        return nn.Sequential(flat, nn.Flatten(), nn.Linear(4 * width * channels, shapes.classes))
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        image, seen = keras.Input(shapes.image), keras.layers.Reshape(shapes.image[:2])
+        attended = keras.layers.MultiHeadAttention(1, 2, name="attention")(seen(image), seen(image))
+        return keras.Model(image, keras.layers.Dense(shapes.classes)(keras.layers.Flatten()(attended)))
+
+
+@spec
+class Choosy:
+    """A builder that refuses every image."""
+
+    message: str
+
+    def torch(self, shapes: Shapes) -> Any:
+        raise ValueError(self.message if shapes else "")
+
+    def keras(self, shapes: Shapes) -> Any:
+        return self.torch(shapes)

@@ -1,0 +1,143 @@
+"""Models of a user's own in every backend (`in_backend.own_models`): what is kept of them, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from in_backend import BACKENDS, Outcome, outcomes
+
+from pipeline.models import weights
+
+OTHERS = ("tensorflow", "jax")
+CLOSE = {"fp32": 1e-4, "fp64": 1e-10}
+NAMES = [
+    *("00.kernel", "00.bias"),
+    *("01.gamma", "01.beta", "01.moving_mean", "01.moving_variance"),
+    *("02.kernel", "02.bias"),
+    *("03.gamma", "03.beta", "03.moving_mean", "03.moving_variance"),
+]
+STEPS, BATCH, PIXELS, MOMENTUM = 20, 16, 64, 0.9
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Outcome]:
+    return outcomes("own_models")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", CLOSE)
+def test_a_normalizations_statistics_are_kept(found: dict[str, Outcome], backend: str, precision: str) -> None:
+    told = found[backend].facts[f"normalized: {precision}"]
+    assert list(told["weights"]) == NAMES
+    assert told["parameters"] == (9 * 4 + 4) + 2 * 4 + (256 * 10 + 10) + 2 * 10  # what is trained, not what is gathered
+    assert told["weights"]["01.moving_variance"] == [4]
+    assert told["validation"] == pytest.approx(told["validation_by_the_predictor"], abs=1e-5)
+    assert told["validation_of_fresh_statistics"] > told["validation"][0] + 0.01, "the statistics make no difference"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_start_of_a_normalization(found: dict[str, Outcome], backend: str) -> None:
+    start = found[backend].facts["normalized: fp32"]["start"]
+    ends = {"gamma": 1, "moving_variance": 1, "beta": 0, "moving_mean": 0, "bias": 0}
+    for name, (least, most) in start.items():
+        assert least == most == ends[name[3:]] if name[3:] != "kernel" else least < 0 < most, name
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("precision", CLOSE)
+def test_normalized_steps_are_the_same(found: dict[str, Outcome], other: str, precision: str) -> None:
+    """But for the variance: torch gathers the unbiased one, n / (n - 1) of Keras's."""
+    for name in NAMES:
+        ours, theirs = (found[backend].arrays[f"trained: {precision} {name}"] for backend in ("torch", other))
+        if name.endswith("moving_variance"):
+            n = BATCH * PIXELS if name.startswith("01") else BATCH
+            rest = MOMENTUM**STEPS  # of the 1 that it started from
+            ours = (ours - rest) * (n - 1) / n + rest
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=CLOSE[precision], err_msg=name)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("precision", {"fp32": 1e-5, "fp64": 1e-12})
+def test_statistics_moved_across_give_the_same_logits(found: dict[str, Outcome], other: str, precision: str) -> None:
+    key = f"normalized {precision}"
+    ours, theirs = (found[backend] for backend in ("torch", other))
+    assert ours.facts[f"logits: {key}"] == theirs.facts[f"logits: {key}"]
+    np.testing.assert_array_equal(theirs.arrays[f"given: {key}"], ours.arrays[f"given: {key}"])
+    np.testing.assert_array_equal(theirs.arrays[f"returned: {key}"], ours.arrays[f"given: {key}"])
+    limit = {"fp32": 1e-5, "fp64": 1e-12}[precision]
+    np.testing.assert_allclose(ours.arrays[f"logits: {key}"], theirs.arrays[f"logits: {key}"], rtol=0, atol=limit)
+
+
+def test_digest_and_file_hold_the_statistics(found: dict[str, Outcome]) -> None:
+    arrays = found["torch"].arrays
+    kept = {name: arrays[f"trained: fp32 {name}"] for name in NAMES}
+    moved = {**kept, "01.moving_mean": kept["01.moving_mean"] + 1}
+    assert weights.digest(kept) != weights.digest(moved)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_of_unknown_order_are_refused(found: dict[str, Outcome], backend: str) -> None:
+    torch = (
+        "model: layer 0.1 is a torch Conv1d, whose weight of shape (4, 8, 1) has no known layout; "
+        "use Linear, Conv2d, normalizations and layers without weights"
+    )
+    keras = (
+        "model: layer attention is a Keras MultiHeadAttention with 4 weights called kernel; "
+        "use layers that hold no others, or models of such"
+    )
+    assert found[backend].facts["unknown"]["failed"] == (torch if backend == "torch" else keras)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_builder_refuses_is_the_users_mistake(found: dict[str, Outcome], backend: str) -> None:
+    told = found[backend].facts
+    assert told["choosy: depth=3: too deep"]["failed"] == "model.depth=3: too deep"
+    assert told["choosy: no such\n   image"]["failed"] == "model: no such image"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("validation", [0, 20])
+def test_a_divergence_in_the_last_step_fails_the_run(found: dict[str, Outcome], backend: str, validation: int) -> None:
+    told = found[backend].facts[f"diverged at the end: {validation}"]["failed"]
+    what = "the validation loss" if validation else "the test logits"
+    infinities = ("nan", "inf", "-inf")
+    hint = "at step 1 (epoch 1); try a smaller optimizer.learning_rate"
+    assert told in [f"{what} became {infinity} {hint}" for infinity in infinities]
+
+
+def test_threads_that_were_asked_for_are_told(found: dict[str, Outcome]) -> None:
+    for backend in ("torch", "tensorflow"):
+        assert found[backend].facts["one thread"]["device"]["cpu_threads"] == 1
+    assert found["jax"].facts["one thread"]["device"]["cpu_threads"] == "the framework's choice"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_first_step_is_told_where_it_has_an_end(found: dict[str, Outcome], backend: str) -> None:
+    block, streamed = (found[backend].facts[name] for name in ("one thread", "streamed"))
+    marks = {name for name in block if name.startswith("first_")}
+    assert marks == {"first_step_s" if backend == "torch" else "first_block_s"}
+    assert streamed["first_step_s"] > 0
+    assert "first_block_s" not in streamed
+
+
+def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -> None:
+    told = {tuple(row) for row in found["tensorflow"].facts["graph"]}
+    first, second = (f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in (0, 1))
+    wanted = {
+        ("MatMul", second, "float32"),  # bound by the user's tf.device
+        ("Cast", second, "float64"),
+        ("Sin", first, "float32"),  # bound to nothing
+        ("LogicalNot", first, "bool"),
+        ("ReadVariableOp", first, "float32"),
+        ("AssignAddVariableOp", first, "float32"),
+        ("NoOp", first, "-"),
+        ("Cos", second, "float64"),  # in a function that the graph calls
+    }
+    assert wanted <= told, sorted(told)
+
+
+def test_jax_takes_the_memory_that_it_may(found: dict[str, Outcome]) -> None:
+    inside, after = (found["jax"].facts["memory fraction"][name] for name in ("inside", "after"))
+    assert inside["memory_fraction"] == 0.25
+    assert inside["preallocate"] is False  # the user's own word
+    assert after == {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
