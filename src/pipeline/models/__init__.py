@@ -6,8 +6,11 @@ each. Weights are exchanged in Keras's layout: a Dense kernel is (in, out), a co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from pipeline.errors import UserError
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
@@ -31,6 +34,13 @@ class Model(Protocol):
     def keras(self, shapes: Shapes) -> Any:
         """A keras.Model from (N, H, W, C) to logits (N, classes)."""
         ...
+
+
+def check_logits(shape: Sequence[int | None], classes: int) -> None:
+    """Refuse a model whose output is not one logit for each class: a loss would crash on it, or take it."""
+    if len(shape) != 2 or shape[1] != classes:
+        found = ", ".join(["N", *map(str, shape[1:])])
+        raise UserError(f"model: gives ({found}); the dataset has {classes} classes and needs logits (N, {classes})")
 
 
 def expected_dtypes(model: Any, compute: str) -> set[str]:
