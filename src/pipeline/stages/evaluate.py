@@ -47,6 +47,12 @@ def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[t
     rows = []
     for name, value in figures.items():
         old = then.get(name)
-        remark = "" if old is None else "  the same as when trained" if old == value else f"  when trained: {old!r}"
+        remark = (
+            ""
+            if old is None
+            else "  the same as when trained"
+            if old == value
+            else f"  when trained: {float(old):.4f} ({value - float(old):+.1e})"
+        )
         rows.append((name.replace("test/", "test "), f"{value:.4f}{remark}"))
     return [*rows, ("run", source.name), ("device", str(resolved.place)), ("precision", resolved.precision)]
