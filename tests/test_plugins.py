@@ -143,7 +143,7 @@ def test_by_the_search_path_in_a_recipe_and_in_a_grid(mine: Path, tmp_path: Path
     named = (f"hydra.searchpath=[file://{mine / 'conf'}]", "experiment=mine", "seed=1,2")
     told = pipeline(tmp_path, "-m", *named, *QUICK, **known)
     assert told.returncode == 0, told.stderr
-    assert "2 of 2 cells done" in told.stderr
+    assert "2 done · 0 failed" in told.stderr
     assert [run.name.split("-")[2] for run in runs(tmp_path)] == ["mine", "mine"]
     hashes = {json.loads((run / "receipt.json").read_text())["data_sha256"] for run in runs(tmp_path)}
     assert len(hashes) == 2
