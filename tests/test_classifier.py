@@ -258,6 +258,7 @@ def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: 
     assert receipt["weights_sha256"] == read(trained[backend] / "receipt.json")["weights_sha256"]
     assert receipt["precision"]["observed"] is None
     assert receipt["precision"]["not_observed_because"] == "only a training step is observed; none ran"
+    assert status(again).name == f"evaluate-mlp-digits-{backend}-fp32"
 
 
 @pytest.mark.parametrize(("one", "other"), [("torch", "tensorflow"), ("tensorflow", "jax"), ("jax", "torch")])
@@ -379,6 +380,16 @@ def test_other_data_than_it_was_trained_on(copied: Path, tmp_path: Path) -> None
     assert said == f"run={copied.name}: the data now differ from those it was trained on (another sha256)"
 
 
+def test_figures_beside_those_of_the_training(copied: Path, tmp_path: Path) -> None:
+    result = read(copied / "result.json")
+    loss = result["scalars"]["test/loss"]
+    result["scalars"]["test/loss"] = loss + 0.25
+    (copied / "result.json").write_text(json.dumps(result))
+    told = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    assert f"{loss:.4f}  when trained: {loss + 0.25:.4f} (-2.5e-01)" in told.stdout
+
+
 # stage=predict
 
 
@@ -434,6 +445,7 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert np.array([found[name] for name in many[0]]) == pytest.approx(expected(trained["torch"], digits), abs=2e-5)
     assert [found[name] for name in many[1]] == [found[name] for name in many[0]]
     assert all(found[name] == found["many.idx[0]"] for name in names[:3])
+    assert status(run).name == "predict-mlp-digits-torch-fp32"
     with Image.open(run / "artifacts/figures/predictions.png") as sheet:
         assert sheet.size[0] > 200
     receipt = read(run / "receipt.json")
@@ -488,7 +500,6 @@ def test_a_drawing_on_a_transparent_ground(tmp_path: Path, ink: int, invert: boo
 
 
 WRONG = {
-    "absent.png": "stage.images={path}: no such file",
     "text.png": "stage.images={path}: not a readable PNG (cannot identify image file ",
     "cut.png": "stage.images={path}: not a readable PNG (",
     "picture.jpg": "stage.images={path}: not an IDX file: expected it to begin 00 00 08, found ff d8 ff e0",
@@ -509,8 +520,12 @@ def test_images_that_cannot_be_read(
     assert said.startswith(WRONG[name].format(path=path))
 
 
-def test_predict_without_images(trained: dict[str, Path], tmp_path: Path) -> None:
-    said = failed(tmp_path, "stage=predict", f"run={trained['torch']}")
+def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    wanted = ("stage=predict", f"run={trained['torch']}")
+    there, absent = pictures[0] / "grey.png", pictures[0] / "absent.png"
+    said = refused(tmp_path, *wanted, f"stage.images=[{there},{absent}]")
+    assert said == f"stage.images={absent}: no such file"
+    said = refused(tmp_path, *wanted)
     assert said == "stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]"
 
 

@@ -9,7 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import COMMAND, DIGITS, environment, failed, message, pipeline, refused, runs, status, with_small_disk
+from command import (
+    COMMAND,
+    DIGITS,
+    done,
+    environment,
+    failed,
+    message,
+    pipeline,
+    refused,
+    runs,
+    status,
+    with_small_disk,
+)
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "matplotlib", "sklearn", "deepxde")
@@ -22,6 +34,8 @@ CHOICES = {
 }
 KEYS = "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, run, seed, "
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
+FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
+OFFERS = "CONTRIBUTING.md says what one has to offer"
 LONG_GPU = "/job:localhost/replica:0/task:0/device:GPU:"
 DEVICES = f"choose from auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, {LONG_GPU}N"
 NO_TF32 = "TF32 exists only in the Tensor Cores of NVIDIA GPUs"
@@ -49,18 +63,36 @@ REFUSALS = {
     "model=cnn,mlp": "model=cnn,mlp: several values; -m runs each of them, a list is written key=[a,b]",
     "training.epochs=ten": "training.epochs='ten': should be a valid integer",
     "training.epochs=1.5": "training.epochs=1.5: should be a valid integer",
-    "training.epochs=true": "training.epochs=True: should be a valid integer",
+    "training.epochs=true": "training.epochs=true: should be a valid integer",
     "training.epochs=-1": "training.epochs=-1: should be greater than 0",
     "training.epochs=0": "training.epochs=0: should be greater than 0",
     "training.batch_size=-32": "training.batch_size=-32: should be greater than 0",
     "model.units=[128,-3]": "model.units.1=-3: should be greater than 0",
     "model.units=128": "model.units=128: should be a valid list, such as [128]",
+    "model.units={a:1}": "model.units={a:1}: should be a list",
+    "model.units=null": "model.units=null: should be a valid list, such as []",
+    "model.units=[true]": "model.units.0=true: should be a valid integer",
+    "stage=predict run=x stage.images=shoe.png": "stage.images='shoe.png': should be a valid list, such as [shoe.png]",
+    "loader=tfdata backend=tensorflow loader.prefetch=-5": (
+        "loader.prefetch=-5: should be greater than or equal to 0, or 'auto'"
+    ),
+    "loader=tfdata backend=tensorflow loader.map_calls=all": (
+        "loader.map_calls='all': should be a valid integer, or 'auto'"
+    ),
+    "backend=jax +backend.threads=2": "backend.threads: no such key; none: this choice has no settings",
+    "+backend.threds=2": ("backend.threds: no such key (did you mean backend.threads?); choose from backend.threads"),
+    "backend.threads=100000000": "backend.threads=100000000: this machine has ...",
+    "backend=tensorflow backend.threads=1000000": "backend.threads=1000000: this machine has ...",
     "model.dropout=1.0": "model.dropout=1.0: should be less than 1",
     "optimizer.learning_rate=-0.1": "optimizer.learning_rate=-0.1: should be greater than 0",
     "optimizer.learning_rate=nan": "optimizer.learning_rate=nan: should be a finite number",
     "seed=-1": "seed=-1: should be greater than or equal to 0",
-    "seed=null": "seed=None: should be a valid integer",
+    "seed=null": "seed=null: should be a valid integer",
     "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at the most",
+    "name=..": "name=..: use something besides dots",
+    "output_dir=": "output_dir=: name a folder; every run gets a folder of its own in it",
+    "run=x": "run=x with stage=classifier: this stage starts from no run; stage=evaluate and stage=predict do",
+    "training.metrics=[accuracy,accuracy]": "training.metrics=[accuracy,accuracy]: one of them is named twice",
     "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",
     "model.layer_dtypes=[float16]": "model.layer_dtypes=['float16']: has 1 entries; give one for each of the ...",
     "precision=bf16 model.layer_dtypes=[float16,float64]": "model.layer_dtypes with precision=bf16: layers ...",
@@ -90,10 +122,31 @@ REFUSALS = {
         "(KeyError: 'KERAS_BACKEND')"
     ),
     "-m seed=1,2 --cfg job": "--multirun --cfg: give one of them; --cfg shows the configuration of a single run",
+    "model._target_=pipeline.datasets.digits.Digits": (
+        f"model._target_=pipeline.datasets.digits.Digits: not a model; {OFFERS}"
+    ),
+    "model._target_=pipeline.losses.mse.MeanSquaredError": (
+        f"model._target_=pipeline.losses.mse.MeanSquaredError: not a model; {OFFERS}"
+    ),
+    "loss._target_=pipeline.models.linear.Linear": f"loss._target_=pipeline.models.linear.Linear: not a loss; {OFFERS}",
+    "dataset._target_=pipeline.backends.Jax": f"dataset._target_=pipeline.backends.Jax: not a dataset; {OFFERS}",
+    "optimizer._target_=pipeline.models.mlp.Mlp": (
+        f"optimizer._target_=pipeline.models.mlp.Mlp: not an optimizer; {OFFERS}"
+    ),
+    "stage._target_=pipeline.models.mlp.Mlp": f"stage._target_=pipeline.models.mlp.Mlp: not a stage; {OFFERS}",
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
     "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
     "stage=evaluate run=latest": "run=latest: no finished run with artifacts/model/weights.npz in ...",
     "stage=predict run=abc": "run=abc: no such run in ...",
+    "stage=evaluate run=20261120": "run=20261120: no such run in ...",
+    "stage=evaluate run=1_0": "run=1_0: no such run in ...",
+    "model=nope -m seed=1,2": f"model=nope: no such choice; choose from {CHOICES['model']}",
+    "model=mlp --package model model=nope": "model: set 2 times (model=mlp, model=nope); ...",
+    "--no-such-flag": f"--no-such-flag: no such flag; {FLAGS}",
+    "--no-such-flag=3 seed=1": f"--no-such-flag=3: no such flag; {FLAGS}",
+    "--cfg": "argument --cfg/-c: expected one argument",
+    "--resolve": "--resolve: goes with --cfg job, hydra or all",
+    "--cfg job --package nope": "--package nope: no such part of the configuration; --cfg job shows all of it",
     "-m seed=1,2 model=mlp,nope": f"model=nope: no such choice; choose from {CHOICES['model']}",
 }
 
@@ -135,11 +188,10 @@ def test_notations_of_the_cpu(notation: str, tmp_path: Path) -> None:
     assert "name: cpu\n" in shown.stdout
 
 
-def test_an_unknown_flag(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "--no-such-flag")
-    assert told.returncode == 2
-    assert "unrecognized arguments: --no-such-flag" in told.stderr
-    assert "Traceback" not in told.stderr
+def test_flags_and_overrides_in_any_order(tmp_path: Path) -> None:
+    shown = pipeline(tmp_path, "model=cnn", "--cfg", "job", "seed=7", "--package", "model", "model.kernel_size=3")
+    assert shown.returncode == 0, shown.stderr
+    assert "kernel_size: 3\n" in shown.stdout
 
 
 LIGHT = {
@@ -226,6 +278,21 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
 
 
+def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [*COMMAND, *arguments], cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE,
+                text=True, timeout=100, check=False,
+            )  # fmt: skip
+        return ended.returncode, ended.stderr.splitlines()[-1]
+
+    refusal = "error: standard output: No space left on device; what was to be shown is lost"
+    for typed in (["--help"], ["--cfg", "hydra"], ["stage=devices"], [*DIGITS, "tracking=none"]):
+        assert told(*typed) == (1, refusal)
+    assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
+
+
 # Where the configs are found
 
 
@@ -275,6 +342,33 @@ def test_configs_of_the_installed_package(tmp_path: Path) -> None:
     (installed / "config.yaml").unlink()
     said = refused(tmp_path / "here", PYTHONPATH=str(site))
     assert said.startswith("no conf/config.yaml here, in the checkout or in the package; set PIPELINE_CONF")
+
+
+# What a run is called and where it lies
+
+
+def test_names_made_of_digits(tmp_path: Path) -> None:
+    made = done(tmp_path, *DIGITS, "name=1_0", "tracking=none")
+    assert status(made).name == "1_0"
+    again = done(tmp_path, "stage=evaluate", f"run={made.name[:8]}", "name=20", "tracking=none")
+    assert (status(again).name, again.name.split("-")[2]) == ("20", "20")
+
+
+def test_an_output_folder_above(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    told = pipeline(tmp_path / "here", *DIGITS, "tracking=none", "output_dir=../runs")
+    assert told.returncode == 0, told.stderr
+    (run,) = runs(tmp_path)
+    assert (run / "artifacts/model/weights.npz").is_file()
+    assert str(run) not in told.stdout
+    lines = told.stderr.splitlines()
+    assert lines[:2] == ["mlp-digits-torch-fp32 on cpu at fp32", f"run {run.name}"]
+
+
+def test_an_even_kernel_brings_no_warning(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, *DIGITS, "model=cnn", "model.kernel_size=4", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    assert "Warning" not in told.stderr
 
 
 # What only shows once a run has begun

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
+import pty
 import re
 import shutil
 import signal
@@ -274,6 +276,38 @@ def test_no_source_is_one_message_that_names_each_and_the_ways_out(server: Serve
     assert lines[4].startswith("  Debian package no-such-package-at-all: apt-get")
     assert lines[5] == "dataset=digits needs no network; dataset.folder=<path> reads the files from a folder of yours"
     assert len(lines) == 6
+
+
+def test_what_is_said_of_a_fetch(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cache = tmp_path / "set"
+    ensure([FILE, SECOND], [REFUSED, Mirror(server.url)], cache)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "fetching 2 files of set from http://127.0.0.1:1/"
+    assert re.fullmatch(r"  .*Connection refused", lines[1])
+    assert lines[2] == f"fetching 2 files of set from {server.url}"
+    assert lines[3] == f"2 files of set verified and kept in {cache} (0.3 MB)"
+    assert len(lines) == 4
+    ensure([FILE, SECOND], [REFUSED], cache)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_terminal_of_80_columns_sees_a_bar(server: Server, tmp_path: Path) -> None:
+    server.seconds_per_piece = 0.05
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-c", FETCH, server.url, str(tmp_path), str(FILE.size), FILE.sha256]
+    surroundings = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command, stderr=terminal, env=surroundings) as process:
+        os.close(terminal)
+        seen = b""
+        with contextlib.suppress(OSError):  # the terminal's way to say that nobody writes any more
+            while piece := os.read(controller, 1 << 14):
+                seen += piece
+    os.close(controller)
+    assert process.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    bars = [line for line in re.split(r"[\r\n]+", plain) if "━" in line]
+    assert bars and all(line.startswith("images.gz ") and len(line) <= 80 for line in bars)
+    assert any(re.search(r"[1-9]\d*\.\d/300\.\d kB +\d.*/s", line) for line in bars), bars
 
 
 def test_mirror_that_refuses_is_asked_once_and_fails_fast(tmp_path: Path) -> None:

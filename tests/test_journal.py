@@ -162,6 +162,17 @@ def test_artifacts_stay_in_their_folder(tmp_path: Path) -> None:
             journal.artifact_path(bad)
 
 
+def test_output_folder_by_a_roundabout_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "here/link").symlink_to(tmp_path / "far/away")
+    monkeypatch.chdir(tmp_path / "here")
+    for place, found in (("../runs", "runs"), ("link/../runs", "far/runs"), ("link", "here/link"), (".", "here")):
+        path = Journal.begin(Path(place), "x", {}).artifact_path("model/weights.npz")
+        assert path.parents[2].parent == tmp_path / found
+        assert path.parent.is_dir()
+
+
 @pytest.mark.parametrize("place", ["file/runs", "file"])
 def test_output_folder_that_cannot_be(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("in the way")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import done, pipeline, refused, runs
+from command import done, failed, pipeline, refused, runs
 
 MODULE = '''
 """A softmax regression with dropout, and a set of bright and dark squares."""
@@ -18,6 +18,7 @@ from pydantic import Field
 
 from pipeline.datasets import Arrays, Split
 from pipeline.datasets.split import hash_splits
+from pipeline.models import Shapes
 from pipeline.spec import spec
 
 
@@ -62,6 +63,29 @@ class Squares:
         train, validation, test = (Split(x[part].astype(np.uint8), y[part].astype(np.int64))
                                    for part in (slice(0, 200), slice(200, 250), slice(250, 300)))
         return Arrays(train, validation, test, ("dark", "bright"), 255.0, hash_splits(train, validation, test))
+
+
+@spec
+class Narrow:
+    def torch(self, shapes: Any) -> Any:
+        return Dropped().torch(Shapes(shapes.image, 1))
+
+    def keras(self, shapes: Any) -> Any:
+        return Dropped().keras(Shapes(shapes.image, 1))
+
+
+@spec
+class Wrong:
+    fault: str
+
+    def load(self, root: Any, seed: int) -> Any:
+        data = Squares().load(root, seed)
+        split = data.train
+        if self.fault == "grey":
+            split = Split(split.x[..., 0], split.y)
+        if self.fault == "labels":
+            split = Split(split.x, split.y + 1)
+        return Arrays(split, data.validation, data.test, data.classes, data.scale, data.sha256)
 '''
 RECIPE = """# @package _global_
 defaults:
@@ -75,6 +99,9 @@ CHOICES = {
     "model/only_torch.yaml": "_target_: mine.OnlyTorch\n",
     "dataset/squares.yaml": "_target_: mine.Squares\nsize: 6\n",
     "experiment/mine.yaml": RECIPE,
+    "model/narrow.yaml": "_target_: mine.Narrow\n",
+    "model/broken.yaml": "# a list that nobody closes\n_target_: mine.Dropped\nshare: [0.1\nname: x\n",
+    "dataset/wrong.yaml": "_target_: mine.Wrong\nfault: none\n",
 }
 QUICK = ("training.epochs=5", "training.batch_size=20", "optimizer.learning_rate=0.05", "tracking=none")
 
@@ -123,7 +150,7 @@ def test_by_the_search_path_in_a_recipe_and_in_a_grid(mine: Path, tmp_path: Path
     named = (f"hydra.searchpath=[file://{mine / 'conf'}]", "experiment=mine", "seed=1,2")
     told = pipeline(tmp_path, "-m", *named, *QUICK, **known)
     assert told.returncode == 0, told.stderr
-    assert "2 of 2 cells done" in told.stderr
+    assert "2 done · 0 failed" in told.stderr
     assert [run.name.split("-")[2] for run in runs(tmp_path)] == ["mine", "mine"]
     hashes = {json.loads((run / "receipt.json").read_text())["data_sha256"] for run in runs(tmp_path)}
     assert len(hashes) == 2
@@ -151,10 +178,36 @@ def test_refusals(mine: Path, tmp_path: Path) -> None:
     )
     assert refused(tmp_path, *folder, "model=droped", **known) == (
         "model=droped: no such choice (did you mean dropped?); "
-        "choose from cnn, dropped, linear, mlp, mnist_cnn, only_torch"
+        "choose from broken, cnn, dropped, linear, mlp, mnist_cnn, narrow, only_torch"
     )
     assert refused(tmp_path, "--config-dir", "nowhere", **known).endswith("nowhere' not found")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_choice_that_is_not_yaml(mine: Path, tmp_path: Path) -> None:
+    said = refused(tmp_path, "--config-dir", str(mine / "conf"), "model=broken")
+    assert said == f"{mine}/conf/model/broken.yaml, line 4: not YAML: expected ',' or ']', but got ':'"
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) -> None:
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
+    wanted = ("--config-dir", str(mine / "conf"), "model=narrow", "dataset=squares", f"backend={backend}", *QUICK[:2])
+    said = failed(tmp_path, *wanted, **known)
+    assert said == "model: gives (N, 1); the dataset has 2 classes and needs logits (N, 2)"
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("grey", "train.x has shape (200, 6, 6); images are (N, H, W, C), grey ones with C = 1"),
+        ("labels", "train.y holds labels 1 to 2; 2 classes are 0 to 1"),
+    ],
+)
+def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: str, told: str) -> None:
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
+    wanted = ("--config-dir", str(mine / "conf"), "dataset=wrong", f"dataset.fault={fault}", *QUICK[:2])
+    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {told} (see pipeline.datasets.Arrays)"
 
 
 def test_no_config_can_extend_the_allow_list(mine: Path, tmp_path: Path) -> None:

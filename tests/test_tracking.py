@@ -445,6 +445,13 @@ def test_shipped_choices_build() -> None:
     assert choices == {"mlflow": Mlflow(), "none": Off()}
 
 
+def test_sync_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline.tracking", "sync", "nope"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 2
+    assert told.stderr.endswith("error: nope: no such folder\n")
+
+
 def test_names_are_made_legal_by_one_rule() -> None:
     from mlflow.utils.validation import _validate_metric_name, _validate_param_name
 

@@ -5,15 +5,18 @@ Hydra accepts the same key twice and new keys with `+`; here the first is refuse
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import hydra
+import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,6 +29,8 @@ from pipeline.device import canonical
 from pipeline.errors import UserError, bad_choice, bad_key
 from pipeline.runner import run_one
 from pipeline.sweep import hydra_plugins
+
+NUMBER_LIKE = re.compile(r"[\d_.]+(e[+-]?\d+)?|true|false|inf|nan", re.IGNORECASE)
 
 
 class Task:
@@ -47,20 +52,36 @@ class Task:
 
 def composed(arguments: list[str]) -> int:
     """Compose the config that `arguments` ask for and run it; with -m, run the grid. Returns the exit status."""
-    arguments = [canonical_device(argument) for argument in arguments]
-    parsed = get_args_parser().parse_args(arguments)
+    arguments = [_name_as_text(canonical_device(argument)) for argument in arguments]
+    parsed = _parsed(arguments)
     _check_flags(parsed)
+    # Hydra's own parser takes no flag in the middle of the overrides.
+    arguments = [*parsed.overrides, *(word for word in arguments if word not in parsed.overrides)]
     task = Task(_keys(parsed.overrides, grid=parsed.multirun))
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
     hydra_plugins.register()
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
-    except (HydraException, OmegaConfBaseException) as error:
+        with _part_to_show(parsed.package if parsed.cfg else None):
+            hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         raise explained(error, parsed.overrides) from error
     if task.trouble:
         raise task.trouble[0]
     return max(task.statuses, default=0)
+
+
+def _parsed(arguments: Sequence[str]) -> Namespace:
+    """Flags and overrides, in any order. Raises UserError for a flag that there is not."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        known = "-m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
+        raise UserError(message if unknown == message else f"{unknown}: no such flag; flags are {known}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_intermixed_args(list(arguments))
 
 
 def _check_flags(parsed: Namespace) -> None:
@@ -69,6 +90,23 @@ def _check_flags(parsed: Namespace) -> None:
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name)]
     if len(asked) > 1:
         raise UserError(f"{' '.join(asked)}: give one of them; --cfg shows the configuration of a single run")
+    if parsed.resolve and not (parsed.cfg or parsed.help):
+        raise UserError("--resolve: goes with --cfg job, hydra or all")
+
+
+@contextlib.contextmanager
+def _part_to_show(package: str | None) -> Iterator[None]:
+    """For a `--package` that is not in the configuration Hydra writes a line of its own and exits with 1."""
+    if package is None:
+        yield
+        return
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UserError(f"--package {package}: no such part of the configuration; --cfg job shows all of it") from stop
 
 
 def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
@@ -111,8 +149,21 @@ def canonical_device(argument: str) -> str:
     return f"device={','.join(names)}"
 
 
+def _name_as_text(argument: str) -> str:
+    """`run=2026` and `name=1_0` with quotes, without which Hydra makes numbers of them."""
+    key, equals, value = argument.partition("=")
+    if key not in ("run", "name") or not equals:
+        return argument
+    return f"{key}={','.join(repr(part) if NUMBER_LIKE.fullmatch(part) else part for part in value.split(','))}"
+
+
 def explained(error: Exception, overrides: Sequence[str]) -> UserError:
-    """Hydra's or OmegaConf's error as one message: value, key, choices."""
+    """Hydra's, OmegaConf's or the YAML reader's error as one message: value, key, choices."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return UserError(f"{mark.name}, line {mark.line + 1}: not YAML: {error.problem}")
+    if isinstance(error, UnicodeDecodeError):
+        return UserError(f"a file of the configuration is not text in UTF-8 ({error})")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         options = error.options or []
@@ -126,6 +177,9 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if not key:
         found = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
         key = found[1] if found else ""
+    if isinstance(cause, TypeError) and "Cannot merge" in str(cause):
+        typed = next((text for text in overrides if text.lstrip("+").startswith(f"{key}=")), key)
+        return UserError(f"{typed}: should be a {'list' if 'with ListConfig' in str(cause) else 'mapping'}")
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(Exception):
@@ -34,7 +34,19 @@ def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
 
 def bad_key(key: str, choices: Iterable[str]) -> UserError:
     """`key: no such key`, the keys there are, and the nearest of them where one is near."""
-    return UserError(f"{key}: no such key{_among(key, choices)}")
+    names = list(choices)
+    return UserError(f"{key}: no such key{_among(key, names) if names else '; none: this choice has no settings'}")
+
+
+def shown(value: object) -> str:
+    """A value as YAML writes it: null, true, [1, 2]; text in quotes."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 def _among(wrong: str, choices: Iterable[str]) -> str:

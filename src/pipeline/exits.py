@@ -31,6 +31,23 @@ def status_of(task: Callable[[], int]) -> int:
 
         leave(sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is not None or not _output_refused():
+            raise
+        print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)
+        return 1
+
+
+def _output_refused() -> bool:
+    """Whether standard output takes no more (a full disk). What it still holds is dropped then."""
+    from pipeline.streams import leave
+
+    try:
+        print(flush=True)  # what failed may have left nothing to flush
+    except OSError:
+        leave(sys.stdout.fileno())
+        return True
+    return False
 
 
 def stop_on_signals() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
-from pipeline.errors import Impossible, UserError, bad_choice, bad_key
+from pipeline.errors import Impossible, UserError, bad_choice, bad_key, shown
 from pipeline.metrics import METRICS
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, spec
@@ -37,20 +39,33 @@ class Training:
         for name in self.metrics:
             if name not in METRICS:
                 raise bad_choice("training.metrics", name, METRICS)
+        if len(set(self.metrics)) < len(self.metrics):
+            raise UserError(f"training.metrics=[{','.join(self.metrics)}]: one of them is named twice")
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]  # a name made of digits is a number to YAML
 
 
 @spec
 class Settings:
     """The keys of the top level that are no group."""
 
-    name: str | None = None
+    name: Text | None = None
     seed: NonNegativeInt = Field(default=0, lt=2**32)
-    run: str | None = None
+    run: Text | None = None
     output_dir: str = "runs"
 
     def __post_init__(self) -> None:
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", self.name):
             raise UserError(f"name={self.name}: use letters, digits, '.', '_' and '-', 60 at the most")
+        if self.name is not None and not self.name.strip("."):
+            raise UserError(f"name={self.name}: use something besides dots")
+        if not self.output_dir:
+            raise UserError("output_dir=: name a folder; every run gets a folder of its own in it")
 
 
 # The config groups and, where everything else relies on it, the one class that a group's choices may name.
@@ -72,6 +87,27 @@ GROUPS: dict[str, type[Any]] = {
 
 # Keys that say what a run is called, where things lie, who is told and how cells are run.
 NOT_DECIDING = ("name", "run", "output_dir", "tracking", "sweep")
+
+
+def _builds(cls: type[Any], *arguments: str) -> bool:
+    """Whether a class has a torch or a Keras builder that can be called with so many arguments."""
+    for name in ("torch", "keras"):
+        with suppress(AttributeError, TypeError):
+            inspect.signature(getattr(cls, name)).bind("self", *arguments)
+            return True
+    return False
+
+
+# By what a choice of the other groups is known, before its settings are looked at.
+KINDS: dict[str, Callable[[type[Any]], bool]] = {
+    "stage": lambda cls: hasattr(cls, "run"),
+    "backend": lambda cls: hasattr(cls, "builder"),
+    "model": lambda cls: _builds(cls, "shapes") and not hasattr(cls, "slots"),
+    "dataset": lambda cls: hasattr(cls, "load") and not hasattr(cls, "builder"),
+    "loader": lambda cls: hasattr(cls, "backends"),
+    "optimizer": lambda cls: hasattr(cls, "slots"),
+    "loss": lambda cls: _builds(cls) and not hasattr(cls, "slots"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +136,12 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The run's name: the one given, or model, dataset, backend and precision."""
+        """The run's name: the one given, or model, dataset, backend and precision, behind any stage but training."""
         if self.settings.name:
             return self.settings.name
-        model, dataset = _choice(self.model), _choice(self.dataset)
-        return f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
+        stage, model, dataset = _choice(self.stage), _choice(self.model), _choice(self.dataset)
+        name = f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
+        return name if stage == "classifier" else f"{stage}-{name}"
 
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
@@ -152,8 +189,13 @@ def load(config: Mapping[str, Any]) -> Experiment:
 
 
 def check(experiment: Experiment) -> None:
-    """What no single group can know. Raises Impossible."""
+    """What no single group can know. Raises UserError, and Impossible for choices that do not go together."""
     backend = experiment.backend.name
+    if experiment.settings.run and not experiment.stage.starts_from_run:
+        raise UserError(
+            f"run={experiment.settings.run} with stage={_choice(experiment.stage)}: this stage starts from no run; "
+            "stage=evaluate and stage=predict do"
+        )
     trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
     if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)
@@ -190,8 +232,8 @@ def _check_keys(config: Mapping[str, Any]) -> None:
 def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:
     node = config.get(key)
     if not isinstance(node, Mapping):
-        raise UserError(f"{key}={node}: needs one of the choices of conf/{key}/")
-    part = build(node, key)
+        raise UserError(f"{key}={shown(node)}: needs one of the choices of conf/{key}/")
+    part = build(node, key, KINDS.get(key))
     if not isinstance(part, wanted):
         raise UserError(f"{key}._target_={node['_target_']}: must be {wanted.__module__}.{wanted.__name__}")
     return part

@@ -78,7 +78,7 @@ class Journal:
     @classmethod
     def begin(cls, root: Path, name: str, config: Mapping[str, Any]) -> Journal:
         """Make the run's folder below `root` with its config and the status RUNNING."""
-        folder = _new_folder(Path(root).absolute(), name)
+        folder = _new_folder(_whole(Path(root)), name)
         try:
             (folder / "artifacts").mkdir()
             (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
@@ -303,6 +303,11 @@ def _new_folder(root: Path, name: str) -> Path:
                 raise cannot_write(root, error) from error
         except OSError as error:
             raise cannot_write(folder, error) from error
+
+
+def _whole(root: Path) -> Path:
+    """`root` without `..`, whose parts `artifact_path` can compare. A link is followed only where that needs it."""
+    return Path(os.path.realpath(root)) if ".." in root.parts else root.absolute()
 
 
 def _first_status(run_id: str, name: str) -> Status:

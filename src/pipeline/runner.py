@@ -38,6 +38,8 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
         folder, merged = config_of(config, overridden)
         config = {**merged, "run": str(folder)}
     experiment = experiments.load(config)
+    if hasattr(experiment.stage, "check"):
+        experiment.stage.check(experiment)
     because = experiment.backend.no_gpu_because() if gpus() else None
     return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
 
@@ -89,8 +91,9 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
-    """One line before anything slow: what will run, and why where the request left it open."""
-    run.say(f"{experiment.name}  run {run.id}  on {resolved.place} at {resolved.precision}")
+    """Two lines before anything slow: what will run, and why where the request left it open."""
+    run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
+    run.say(f"run {run.id}")
     if resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
 
@@ -102,9 +105,11 @@ def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
 
     for note in result.notes:
         run.say(note)
-    show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
-    if tracker is not None:  # last, since a busy machine or a slow server may take its time
-        run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
+    try:
+        show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
+    finally:  # also where standard output is full
+        if tracker is not None:  # last, since a busy machine or a slow server may take its time
+            run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
     return 0
 
 

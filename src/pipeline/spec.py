@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
 import pydantic.dataclasses
 from pydantic import Field
 
-from pipeline.errors import UserError, bad_key
+from pipeline.errors import UserError, bad_key, shown
 
 ALLOW_VARIABLE = "PIPELINE_MODULES"
 
@@ -33,13 +33,20 @@ def spec(cls: type[T]) -> type[T]:
     return made  # type: ignore[return-value]
 
 
-def build(node: Mapping[str, Any], key: str) -> Any:
-    """The spec that `node` (a plain mapping with a `_target_`) describes; `key` is its place in the config."""
+def build(node: Mapping[str, Any], key: str, fits: Callable[[type[Any]], bool] | None = None) -> Any:
+    """The spec that `node` (a plain mapping with a `_target_`) describes; `key` is its place in the config.
+
+    `fits` tells whether a class is of the kind that belongs there.
+    """
     fields = dict(node)
     target = fields.pop("_target_", None)
     if not isinstance(target, str):
         raise UserError(f"{key}: the choice names no _target_ (a spec class such as pipeline.models.mlp.Mlp)")
-    return build_as(_spec_class(target, key), fields, key)
+    cls = _spec_class(target, key)
+    if fits is not None and not fits(cls):
+        kind = f"an {key}" if key[0] in "aeiou" else f"a {key}"
+        raise UserError(f"{key}._target_={target}: not {kind}; CONTRIBUTING.md says what one has to offer")
+    return build_as(cls, fields, key)
 
 
 def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
@@ -48,7 +55,7 @@ def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
     try:
         return cls(**values)
     except pydantic.ValidationError as error:
-        raise UserError(_explain(error, cls, key)) from error
+        raise UserError(_explain(error, cls, key, values)) from error
     except ValueError as error:
         raise UserError(f"{key}: {error}") from error
 
@@ -90,10 +97,11 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
+def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: Mapping[str, Any]) -> str:
     """The first fault of `error` as `key.field=value: what is wrong`."""
-    fault = error.errors(include_url=False, include_context=True)[0]
-    path = [str(part) for part in fault["loc"]]
+    faults = error.errors(include_url=False, include_context=True)
+    fault = faults[0]
+    path = _path(fault["loc"], values)
     place = ".".join(part for part in [key, *path] if part)
     if fault["type"] == "unexpected_keyword_argument":
         names = [field.name for field in dataclasses.fields(cls)]
@@ -101,7 +109,33 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str) -> str:
         return str(bad_key(head + path[0], [head + name for name in names]))
     if fault["type"] == "missing":
         return f"{place}: no value given"
-    reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ").replace("tuple", "list, such as [128]")
     if not path:  # raised by the spec itself, whose message begins with the field
+        reason = fault["msg"].removeprefix("Value error, ")
         return f"{key}.{reason}" if key else reason
-    return f"{place}={fault['input']!r}: {reason[0].lower()}{reason[1:]}"
+    # A field of several types (an integer or `auto`) has a fault for each.
+    reasons = [_reason(one) for one in faults if _path(one["loc"], values) == path]
+    first, *others = dict.fromkeys(reasons)
+    return f"{place}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
+
+
+def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
+    """Where a fault lies, without what pydantic puts behind it: the name of the type that it tried."""
+    path = [str(part) for part in loc[:1]]
+    node: Any = values.get(path[0]) if path else None
+    for part in loc[1:]:
+        try:
+            node = node[part]
+        except (TypeError, KeyError, IndexError):
+            break
+        path.append(str(part))
+    return path
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    """pydantic's message in our words: from `should be` on."""
+    value = fault["input"]
+    reason = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    if fault["type"] == "tuple_type":
+        text = value if isinstance(value, str) else shown(value)
+        reason = f"should be a valid list, such as [{'' if value is None or isinstance(value, Mapping) else text}]"
+    return reason[0].lower() + reason[1:]

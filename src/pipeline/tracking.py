@@ -153,6 +153,8 @@ def _main(arguments: list[str] | None = None) -> int:
 
     if options.command == "follow":
         return tracking_follow.follow(options.folder.absolute())
+    if not options.root.is_dir():
+        parser.error(f"{options.root}: no such folder")
     try:
         uri = None if options.uri is None else records.check_uri(options.uri)
     except ValueError as error:

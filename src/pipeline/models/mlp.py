@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
+from pipeline.errors import shown
 from pipeline.models import Activation, LayerDtype, Shapes
 from pipeline.spec import spec
 
@@ -23,7 +24,7 @@ class Mlp:
     def __post_init__(self) -> None:
         if self.layer_dtypes and len(self.layer_dtypes) != len(self.units) + 1:
             raise ValueError(
-                f"layer_dtypes={list(self.layer_dtypes)}: has {len(self.layer_dtypes)} entries; "
+                f"layer_dtypes={shown(self.layer_dtypes)}: has {len(self.layer_dtypes)} entries; "
                 f"give one for each of the {len(self.units) + 1} Dense layers"
             )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -38,6 +40,12 @@ class Cast(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(self.dtype)
+
+
+def same_convolution(inputs: int, filters: int, kernel_size: int) -> nn.Module:
+    """A convolution that keeps the image's size. torch warns that one with an even kernel copies its input: it may."""
+    warnings.filterwarnings("ignore", message="Using padding='same' with even kernel lengths")
+    return nn.Conv2d(inputs, filters, kernel_size, padding="same")
 
 
 def activation(name: str) -> nn.Module:

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.backends import Epoch
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
+NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
 def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, float], title: str) -> None:
@@ -66,8 +67,12 @@ def image_sheet(
     classes: Sequence[str],
     labels: np.ndarray | None,
     title: str,
+    names: Sequence[str] | None = None,
 ) -> None:
-    """Each image beside its most probable classes. `images` (N, H, W, C) in [0, 1]; `labels` (N,) where known."""
+    """Each image beside its most probable classes. `images` (N, H, W, C) in [0, 1]; `labels` (N,) where known.
+
+    `names` are written above the images.
+    """
     columns = min(4, len(images))
     rows = -(-len(images) // columns)
     figure = _figure(3.1 * columns, 1.35 * rows + 0.5)
@@ -79,8 +84,15 @@ def image_sheet(
         picture.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
         picture.set_xticks([])
         picture.set_yticks([])
+        if names is not None:
+            picture.set_title(_cut(names[number]), fontsize=7, loc="left")
         _bars(figure.add_subplot(grid[row, 2 * column + 1]), probabilities[number], classes, labels, number)
     _save(figure, path)
+
+
+def _cut(name: str) -> str:
+    """A file name that leaves its neighbour room, with its end, which tells numbered files apart."""
+    return name if len(name) <= NAME_LENGTH else f"{name[:8]}…{name[9 - NAME_LENGTH :]}"
 
 
 def _bars(

@@ -14,6 +14,7 @@ from pipeline.backends import Epoch, Fit, Observation
 from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
+from pipeline.datasets.check import check_arrays
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import RunError, UserError
 from pipeline.models import Shapes, weights
@@ -67,6 +68,7 @@ def load_data(experiment: Experiment) -> Arrays:
     """The experiment's dataset, from the user's cache."""
     dataset = experiment.dataset
     data: Arrays = dataset.load(cache_root(getattr(dataset, "cache", None)), experiment.seed)
+    check_arrays(data, type(dataset).__name__.lower())
     return data
 
 

@@ -46,7 +46,13 @@ def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[t
     then = read_json(source / "result.json").get("scalars", {})
     rows = []
     for name, value in figures.items():
-        old = then.get(name)
-        remark = "" if old is None else "  the same as when trained" if old == value else f"  when trained: {old!r}"
+        remark = f"  {_beside(value, then[name])}" if name in then else ""
         rows.append((name.replace("test/", "test "), f"{value:.4f}{remark}"))
     return [*rows, ("run", source.name), ("device", str(resolved.place)), ("precision", resolved.precision)]
+
+
+def _beside(value: float, old: float | str) -> str:
+    """`old`, a text where it is NaN, in as many digits as `value` is shown with, and by how much `value` differs."""
+    if value == old:
+        return "the same as when trained"
+    return f"when trained: {float(old):.4f} ({value - float(old):+.1e})"

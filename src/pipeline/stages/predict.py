@@ -36,10 +36,16 @@ class Predict:
     starts_from_run: ClassVar[bool] = True
     recorded: ClassVar[bool] = True
 
-    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Predict. Raises UserError for images that are missing or unreadable."""
+    def check(self, experiment: Experiment) -> None:
+        """Refuse images that are not there."""
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
+        for text in self.images:
+            if not Path(text).expanduser().is_file():
+                raise UserError(f"stage.images={text}: no such file")
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Predict. Raises UserError for images that are unreadable."""
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         about = model_card(source)
@@ -55,7 +61,7 @@ class Predict:
 
         sheet = run.artifact("figures/predictions.png")
         title = f"{source.name}: what it sees"
-        figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title)
+        figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title, names[:DRAWN])
         rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
         if len(names) > SHOWN:
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
@@ -81,8 +87,6 @@ def read_images(
     notes: list[str] = []
     for text in paths:
         path = Path(text).expanduser()
-        if not path.is_file():
-            raise UserError(f"stage.images={text}: no such file")
         png = path.suffix.lower() == ".png"
         images = _png(path, shape, "white" if invert else "black", notes)[None] if png else _idx(path, shape)
         found.append(images)

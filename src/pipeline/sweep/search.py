@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -73,6 +74,7 @@ class Pruner:
         from optuna.trial import Trial
 
         self.metric: str = told["metric"]
+        self.last: int = told["epochs"]
         self.trial = Trial(load_study(Path(told["file"]), told["study"]), told["id"])
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -80,7 +82,7 @@ class Pruner:
             known = ", ".join(sorted(metrics))
             raise UserError(f"hydra.sweeper.metric={self.metric}: no epoch has it; choose from {known}")
         self.trial.report(metrics[self.metric], epoch)
-        if self.trial.should_prune():
+        if epoch < self.last and self.trial.should_prune():  # at the end there is nothing left to save
             raise Pruned(f"pruned after epoch {epoch}: {self.metric} {metrics[self.metric]:.4f}")
 
 
@@ -94,7 +96,8 @@ class Trials:
         self.composer, self.fixed, self.space = composer, fixed, space
         self.open: dict[int, Trial] = {}
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
-        self.history: History | None = None
+        self.history: History | None = None  # what had run before, and
+        self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
 
     def next(self) -> Cell | None:
         while _finished(self.study) + self.failed + len(self.open) < self.search.trials:
@@ -110,7 +113,8 @@ class Trials:
         from optuna.trial import TrialState
 
         trial = self.open.pop(outcome.cell.number)
-        if outcome.state == "FINISHED" and outcome.run is not None:
+        if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
+            self.done[outcome.cell.experiment.config_sha256()] = outcome.run
             self._tell(trial, outcome.run)
         elif outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
@@ -128,10 +132,12 @@ class Trials:
             raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
         if self.history is None:
             self.history = History(Path(cell.experiment.settings.output_dir))
-        told = {"file": str(self.file), "study": self.search.study, "id": trial._trial_id}
+        told: dict[str, Any] = {"file": str(self.file), "study": self.search.study, "id": trial._trial_id}
         if self.search.pruner != "none":
-            cell = Cell(**{**vars(cell), "trial": {**told, "metric": self.search.metrics[0]}})
-        return cell, decide_one(cell, "failed", self.history).run
+            told |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
+            cell = replace(cell, trial=told)
+        known = self.done.get(cell.experiment.config_sha256())
+        return cell, known or decide_one(cell, "failed", self.history).run
 
     def _tell(self, trial: Trial, run: Path) -> None:
         values = [value_of(run, name) for name in self.search.metrics]
