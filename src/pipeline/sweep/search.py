@@ -132,11 +132,12 @@ class Trials:
             raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
         if self.history is None:
             self.history = History(Path(cell.experiment.settings.output_dir))
+        key = cell.experiment.config_sha256()
         told: dict[str, Any] = {"file": str(self.file), "study": self.search.study, "id": trial._trial_id}
         if self.search.pruner != "none":
             told |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
             cell = replace(cell, trial=told)
-        known = self.done.get(cell.experiment.config_sha256())
+        known = self.done.get(key)
         return cell, known or decide_one(cell, "failed", self.history).run
 
     def _tell(self, trial: Trial, run: Path) -> None:
