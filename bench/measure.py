@@ -108,10 +108,10 @@ def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
     return {"receipt": receipt, **scalars}
 
 
-def wall(command: Sequence[str], status: int = 0) -> dict[str, float]:
+def wall(command: Sequence[str], status: int = 0, folder: str | None = None) -> dict[str, float]:
     """Seconds that a command takes as a whole process. It must end with `status`."""
     started = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     seconds = time.perf_counter() - started
     if done.returncode != status:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}, not {status}:\n{done.stderr.decode()}")

@@ -19,6 +19,7 @@ import hydra
 import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
@@ -44,6 +45,8 @@ class Task:
     def __call__(self, config: DictConfig) -> None:
         # Hydra prints a line of its own for an exception that leaves the task, so none does.
         try:
+            if HydraConfig.get().sweeper._target_.endswith("OptunaSweeper"):
+                raise UserError("this is a search (hydra/sweeper=optuna): it runs many cells; add -m")
             plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
             self.statuses.append(run_one(plain, self.overridden))
         except Exception as error:

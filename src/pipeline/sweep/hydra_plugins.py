@@ -1,6 +1,6 @@
 """Hydra's side of a sweep: `-m` expands a grid (or asks a search) here, and a launcher says where cells run.
 
-    hydra/sweeper=grid              every combination of the values given
+    hydra/sweeper=basic             every combination of the values given
     hydra/sweeper=optuna            a search
     hydra/launcher=workers          on this machine, by warm workers
     hydra/launcher=submitit_slurm   on a Slurm cluster (submitit_local: the same on this machine)
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
@@ -178,3 +179,6 @@ def register() -> None:
     parent.pipeline = sys.modules[MODULE] = sys.modules[__name__]  # type: ignore[attr-defined]
     for plugin in PLUGINS:
         plugins.register(plugin)
+    # In place of Hydra's own sweeper of this name, which is taken where nobody chooses: were ours chosen in
+    # config.yaml, no recipe could choose another.
+    ConfigStore.instance().store(group="hydra/sweeper", name="basic", node={"_target_": f"{MODULE}.GridSweeper"})

@@ -196,9 +196,9 @@ def open_study(file: Path, search: Search, epochs: int) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     samplers: dict[str, Any] = {
-        "tpe": lambda: optuna.samplers.TPESampler(seed=search.seed, multivariate=True, constant_liar=True),
-        "random": lambda: optuna.samplers.RandomSampler(seed=search.seed),
-        "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=search.seed),
+        "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
+        "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+        "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed),
     }
     pruners: dict[str, Any] = {
         "none": optuna.pruners.NopPruner,
@@ -208,11 +208,12 @@ def open_study(file: Path, search: Search, epochs: int) -> Study:
     study = optuna.create_study(
         study_name=search.study,
         storage=_storage(file),
-        sampler=samplers[search.sampler](),
         pruner=pruners[search.pruner](),
         directions=search.directions,
         load_if_exists=True,
     )
+    # A study that goes on must not ask for the points that it began with.
+    study.sampler = samplers[search.sampler](search.seed + len(study.get_trials(deepcopy=False)))
     asked = [direction.name.lower() for direction in study.directions]
     if asked != list(search.directions):
         raise UserError(

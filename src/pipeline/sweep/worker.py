@@ -55,6 +55,8 @@ def warm_up(command: dict[str, Any]) -> None:
     for part in parts:
         for name in getattr(part, "imports", ()):
             importlib.import_module(name)
+    if command["search"]:
+        importlib.import_module("optuna")
     gc.collect()
     gc.freeze()  # the garbage collector of a cell leaves these pages alone, and so shared
 

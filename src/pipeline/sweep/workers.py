@@ -36,7 +36,7 @@ class Worker:
         self.pids: dict[int, int] = {}  # cell -> its process
         self.cells: set[int] = set()
         self.alive = True
-        self.tell({"config": cell.config, "keys": cell.keys})
+        self.tell({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None})
 
     def tell(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
