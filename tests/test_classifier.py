@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from PIL import Image
 from pipeline import journal as journals
 from pipeline.backends import Epoch, Fit, Observation
 from pipeline.errors import RunError
+from pipeline.report.figures import image_sheet
 from pipeline.stages import classifier as stage
 from pipeline.stages.predict import read_images
 
@@ -462,6 +464,21 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
         "backend=jax",
     )
     assert probabilities(inverted)["dark.png"] == pytest.approx(found["grey.png"], abs=1e-4)
+
+
+def test_names_above_the_pictures(tmp_path: Path) -> None:
+    def sheet(names: list[str] | None) -> np.ndarray:
+        path = tmp_path / "sheet.png"
+        image_sheet(path, np.zeros((2, 8, 8, 1)), np.full((2, 3), 1 / 3), ["a", "b", "c"], None, "title", names)
+        with Image.open(path) as drawn:
+            return np.asarray(drawn.convert("L"))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(sheet(["$x_1.png", "鞋.png"]), sheet(["$x_1.png", "鞋.png"]))
+    long = "a_picture_of_something_taken_on_a_fine_day_0001.png"
+    assert not np.array_equal(sheet([long, long]), sheet(None))
+    assert not np.array_equal(sheet([long, long]), sheet([long, long.replace("1", "2")]))
 
 
 def expected(run: Path, digits: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ def test_one_key_of_a_group_leaves_the_rest_of_it_as_saved(tmp_path: Path) -> No
 
 def test_a_key_that_the_saved_group_does_not_have_is_refused(tmp_path: Path) -> None:
     saved(tmp_path, "backend=jax")
-    assert refusal(tmp_path, "backend.threads=1") == ("backend.threads: no such key; none: this choice has no settings")
+    assert refusal(tmp_path, "backend.threads=1") == "backend.threads: no such key; none: this choice has no settings"
     assert refusal(tmp_path, "dataset.cache=elsewhere").startswith("dataset.cache: no such key")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def image_sheet(
         picture.set_xticks([])
         picture.set_yticks([])
         if names is not None:
-            picture.set_title(_cut(names[number]), fontsize=7, loc="left")
+            picture.set_title(_cut(names[number]), fontsize=7, loc="left", parse_math=False)
         _bars(figure.add_subplot(grid[row, 2 * column + 1]), probabilities[number], classes, labels, number)
     _save(figure, path)
 
@@ -127,4 +128,6 @@ def _plain(axes: Axes) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands in its place
+        figure.savefig(path)
