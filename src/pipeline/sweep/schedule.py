@@ -17,6 +17,7 @@ from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, 
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
+OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Schedule:
         if limit is not None and counts and running.told is None and now - running.since > limit:
             running.told = now
             self.executor.stop(running.cell.number, kill=False)
-        elif running.told is not None and not running.killed and now - running.told > min(GRACE_SECONDS, limit or 5.0):
+        elif running.told is not None and not running.killed and now - running.told > OVERTIME_SECONDS:
             running.killed = True
             self.executor.stop(running.cell.number, kill=True)
 
