@@ -81,13 +81,14 @@ class Pivot:
         """The main figure of each repetition that has one."""
         return [entry.figures[self.name] for entry in self.at(row, column) if self.name in entry.figures]
 
-    def best(self) -> tuple[tuple[str, ...], str] | None:
-        """Where the best median stands."""
+    def best(self) -> list[tuple[tuple[str, ...], str]]:
+        """Where the best median stands; several places where they are equal."""
         places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
         if len(places) < 2:
-            return None
-        choose = max if self.better == "max" else min
-        return choose(places, key=lambda place: statistics.median(self.value(*place)))
+            return []
+        medians = {place: statistics.median(self.value(*place)) for place in places}
+        best = max(medians.values()) if self.better == "max" else min(medians.values())
+        return [place for place, median in medians.items() if median == best]
 
     def _row(self, cell: Cell) -> tuple[str, ...]:
         return tuple(cell.swept.get(key, "") for key in self.down)
@@ -103,7 +104,7 @@ def show(console: Console, found: Sequence[Entry]) -> None:
     for column in pivot.columns:
         table.add_column(column or pivot.name, justify="right")
     for row in pivot.rows:
-        cells = [_text(pivot, row, column, (row, column) == best) for column in pivot.columns]
+        cells = [_text(pivot, row, column, (row, column) in best) for column in pivot.columns]
         table.add_row(*row, *cells)
     console.print(table, highlight=False)
     if best:
