@@ -158,7 +158,7 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
         ("src/pipeline/tracking.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
         ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:]}),
-        ("conf/backend/tensorflow.yaml", "xla: true", "xla: false", {"classifier@tensorflow"}),
+        ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
         ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
         ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
     ],

@@ -4,45 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-from command import COMMAND, DIGITS, Done, environment, pipeline, refused, runs, status
+from command import DIGITS, Done, pipeline, refused, runs, status
 
 from pipeline import journal as journals
 
-# A model that does what a bad day does, by its number: 15 are fine, 5 are not, each in its own way.
-PLANTED = """
-import os, signal, sys, time
-from pipeline.models.linear import Linear
-from pipeline.spec import spec
-
-@spec
-class Planted:
-    number: int = 0
-
-    def torch(self, shapes):
-        if self.number == 3:
-            raise KeyError("planted")
-        if self.number == 6:
-            sys.exit(0)
-        if self.number == 9:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.number == 12:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(1000)
-        if self.number == 15:
-            os._exit(0)
-        return Linear().torch(shapes)
-"""
-BAD = {"3", "6", "9", "12", "15"}
 QUIET = ("tracking=none", *DIGITS)
 
 
@@ -188,88 +156,6 @@ def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: 
     assert len({weights(run) for run in cells.values()}) == 3
 
 
-def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
-    (tmp_path / "planted.py").write_text(PLANTED)
-    environ = {"PIPELINE_MODULES": "planted", "PYTHONPATH": os.pathsep.join([str(tmp_path), *_python_path()])}
-    words = ("-m", f"--config-dir={tmp_path / 'conf'}", f"model={','.join(f'n{number}' for number in range(20))}")
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    for number in range(20):
-        text = f"# planted\n_target_: planted.Planted\nnumber: {number}\n"
-        (tmp_path / "conf" / "model" / f"n{number}.yaml").write_text(text)
-    told = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", **environ)
-    assert told.returncode == 1
-    rows = {row["model"].removeprefix("n"): row for row in table(grids(tmp_path)[0])}
-    assert {number for number, row in rows.items() if row["state"] != "done"} == BAD
-    reasons = {number: (rows[number]["state"], rows[number]["reason"]) for number in sorted(BAD, key=int)}
-    assert reasons == {
-        "3": ("failed", "KeyError: 'planted'"),
-        "6": ("failed", "SystemExit: 0"),
-        "9": ("killed", "killed by SIGKILL (the system does that when memory runs out)"),
-        "12": ("failed", "took longer than sweep.timeout=15 s"),
-        "15": ("killed", "its process ended without a word"),
-    }
-    assert "15 done · 5 failed · 0 skipped" in told.stderr
-    assert "Traceback" not in told.stderr
-    assert all(status(run).state != "RUNNING" for run in runs(tmp_path))
-    assert status(grids(tmp_path)[0]).state == "FAILED"
-    again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", "sweep.dry_run=true", **environ)
-    assert (
-        "20 cells: 2 to run, 15 finished before, 3 failed before" in again.stdout
-    )  # the killed run again by themselves
-    retried = pipeline(tmp_path, *words, *QUIET, "sweep.retry=failed", "sweep.dry_run=true", **environ)
-    assert "20 cells: 5 to run, 15 finished before" in retried.stdout
-    assert "to run: model=n3: failed before: KeyError: 'planted'" in retried.stdout
-
-
-def test_first_cells_that_fail_alike_end_the_sweep(tmp_path: Path) -> None:
-    words = ("-m", "seed=range(8)", "training.batch_size=5000", "tracking=none", "dataset=digits")
-    told = pipeline(tmp_path, *words)
-    assert told.returncode == 1
-    assert "gave up: the first 3 cells all failed alike (training.batch_size=5000: larger than" in told.stderr
-    assert [row["state"] for row in table(grids(tmp_path)[0])] == ["failed"] * 3 + ["not run"] * 5
-    assert len(trained(tmp_path)) == 3
-
-
-def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
-    """kill -9 of the worker costs the cell that it ran; the same command again ends with every cell done once."""
-    words = ("-m", "seed=range(4)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")
-    process = begin(tmp_path, *words)
-    wait_until(lambda: len(trained(tmp_path)) == 2 and metrics_of(trained(tmp_path)[1]), process)
-    (worker,) = [
-        child for child in psutil.Process(process.pid).children() if "pipeline.sweep.worker" in child.cmdline()
-    ]
-    worker.kill()
-    _, err = process.communicate(timeout=200)
-    assert process.returncode == 1, err
-    assert "its worker: killed by SIGKILL" in err
-    states = [row["state"] for row in table(grids(tmp_path)[0])]
-    assert states == ["done", "killed", "done", "done"]
-    again = pipeline(tmp_path, *words)
-    assert again.returncode == 0, again.stderr
-    assert "4 cells: 1 to run, 3 finished before" in again.stderr
-    finished = [journals.read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
-    assert sorted(finished) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: signal.Signals, tmp_path: Path) -> None:
-    words = ("-m", "seed=range(3)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")
-    process = begin(tmp_path, *words)
-    wait_until(lambda: len(trained(tmp_path)) == 2 and metrics_of(trained(tmp_path)[1]), process)
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    process.communicate(timeout=100)
-    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not alive
-    again = pipeline(tmp_path, *words)
-    assert again.returncode == 0, again.stderr
-    assert "3 cells: 2 to run, 1 finished before" in again.stderr
-    assert [status(run).state for run in trained(tmp_path)].count("KILLED") == 1
-    finished = [journals.read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
-    assert sorted(finished) == [0, 1, 2]
-
-
 def test_two_cells_at_once(tmp_path: Path) -> None:
     told = pipeline(tmp_path, "-m", "seed=range(4)", "sweep.jobs=2", "dataset=digits", "tracking=none")
     assert told.returncode == 0, told.stderr
@@ -313,24 +199,3 @@ def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert "impossible here: device=gpu:0: device=gpu:0: no NVIDIA GPU found on this machine" in told.stderr
     assert [journals.read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]
-
-
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment(), start_new_session=True, **pipes)
-
-
-def metrics_of(run: Path) -> bool:
-    return len(list(journals.read_metrics(run))) > 3
-
-
-def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 200
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
-
-
-def _python_path() -> list[str]:
-    return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -110,14 +110,18 @@ class Torch:
 
 @spec
 class TensorFlow:
-    """Keras on TensorFlow. `xla`: compile the training step with XLA (much the faster; off shows what it brings)."""
+    """Keras on TensorFlow.
+
+    `xla`: compile the training step with XLA (None: but for convolutions on a CPU, which XLA trains 60 times slower
+    than TensorFlow itself; everything else it makes much the faster).
+    """
 
     name: ClassVar[str] = "tensorflow"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_tensorflow")
 
-    xla: bool = True
+    xla: bool | None = None
     threads: PositiveInt | None = None
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from keras.src.layers.convolutional.base_conv import BaseConv
 from tensorflow.python.eager import context as eager
 
 from pipeline.backends import Observation, tensorflow_graph
@@ -28,7 +29,7 @@ class Engine:
 
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
-        self.xla = experiment.backend.xla
+        self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
@@ -96,6 +97,12 @@ class Engine:
             seen.compiled = Counter(products(function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")))
         seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in home
         return seen
+
+
+def _worth_compiling(model: Any) -> bool:
+    """Whether XLA makes the step faster: not convolutions on a CPU, whose gradients it has only a plain loop for."""
+    on_cpu = "CPU" in model.trainable_variables[0].value.device
+    return not (on_cpu and any(isinstance(layer, BaseConv) for layer in model._flatten_layers()))
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:

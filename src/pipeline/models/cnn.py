@@ -57,7 +57,7 @@ class Cnn:
         stack = [keras.Input(shapes.image)]
         for filters in self.filters:
             stack += [
-                keras.layers.Conv2D(filters, self.kernel_size, padding="same"),
+                keras_layers.Convolution(filters, self.kernel_size, padding="same"),
                 keras.layers.MaxPooling2D(2),
                 keras.layers.Activation(activation),
             ]

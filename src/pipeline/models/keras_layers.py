@@ -15,6 +15,39 @@ def gelu(x: Any) -> Any:
     return 0.5 * x * (1 + keras.ops.erf(x * math.sqrt(0.5)))
 
 
+@keras.saving.register_keras_serializable("pipeline")
+class Convolution(keras.layers.Conv2D):
+    """Conv2D of stride 1. On JAX on a CPU it is computed as matrix products of image patches.
+
+    XLA's CPU compiler has a fast convolution for the forward pass only. The gradients fall to a plain loop: a training
+    step of the net of row D1 then takes 60 times as long (bench/README.md). TensorFlow has its own without XLA.
+    """
+
+    def convolution_op(self, inputs: Any, kernel: Any) -> Any:
+        """(N, H, W, C) to (N, H', W', filters)."""
+        if keras.backend.backend() == "jax" and _is_on_cpu():
+            return _by_products(inputs, kernel, self.padding)
+        return super().convolution_op(inputs, kernel)
+
+
+def _is_on_cpu() -> bool:
+    import jax
+
+    device = jax.config.jax_default_device or jax.devices()[0]  # type: ignore[attr-defined]
+    return bool(device.platform == "cpu")
+
+
+def _by_products(inputs: Any, kernel: Any, padding: str) -> Any:
+    """The convolution as one product: patches (N, H', W', h * w * C) by the kernel (h * w * C, filters)."""
+    high, wide = kernel.shape[:2]
+    if padding == "same":  # as Keras pads: the odd one out behind
+        around = [((size - 1) // 2, size // 2) for size in (high, wide)]
+        inputs = keras.ops.pad(inputs, [(0, 0), *around, (0, 0)])
+    rows, columns = inputs.shape[1] - high + 1, inputs.shape[2] - wide + 1
+    parts = [inputs[:, i : i + rows, j : j + columns] for i in range(high) for j in range(wide)]
+    return keras.ops.matmul(keras.ops.concatenate(parts, axis=-1), keras.ops.reshape(kernel, (-1, kernel.shape[-1])))
+
+
 def activation(name: str) -> str | Callable[[Any], Any]:
     """What a Keras layer takes as its activation, for an activation's name."""
     return gelu if name == "gelu" else name

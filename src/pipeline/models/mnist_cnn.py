@@ -55,7 +55,7 @@ class MnistCnn:
         activation = keras_layers.activation(self.activation)
         self.pooled(shapes)
         stack = [keras.Input(shapes.image)]
-        stack += [keras.layers.Conv2D(filters, 3, activation=activation) for filters in self.filters]
+        stack += [keras_layers.Convolution(filters, 3, activation=activation) for filters in self.filters]
         stack.append(keras.layers.MaxPooling2D(2))
         if self.dropout_features:
             stack.append(keras.layers.Dropout(self.dropout_features))
