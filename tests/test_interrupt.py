@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -208,3 +209,22 @@ def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str
         assert asked in said
     (run,) = runs(tmp_path)
     assert (status(run).state, status(run).error) == ("FAILED", said)
+
+
+def test_a_stop_that_a_callback_swallowed_is_raised_again() -> None:
+    """What a garbage collector's callback raises is ignored, also our stop; the next step of a loop has it again."""
+    code = (
+        "import gc, os, signal\n"
+        "from pipeline import exits\n"
+        "from pipeline.errors import Stopped\n"
+        "exits.stop_on_signals()\n"
+        "exits.raise_if_stopped()\n"
+        "gc.callbacks.append(lambda phase, _: phase == 'start' and os.kill(os.getpid(), signal.SIGTERM))\n"
+        "gc.collect(); gc.callbacks.clear()\n"
+        "try:\n"
+        "    exits.raise_if_stopped()\n"
+        "except Stopped as stop:\n"
+        "    print(stop.exit_status)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.stdout == "143\n", told

@@ -27,6 +27,7 @@ WITNESSES = (
     "pipeline.code",
     "pipeline.command_line",
     "pipeline.errors",
+    "pipeline.exits",
     "pipeline.journal",
     "pipeline.process",
     "pipeline.quiet",

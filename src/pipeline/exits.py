@@ -56,7 +56,22 @@ def stop_on_signals() -> None:
         signal.signal(number, _stop)
 
 
+def raise_if_stopped() -> None:
+    """Raise the stop that a signal asked for, where it was lost.
+
+    A signal that arrives while a garbage collector's callback runs (JAX has one) raises into that callback, and Python
+    ignores what a callback raises. So a training loop asks here, between its steps.
+    """
+    if _asked is not None:
+        raise _asked
+
+
+_asked: Stopped | None = None
+
+
 def _stop(number: int, _: FrameType | None) -> None:
+    global _asked
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
-    raise Stopped(signal.Signals(number).name, 128 + number)
+    _asked = Stopped(signal.Signals(number).name, 128 + number)
+    raise _asked

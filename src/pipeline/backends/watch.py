@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.backends import Epoch
 from pipeline.errors import RunError
+from pipeline.exits import raise_if_stopped
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -42,6 +43,7 @@ class Watch:
 
     def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
         """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
+        raise_if_stopped()
         finite = np.isfinite(losses)
         if not finite.all():
             self._diverged(losses, int(np.argmin(finite)))
