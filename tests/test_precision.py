@@ -85,7 +85,7 @@ def test_what_the_compiler_made_of_it_is_told(found: dict[str, Outcome], backend
     told = found[backend].facts["cell: bf16"]["precision"]["observed"]
     # XLA on this CPU widens: the receipt must not hide it behind the program that was asked for.
     after = told.get("matrix_products_after_compilation")
-    assert (after is None) == (backend == "torch")
+    assert (after is None) == (backend != "jax")  # TensorFlow leaves XLA off for convolutions on a CPU
     assert after is None or set(after) <= {"float32", "bfloat16"}
 
 

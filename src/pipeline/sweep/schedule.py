@@ -17,6 +17,7 @@ from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, 
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
+IMPORT_SECONDS = 60.0  # what a worker may take until its cell's run begins
 OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 
@@ -38,7 +39,7 @@ class Outcome:
 class Executor(Protocol):
     """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
 
-    `queues`: a cell that is started may wait before it runs, so that its time begins with its run.
+    `queues`: a cell that is started may wait, for as long as it takes, before its run begins.
     """
 
     queues: bool
@@ -151,14 +152,14 @@ class Schedule:
         if running.run is None:
             running.run = run_of(running.job)
             if running.run is not None:
-                if self.executor.queues:
-                    running.since = time.monotonic()
+                running.since = time.monotonic()
                 self.watcher.became(running.cell, running.run)
 
     def _mind_the_time(self, running: Running) -> None:
         limit, now = self.settings.timeout, time.monotonic()
-        counts = running.run is not None or not self.executor.queues
-        if limit is not None and counts and running.told is None and now - running.since > limit:
+        if limit is not None and running.run is None:  # the import of a framework is not the cell's time
+            limit = None if self.executor.queues else limit + IMPORT_SECONDS
+        if limit is not None and running.told is None and now - running.since > limit:
             running.told = now
             self.executor.stop(running.cell.number, kill=False)
         elif running.told is not None and not running.killed and now - running.told > OVERTIME_SECONDS:
