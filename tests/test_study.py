@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -211,6 +211,14 @@ def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy) -> None:
     assert "differs: classifier@jax: composed.yaml: config (at optimizer.learning_rate: dvc.lock 0.001, " in told.stderr
 
 
+def found_under(change: AbstractContextManager[None], differences: Ask) -> list[str]:
+    """What differs while `change` holds; once it is taken back, nothing does."""
+    with change:
+        found = differences()
+    assert differences() == []
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
@@ -223,10 +231,8 @@ def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy) -> None:
 def test_a_tampered_record_is_named(
     study: Copy, differences: Ask, name: str, old: str, new: str, expected: str
 ) -> None:
-    with study.edited(name, old, new):
-        found = differences()
+    found = found_under(study.edited(name, old, new), differences)
     assert any(line.startswith(f"classifier@torch: {expected}") for line in found), found
-    assert differences() == []
 
 
 @pytest.mark.parametrize(
@@ -243,8 +249,7 @@ def test_a_tampered_mlflow_run_is_named(
     study: Copy, differences: Ask, table: str, key: str, value: str, expected: str
 ) -> None:
     paper = json.loads(study.read("study/classifier_jax/receipt.json"))
-    with tampered(study.folder / "mlflow.db", paper["run"], table, key, value):
-        found = differences()
+    found = found_under(tampered(study.folder / "mlflow.db", paper["run"], table, key, value), differences)
     hashes = {what: paper[f"{what}_sha256"][:8] for what in ("config", "code", "data")}
     assert [line.startswith(f"classifier@jax: {expected.format(**hashes)}") for line in found] == [True], found
 

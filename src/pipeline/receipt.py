@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,11 +141,17 @@ def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dic
     found = {"python": platform.python_version()}
     compiled = [name for package in packages for name in COMPUTES.get(package, ())]
     for name in (*packages, *compiled, *always):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+        found[name] = version_of(name)
     return found
+
+
+@cache
+def version_of(package: str) -> str:
+    """The version of an installed package; kept, since a grid asks once a cell and each answer is a file to read."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def git_state() -> dict[str, Any]:

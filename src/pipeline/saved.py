@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, shown
 from pipeline.journal import read_config
 from pipeline.runs import find_run
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
+TRAINING_ONLY = ("device.placement_log",)  # of the rechoosable groups, what only a training step has
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 
 
@@ -36,6 +37,10 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
         group = group.partition("@")[0]
         if group in OWN:
             continue
+        if key in TRAINING_ONLY and _value(config, key):
+            raise UserError(
+                f"{key}={shown(_value(config, key))} with stage={stage}: tells of a training step; none runs"
+            )
         if group not in RECHOOSABLE and key not in SINGLE:
             raise UserError(
                 f"{_fixed(config, merged, key, stage, folder.name)}; "
@@ -54,6 +59,7 @@ def _fixed(config: Mapping[str, Any], saved: Mapping[str, Any], key: str, stage:
     value, then = _value(config, key), _value(saved, key)
     if value is None and then is None:  # a recipe, or a key that neither has
         return f"{key} with stage={stage}: run {run} brings its own settings along"
+    value, then = (text if isinstance(text, str) else shown(text) for text in (value, then))
     return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
 
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
-import pytorch_lightning as pl
 import torch
-import torchmetrics
 
 from pipeline.backends import Fit, Observation, Predict
+from pipeline.backends.lean_import import no_scipy_signal
 from pipeline.backends.memory import process_peak_bytes, refuse_too_large
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
 from pipeline.backends.torch_switches import switches
@@ -30,6 +29,10 @@ from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, Format, bytes_per_number
+
+with no_scipy_signal():
+    import pytorch_lightning as pl
+    import torchmetrics
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

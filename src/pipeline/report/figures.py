@@ -10,11 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.backends import Epoch
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
+TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
@@ -76,19 +78,32 @@ def image_sheet(
     """
     columns = min(4, len(images))
     rows = -(-len(images) // columns)
-    figure = _figure(3.1 * columns, 1.35 * rows + 0.5)
+    # One pair of axes for the whole sheet, an image being 1 high: a pair for each image takes five times as long.
+    across, down = 2.3, 1.1 if names is None else 1.25
+    figure = Figure(figsize=(max(1.35 * across * columns, TITLE_WIDTH), 1.35 * down * rows + 0.4), dpi=120)
+    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=10)
-    grid = figure.add_gridspec(rows, 2 * columns, width_ratios=[1, 1.1] * columns)
+    axes = figure.add_axes((0, 0, 1, 1 - 0.35 / figure.get_figheight()))
+    axes.axis("off")
     for number, image in enumerate(images):
         row, column = divmod(number, columns)
-        picture = figure.add_subplot(grid[row, 2 * column])
-        picture.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
-        picture.set_xticks([])
-        picture.set_yticks([])
+        left, top = across * column, down * row
+        _picture(axes, image, left, top)
         if names is not None:
-            picture.set_title(_cut(names[number]), fontsize=7, loc="left", parse_math=False)
-        _bars(figure.add_subplot(grid[row, 2 * column + 1]), probabilities[number], classes, labels, number)
+            axes.text(left, top - 0.05, _cut(names[number]), fontsize=7, va="bottom", parse_math=False)
+        _bars(axes, probabilities[number], classes, labels if labels is None else int(labels[number]), left + 1.08, top)
+    axes.set_xlim(-0.05, across * columns)
+    axes.set_ylim(down * rows - 0.05, -0.05 if names is None else -0.2)
+    axes.set_aspect("equal")
     _save(figure, path)
+
+
+def _picture(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
+    """An image (H, W, C), its longer side 1, in a frame."""
+    height, width = np.array(image.shape[:2]) / max(image.shape[:2])
+    place = (left, left + width, top + height, top)
+    axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1, extent=place, interpolation="nearest")
+    axes.add_patch(Rectangle((left, top), width, height, fill=False, linewidth=0.8))
 
 
 def _cut(name: str) -> str:
@@ -97,23 +112,18 @@ def _cut(name: str) -> str:
 
 
 def _bars(
-    axes: Axes, probabilities: np.ndarray, classes: Sequence[str], labels: np.ndarray | None, number: int
+    axes: Axes, probabilities: np.ndarray, classes: Sequence[str], label: int | None, left: float, top: float
 ) -> None:
     """The three most probable classes of one image; the true class is blue, a wrong first guess orange."""
     best = np.argsort(-probabilities)[:3]
-    colours = [GREY] * len(best)
-    if labels is None:
-        colours[0] = BLUE
-    else:
-        colours = [BLUE if place == labels[number] else GREY for place in best]
-        colours[0] = BLUE if best[0] == labels[number] else ORANGE
-    heights = range(len(best))
-    axes.barh(heights, probabilities[best], color=colours, alpha=0.5)  # the names are written over the bars
+    colours = [BLUE if place == label else GREY for place in best]
+    if colours[0] == GREY:
+        colours[0] = BLUE if label is None else ORANGE
+    heights = top + (np.arange(len(best)) + 0.5) / 3
+    # The names are written over the bars.
+    axes.barh(heights, probabilities[best] * 1.1, height=0.27, left=left, color=colours, alpha=0.5)
     for height, place in zip(heights, best, strict=True):
-        axes.text(0.03, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(len(best) - 0.4, -0.6)
-    axes.axis("off")
+        axes.text(left + 0.04, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
 
 
 def _figure(width: float, height: float) -> Figure:

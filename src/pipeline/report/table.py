@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     """Print `rows` of (name, value)."""
+    from rich.table import Table  # here, since a refusal needs the rest of this file's importers and not rich
+
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

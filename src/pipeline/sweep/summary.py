@@ -17,6 +17,7 @@ from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of
 
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
+Place = tuple[tuple[str, ...], str]  # the values down the page, the value across it
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -58,7 +59,6 @@ class Pivot:
     """Cells by their swept keys: the last key's values become columns where they are few."""
 
     def __init__(self, found: Sequence[Entry]) -> None:
-        self.entries = found
         self.name, self.better = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
         keys = [key for key in found[0].cell.swept if key != REPEATS]
         across = keys[-1] if len(keys) > 1 else None
@@ -67,31 +67,30 @@ class Pivot:
         self.across = across
         self.down = [key for key in keys if key != across] or list(found[0].cell.swept)[:1]
         self.columns = _values(found, across) if across else [""]
-        self.rows = list(dict.fromkeys(self._row(entry.cell) for entry in found))
+        self.places: dict[Place, list[Entry]] = {}
+        for entry in found:
+            self.places.setdefault(self._place(entry.cell), []).append(entry)
+        self.rows = list(dict.fromkeys(row for row, _ in self.places))
 
     def at(self, row: tuple[str, ...], column: str) -> list[Entry]:
         """The repetitions in one place of the table."""
-        return [
-            entry
-            for entry in self.entries
-            if self._row(entry.cell) == row and (not self.across or entry.cell.swept[self.across] == column)
-        ]
+        return self.places.get((row, column), [])
 
     def value(self, row: tuple[str, ...], column: str) -> list[float]:
         """The main figure of each repetition that has one."""
         return [entry.figures[self.name] for entry in self.at(row, column) if self.name in entry.figures]
 
-    def best(self) -> list[tuple[tuple[str, ...], str]]:
+    def best(self) -> set[Place]:
         """Where the best median stands; several places where they are equal."""
         places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
         if len(places) < 2:
-            return []
+            return set()
         medians = {place: statistics.median(self.value(*place)) for place in places}
         best = max(medians.values()) if self.better == "max" else min(medians.values())
-        return [place for place, median in medians.items() if median == best]
+        return {place for place, median in medians.items() if median == best}
 
-    def _row(self, cell: Cell) -> tuple[str, ...]:
-        return tuple(cell.swept.get(key, "") for key in self.down)
+    def _place(self, cell: Cell) -> Place:
+        return tuple(cell.swept.get(key, "") for key in self.down), cell.swept[self.across] if self.across else ""
 
 
 def show(console: Console, found: Sequence[Entry]) -> None:

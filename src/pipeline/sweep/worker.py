@@ -47,16 +47,18 @@ def main() -> int:
 
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
+    from pipeline.code import code_sha256
     from pipeline.runner import ready
 
     experiment, _ = ready(command["config"], command["keys"])
     experiment.backend.load()
+    code_sha256(experiment)  # each cell's receipt has it: what was read of the code is kept for them
     parts = (experiment.stage, experiment.backend, experiment.model, experiment.dataset, experiment.optimizer)
     for part in parts:
         for name in getattr(part, "imports", ()):
             importlib.import_module(name)
-    if command["search"]:
-        importlib.import_module("optuna")
+    for name in ("omegaconf", "pooch", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # the garbage collector of a cell leaves these pages alone, and so shared
 
