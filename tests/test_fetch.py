@@ -249,7 +249,7 @@ def test_process_that_waits_for_another_says_so(server: Server, tmp_path: Path) 
 
 
 def test_ctrl_c_stops_at_once_and_the_next_run_continues(server: Server, tmp_path: Path) -> None:
-    server.seconds_per_piece = 0.05
+    server.seconds_per_piece = 0.5
     process = start_fetch(server.url, tmp_path)
     deadline = time.monotonic() + 20
     while not any(path.stat().st_size for path in tmp_path.rglob("*.part")):

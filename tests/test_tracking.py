@@ -209,23 +209,19 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
     assert (journal.folder / "tracking.log").read_text() == ""
 
 
-def test_start_costs_little_and_loads_no_mlflow(tmp_path: Path) -> None:
+def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     script = (
-        "import sys, time, pathlib, hydra, pipeline.spec\n"
+        "import sys, pathlib, hydra, pipeline.spec\n"
         "from pipeline.journal import Journal\n"
         "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
-        "begin = time.perf_counter()\n"
         "from pipeline.tracking import Mlflow, start\n"
         "tracker = start(Mlflow(uri='http://127.0.0.1:1'), journal)\n"
-        "took = time.perf_counter() - begin\n"
         "tracker.process.kill(); tracker.process.wait(); journal.finish('FINISHED')\n"
-        "print(took, [name for name in ('mlflow', 'sqlalchemy', 'psutil', 'filelock') if name in sys.modules])"
+        "print([name for name in ('mlflow', 'sqlalchemy', 'psutil', 'filelock') if name in sys.modules])"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True)
-    took, modules = done.stdout.split(" ", 1)
-    assert modules.strip() == "[]"
-    assert float(took) < 0.1  # 9 ms on the machine of the first author; bounds a blunder such as an import of mlflow
+    assert done.stdout.strip() == "[]"
 
 
 def test_eight_runs_at_once_on_a_cold_database(tmp_path: Path) -> None:
