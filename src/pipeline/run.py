@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What a stage found: figures by name, rows for the table at the end, and what to tell above it."""
+    """What a stage found: figures by name, rows for the table at the end, and what to tell above it.
+
+    `failed`: what did not work out, of a stage that has something to tell all the same (some of its cells ended well).
+    The run is then FAILED and the exit status 1.
+    """
 
     metrics: Mapping[str, float]
     table: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    failed: str | None = None
 
 
 class Run:

@@ -86,7 +86,7 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         if told is error:
             raise
         raise told from error
-    journal.finish("FINISHED")
+    journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
     return report(experiment, run, result, tracker)
 
 
@@ -110,7 +110,9 @@ def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time
             run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
-    return 0
+    if result.failed:
+        run.say(f"failed: {result.failed}")
+    return 1 if result.failed else 0
 
 
 def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseException:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.command_line import canonical_device, explained, keys_of
+from pipeline.conf_path import conf_path
+from pipeline.errors import UserError
+from pipeline.experiment import GROUPS
 
 
 class Composer:
@@ -55,3 +66,46 @@ class Composer:
                 del config["hydra"]
             self.bases[choices] = pickle.dumps(config)
         return self.bases[choices]
+
+
+def overridden(config: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """A resolved config, as plain data, with overrides as on the command line; and the keys that they set.
+
+    A choice replaces its whole group by what the choice's file says. Raises UserError.
+    """
+    words = [canonical_device(text) for text in overrides]
+    keys = keys_of(words, grid=False)
+    with _loader() as loader:
+        try:
+            parsed = OverridesParser.create(config_loader=loader).parse_overrides(words)
+            strange = [
+                text for text, override in zip(words, parsed, strict=True) if override.is_add() or override.is_delete()
+            ]
+            if strange:
+                raise UserError(f"{strange[0]}: a cell takes key=value and group=choice")
+            choices = [override for override in parsed if override.key_or_group in GROUPS]
+            values = [override for override in parsed if override.key_or_group not in GROUPS]
+            lines = [str(override.input_line) for override in choices]
+            # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
+            lines = ["hydra/sweeper=basic", "hydra/launcher=basic", *lines]
+            whole = loader.load_configuration("config", lines, RunMode.RUN) if choices else DictConfig({})
+            changed = OmegaConf.create(config)
+            for override in choices:
+                changed[override.key_or_group] = whole[override.key_or_group]
+            OmegaConf.set_struct(changed, True)
+            ConfigLoaderImpl._apply_overrides_to_config(values, changed)
+            plain: dict[str, Any] = OmegaConf.to_container(changed, resolve=True)  # type: ignore[assignment]
+        except (HydraException, OmegaConfBaseException) as error:
+            raise explained(error, words) from error
+    return plain, keys
+
+
+@contextlib.contextmanager
+def _loader() -> Iterator[ConfigLoader]:
+    """Hydra's own where it runs the command, which knows of --config-dir; else (a cell, the study) one for a while."""
+    hydra = GlobalHydra.instance()
+    if hydra.is_initialized():
+        yield hydra.config_loader()
+        return
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        yield GlobalHydra.instance().config_loader()
