@@ -100,12 +100,14 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     """The table on standard output; where things lie."""
-    from pipeline.report.table import show
+    from pipeline.report.table import show, show_grid
     from pipeline.terminal import results
 
     for note in result.notes:
         run.say(note)
     try:
+        for grid in result.grids:
+            show_grid(results(), grid)
         show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time

@@ -89,6 +89,7 @@ class Torch:
     builder: ClassVar[str] = "torch"
     packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.lightning",)
+    probe: ClassVar[str] = "pipeline.backends.torch_probe"
 
     threads: PositiveInt | None = None
 
@@ -120,6 +121,7 @@ class TensorFlow:
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_tensorflow")
+    probe: ClassVar[str] = "pipeline.backends.keras_probe"
 
     xla: bool | None = None
     threads: PositiveInt | None = None
@@ -145,6 +147,7 @@ class Jax:
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_jax")
+    probe: ClassVar[str] = "pipeline.backends.keras_probe"
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline import metrics, receipt
+from pipeline import metrics, probe, receipt
 from pipeline.backends import Epoch, Fit, Observation
 from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
 @spec
 class Classifier:
-    """No settings: what it trains on what is said by the other groups."""
+    """What it trains on what is said by the other groups.
+
+    `probe`: look into a step afterwards (pipeline.probe), for the precision study: artifacts/probe/.
+    """
+
+    probe: bool = False
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
@@ -57,6 +63,8 @@ class Classifier:
         figures = test_figures(experiment, logits, data.test.y)
         draw(run, experiment, data, x, logits, fit.epochs, figures)
         paper |= timings(run, fit.epochs)
+        if self.probe:
+            look_into_a_step(run, experiment, resolved, data)
         run.journal.write_receipt(paper)
         return Result(
             metrics={**figures, "images_per_s": median_rate(fit.epochs)},
@@ -168,6 +176,17 @@ def draw(
         labels[shown],
         f"{title}: the first test images (blue: the true class; orange: a wrong guess)",
     )
+
+
+def look_into_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Arrays) -> None:
+    """After everything is measured: the first step's numbers, the machine's rates, and where a step's time goes."""
+    backend = importlib.import_module(experiment.backend.probe)
+    first = backend.first_step(experiment, data, resolved)
+    weights.save(run.artifact("probe/gradients.npz"), first.gradients)
+    weights.save(run.artifact("probe/weights.npz"), first.weights)
+    found = probe.as_json(backend.machine(experiment, resolved), backend.anatomy(experiment, data, resolved))
+    text = json.dumps({"loss": first.loss, **found}, indent=1)
+    run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
 
 
 def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:

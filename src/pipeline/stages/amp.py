@@ -1,0 +1,124 @@
+"""stage=amp: one model at several precisions, several seeds each: what does mixed precision buy here, and why?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline.capability import Resolved
+from pipeline.errors import RunError, UserError, bad_choice
+from pipeline.precision import AUTO, FORMATS
+from pipeline.run import Result, Run
+from pipeline.spec import spec
+from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.precision_study.compare import Compared
+
+
+@spec
+class Amp:
+    """`precisions`: what to compare; those that do not run here are told and left out. `repeats`: seeds of each.
+
+    Speed is set against fp32 and numbers against fp64: without one of them that column stays empty.
+    """
+
+    precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
+    repeats: PositiveInt = 3
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.precision_study.tables", "pipeline.precision_study.why")
+
+    def __post_init__(self) -> None:
+        for name in self.precisions:
+            if name not in FORMATS and name != AUTO:
+                raise bad_choice("stage.precisions", name, [*FORMATS, AUTO])
+        if len(set(self.precisions)) < len(self.precisions):
+            raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one of them is named twice")
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train all, one at a time, and lay them side by side. Raises RunError where no two precisions are left."""
+        from pipeline.precision_study import compare, tables
+        from pipeline.precision_study.measured import Measured
+
+        entries = run_cells(run, checked(self.variants(experiment)))
+        done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
+        order = {name: place for place, name in enumerate(self.precisions)}
+        rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
+        if len(rows) < 2:
+            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
+        on_cpu = resolved.place.kind == "cpu"
+        keep(run, experiment, rows)
+        return Result(
+            metrics=figures_of(rows),
+            table=tuple(("verdict", line) for line in verdicts(rows)),
+            grids=(tables.seen(rows), tables.speed(rows), tables.numbers(rows), tables.claimed(rows, on_cpu=on_cpu)),
+            failed=without_result(entries),
+        )
+
+    def variants(self, experiment: Experiment) -> list[Variant]:
+        """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.
+
+        A machine that slows down or warms up meanwhile then favours none.
+        """
+        found = []
+        for repeat in range(self.repeats):
+            for name in self.precisions if repeat % 2 == 0 else reversed(self.precisions):
+                seed = experiment.seed + repeat
+                swept = {"precision": name, "seed": str(seed)}
+                one = variant(experiment, swept, f"precision={name} seed={seed}")
+                one.config["stage"]["probe"] = True
+                found.append(one)
+        return found
+
+
+def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
+    """The figures, a CSV of all runs, and a page for each precision that did not gain."""
+    from pipeline.precision_study import figures, tables, why
+    from pipeline.precision_study.compare import BASELINE
+
+    tables.write_csv(run.artifact("runs.csv"), rows)
+    figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
+    figures.memory(run.artifact("figures/memory.png"), rows, experiment.name)
+    figures.losses(run.artifact("figures/losses.png"), rows, experiment.name)
+    baseline = next((row for row in rows if row.precision == BASELINE), None)
+    for row in rows:
+        if baseline is not None and explained(row):
+            run.artifact(f"why/{row.precision}.md").write_text(why.page(row, baseline), encoding="utf-8")
+
+
+def verdicts(rows: Sequence[Compared]) -> list[str]:
+    """A sentence for each precision but fp32, and where its page lies if it has one."""
+    from pipeline.precision_study.compare import BASELINE, verdict
+
+    baseline = next((row for row in rows if row.precision == BASELINE), None)
+    pages = {row.precision: f"; artifacts/why/{row.precision}.md" for row in rows if explained(row)}
+    return [verdict(row, baseline) + pages.get(row.precision, "") for row in rows if row.precision != BASELINE]
+
+
+def explained(row: Compared) -> bool:
+    """Whether there is a page on why a precision did not gain: from fp64 nobody expects it to."""
+    return row.speedup is not None and not row.speedup.gains and row.effective != "fp64"
+
+
+def figures_of(rows: Sequence[Compared]) -> dict[str, float]:
+    """The study in numbers, for the journal and MLflow."""
+    found: dict[str, float] = {}
+    for row in rows:
+        name = row.precision
+        found[f"{name}/images_per_s"] = row.median(lambda run: run.images_per_s)
+        found[f"{name}/wall_s"] = row.median(lambda run: run.wall_s)
+        found[f"{name}/peak_bytes"] = row.median(lambda run: float(run.peak_bytes))
+        found[f"{name}/test_accuracy"] = statistics.median(row.values(lambda run: run.scalars["test/accuracy"]))
+        if row.speedup is not None:
+            found[f"{name}/speedup_per_s"] = row.speedup.mean
+        if row.errors is not None:
+            found[f"{name}/first_gradient_error"] = row.errors.first_gradient
+            found[f"{name}/first_loss_error"] = row.errors.first_loss
+    return found
