@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """A table of several columns, shown above the last one."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Result:
     """What a stage found: figures by name, rows for the table at the end, and what to tell above it.
 
@@ -25,6 +34,7 @@ class Result:
     metrics: Mapping[str, float]
     table: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    grids: tuple[Grid, ...] = ()
     failed: str | None = None
 
 

@@ -40,8 +40,14 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     experiment = experiments.load(config)
     if hasattr(experiment.stage, "check"):
         experiment.stage.check(experiment)
+    if hasattr(experiment.stage, "check_keys"):
+        experiment.stage.check_keys(experiment, overridden)
     because = experiment.backend.no_gpu_because() if gpus() else None
-    return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    resolved = resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
+        if hasattr(part, "check_place"):
+            part.check_place(resolved.place)
+    return experiment, resolved
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
@@ -100,12 +106,14 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     """The table on standard output; where things lie."""
-    from pipeline.report.table import show
+    from pipeline.report.table import show, show_grid
     from pipeline.terminal import results
 
     for note in result.notes:
         run.say(note)
     try:
+        for grid in result.grids:
+            show_grid(results(), grid)
         show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time
