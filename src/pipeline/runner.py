@@ -40,8 +40,14 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     experiment = experiments.load(config)
     if hasattr(experiment.stage, "check"):
         experiment.stage.check(experiment)
+    if hasattr(experiment.stage, "check_keys"):
+        experiment.stage.check_keys(experiment, overridden)
     because = experiment.backend.no_gpu_because() if gpus() else None
-    return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    resolved = resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
+        if hasattr(part, "check_place"):
+            part.check_place(resolved.place)
+    return experiment, resolved
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:

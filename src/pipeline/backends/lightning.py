@@ -19,6 +19,7 @@ import torch
 from pipeline.backends import Fit, Observation, Predict
 from pipeline.backends.lean_import import no_scipy_signal
 from pipeline.backends.memory import process_peak_bytes, refuse_too_large
+from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
 from pipeline.backends.torch_switches import switches
 from pipeline.backends.torch_threads import threads_for
@@ -122,13 +123,17 @@ class Classifier(pl.LightningModule):
         self.home = device
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
+        self.compiled: CompiledStep | None = None
         self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
             len(data.classes), average="micro", validate_args=False
         )
         self.validation_loss = torchmetrics.MeanMetric(nan_strategy="disable")  # its default leaves a NaN out
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.experiment.optimizer.torch(self.net.parameters())
+        optimizer: torch.optim.Optimizer = self.experiment.optimizer.torch(self.net.parameters())
+        if self.experiment.backend.compile and self.home.type == "cuda":
+            make_capturable(optimizer)
+        return optimizer
 
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once an epoch: lists of (x, y) batches."""
@@ -167,10 +172,15 @@ class Classifier(pl.LightningModule):
         losses: list[torch.Tensor] = []
         hits: list[torch.Tensor] = []
         for x, y in block:
+            if self.compiled is not None and self.compiled.takes(x):
+                loss, right = self.compiled(x, y)
+                losses.append(loss)
+                hits.append(right)
+                continue
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
                 logits = self.net(x)
-                loss = self.loss(widened(logits), y)
+                loss = self.loss_of(logits, y)
                 optimizer.zero_grad()
                 if scaler is None:
                     loss.backward()
@@ -183,8 +193,23 @@ class Classifier(pl.LightningModule):
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
                 self._mark_first_step()
+                if self.experiment.backend.compile:  # the first step is the observed one, as written
+                    size = self.experiment.training.batch_size
+                    self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
         both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
+        self._leave_out_compilation()
         self.watch.block(both[0], both[1], len(y))
+
+    def loss_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """The loss that is trained."""
+        return self.loss(widened(logits), y)
+
+    def _leave_out_compilation(self) -> None:
+        """Compiling is no training: it has a figure of its own."""
+        spent = self.watch.run.marks.get("compile_s", 0.0)
+        if self.compiled is not None and self.compiled.seconds > spent:
+            self.watch.leave_out(self.compiled.seconds - spent)
+            self.watch.run.marks["compile_s"] = self.compiled.seconds
 
     def _mark_first_step(self) -> None:
         if self.home.type == "cuda":

@@ -41,6 +41,10 @@ class Watch:
         self.seen = 0
         self.epoch_started = time.perf_counter()
 
+    def leave_out(self, seconds: float) -> None:
+        """Seconds of this epoch that were no training (a compilation)."""
+        self.epoch_started += seconds
+
     def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
         """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
         raise_if_stopped()

@@ -11,7 +11,6 @@ They are timed, so nothing else runs beside one, and one that has run before run
 
 from __future__ import annotations
 
-import copy
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -42,16 +41,16 @@ class Variant:
     keys: list[str]
 
 
-def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str) -> Variant:
+def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str, above: Variant | None = None) -> Variant:
     """The classifier that the experiment becomes by overrides as on the command line, several in one text.
 
-    A later text goes over what the earlier ones have left. Raises UserError for what the command line would refuse.
+    A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
+    of the experiment's. Raises UserError for what the command line would refuse.
     """
     from pipeline.sweep.compose import overridden
 
-    config: dict[str, Any] = copy.deepcopy(dict(experiment.config))
-    config |= {"stage": {"_target_": CLASSIFIER}, "name": _name(experiment, swept)}
-    keys: list[str] = []
+    config = above.config if above else {**experiment.config, "stage": {"_target_": CLASSIFIER}}
+    config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
     for text in overrides:
         config, found = overridden(config, shlex.split(text))
         keys += found
@@ -61,15 +60,29 @@ def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str) -
     return Variant(swept, config, keys)
 
 
+def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -> None:
+    """Refuse keys of the user's of which nothing is left, since every cell sets them anew. Raises UserError."""
+    for key in keys:
+        if key in set_anew or key.partition(".")[0] in set_anew:
+            raise UserError(f"{key}: every cell has it from {where}; set it there")
+
+
 def checked(variants: Sequence[Variant]) -> list[Decision]:
     """Which of the variants run here, and why the others cannot. Raises UserError for a mistake, or if none can run."""
-    found = []
-    for number, one in enumerate(variants):
-        cell, impossible = check(number, one.swept, one.config, one.keys)
-        found.append(Decision(cell, "skipped" if impossible else "run", impossible or "new"))
-    if not any(decision.verdict == "run" for decision in found):
-        raise UserError(f"none of the {len(found)} cells can run here; the first: {found[0].reason}")
-    return found
+    return if_any([decided(number, one) for number, one in enumerate(variants)])
+
+
+def decided(number: int, one: Variant) -> Decision:
+    """Whether one variant runs here, and if not, why. Raises UserError for a mistake."""
+    cell, impossible = check(number, one.swept, one.config, one.keys)
+    return Decision(cell, "skipped" if impossible else "run", impossible or "new")
+
+
+def if_any(decisions: list[Decision]) -> list[Decision]:
+    """The same, where at least one cell runs. Raises UserError."""
+    if all(decision.verdict == "skipped" for decision in decisions):
+        raise UserError(f"none of the {len(decisions)} cells can run here; the first: {decisions[0].reason}")
+    return decisions
 
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:

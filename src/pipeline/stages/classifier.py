@@ -221,10 +221,12 @@ def rows(
     rates = [epoch.images_per_s for epoch in steady(fit.epochs)]
     hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
     extra = [(name.replace("test/", "test "), f"{value:.4f}") for name, value in figures.items()]
+    compiled = paper.get("compile_s")
     return [
         *((name, value) for name, value in extra),
         ("wall time", f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(paper['training_s'])}"),
         ("training rate", table.spread(rates, " images/s") + hidden),
+        *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         ("peak memory", memory),
         ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from hydra import initialize_config_dir
@@ -75,29 +76,32 @@ def overridden(config: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[s
     """
     words = [canonical_device(text) for text in overrides]
     keys = keys_of(words, grid=False)
-    with _loader() as loader:
-        try:
-            parsed = OverridesParser.create(config_loader=loader).parse_overrides(words)
-            strange = [
-                text for text, override in zip(words, parsed, strict=True) if override.is_add() or override.is_delete()
-            ]
-            if strange:
-                raise UserError(f"{strange[0]}: a cell takes key=value and group=choice")
-            choices = [override for override in parsed if override.key_or_group in GROUPS]
-            values = [override for override in parsed if override.key_or_group not in GROUPS]
-            lines = [str(override.input_line) for override in choices]
-            # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
-            lines = ["hydra/sweeper=basic", "hydra/launcher=basic", *lines]
-            whole = loader.load_configuration("config", lines, RunMode.RUN) if choices else DictConfig({})
-            changed = OmegaConf.create(config)
-            for override in choices:
-                changed[override.key_or_group] = whole[override.key_or_group]
-            OmegaConf.set_struct(changed, True)
-            ConfigLoaderImpl._apply_overrides_to_config(values, changed)
-            plain: dict[str, Any] = OmegaConf.to_container(changed, resolve=True)  # type: ignore[assignment]
-        except (HydraException, OmegaConfBaseException) as error:
-            raise explained(error, words) from error
+    try:
+        parsed = OverridesParser.create().parse_overrides(words)
+        strange = [text for text, one in zip(words, parsed, strict=True) if one.is_add() or one.is_delete()]
+        if strange:
+            raise UserError(f"{strange[0]}: a cell takes key=value and group=choice")
+        changed = OmegaConf.create(config)
+        for one in parsed:
+            if one.key_or_group in GROUPS:
+                changed[one.key_or_group] = _chosen(one.key_or_group, str(one.input_line))
+        OmegaConf.set_struct(changed, True)
+        ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.key_or_group not in GROUPS], changed)
+        plain: dict[str, Any] = OmegaConf.to_container(changed, resolve=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explained(error, words) from error
     return plain, keys
+
+
+@cache
+def _chosen(group: str, line: str) -> dict[str, Any]:
+    """What the choice `line` makes of its group."""
+    # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
+    lines = ["hydra/sweeper=basic", "hydra/launcher=basic", line]
+    with _loader() as loader:
+        whole = loader.load_configuration("config", lines, RunMode.RUN)
+    node: dict[str, Any] = OmegaConf.to_container(whole[group], resolve=True)  # type: ignore[assignment]
+    return node
 
 
 @contextlib.contextmanager
