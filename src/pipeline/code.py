@@ -66,6 +66,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
     if "backend" in parts:
         starts += experiment.backend.modules
+        if getattr(experiment.stage, "probe", False):
+            starts.append(experiment.backend.probe)
     return closure(starts, experiment.backend.builder)
 
 

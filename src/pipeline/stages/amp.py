@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
+from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.precision import AUTO, FORMATS
 from pipeline.run import Result, Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, checked, refuse_overruled, run_cells, variant, without_result
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -33,7 +35,7 @@ class Amp:
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
-    imports: ClassVar[tuple[str, ...]] = ("pipeline.precision_study.tables", "pipeline.precision_study.why")
+    probe: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in self.precisions:
@@ -42,17 +44,28 @@ class Amp:
         if len(set(self.precisions)) < len(self.precisions):
             raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one of them is named twice")
 
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what is a mistake in any of the cells, before one runs."""
+        checked(self.variants(experiment))
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a precision beside the study's own."""
+        refuse_overruled(keys, ["precision"], "stage.precisions")
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train all, one at a time, and lay them side by side. Raises RunError where no two precisions are left."""
         from pipeline.precision_study import compare, tables
         from pipeline.precision_study.measured import Measured
 
+        paper = receipt.before(experiment, resolved)
+        run.journal.write_receipt(paper)
         entries = run_cells(run, checked(self.variants(experiment)))
         done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
         order = {name: place for place, name in enumerate(self.precisions)}
         rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
         if len(rows) < 2:
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
+        run.journal.write_receipt(paper | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
         keep(run, experiment, rows)
         return Result(
@@ -73,8 +86,8 @@ class Amp:
                 seed = experiment.seed + repeat
                 swept = {"precision": name, "seed": str(seed)}
                 one = variant(experiment, swept, f"precision={name} seed={seed}")
-                one.config["stage"]["probe"] = True
-                found.append(one)
+                stage = {**one.config["stage"], "probe": True}
+                found.append(replace(one, config={**one.config, "stage": stage}))
         return found
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.sweep.schedule import Outcome
     from pipeline.sweep.summary import Entry
 
-CLASSIFIER = "pipeline.stages.classifier.Classifier"
 FILE = "cells.csv"  # an artifact of the stage's run: a row for each cell
 
 
@@ -47,9 +46,11 @@ def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str, a
     A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
     of the experiment's. Raises UserError for what the command line would refuse.
     """
+    from pipeline.stages.classifier import Classifier
     from pipeline.sweep.compose import overridden
 
-    config = above.config if above else {**experiment.config, "stage": {"_target_": CLASSIFIER}}
+    target = f"{Classifier.__module__}.{Classifier.__qualname__}"
+    config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
     config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
     for text in overrides:
         config, found = overridden(config, shlex.split(text))
