@@ -140,7 +140,9 @@ class Experiment:
         if self.settings.name:
             return self.settings.name
         stage, model, dataset = _choice(self.stage), _choice(self.model), _choice(self.dataset)
-        name = f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
+        name = f"{model}-{dataset}-{self.backend.name}"
+        if not getattr(self.stage, "varies_precision", False):
+            name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
     def reads(self, group: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.precision_study.compare import BASELINE, Compared
+from pipeline.precision_study import BASELINE
+from pipeline.precision_study.compare import Compared
 from pipeline.precision_study.measured import Measured
 
 # Wide and narrow: each halves the bytes of the products' operands.

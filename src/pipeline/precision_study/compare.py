@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.measured import Measured
 
-BASELINE, REFERENCE = "fp32", "fp64"
 CONFIDENCE = 0.95
 
 
@@ -51,7 +51,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative to the fp64 run of the same seed, the median over the seeds."""
+    """Relative to the fp64 run of the same seed; the median over the seeds that have one."""
 
     first_loss: float
     first_gradient: float
@@ -130,7 +130,8 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
         return f"{row.precision}: no {BASELINE} run to compare with"
     speed = row.speedup
     if speed.low is None or speed.high is None:
-        told = f"{speed.mean:.2f}x the speed of {BASELINE} in one pair of runs; stage.repeats=3 gives an interval"
+        told = f"{speed.mean:.2f}x the speed of {BASELINE} in one pair of runs"
+        told += "" if row.precision == REFERENCE else "; stage.repeats=3 gives an interval"
     elif speed.gains:
         told = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     elif speed.loses:

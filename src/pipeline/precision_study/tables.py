@@ -6,8 +6,9 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.claims import claims, halvings
-from pipeline.precision_study.compare import BASELINE, REFERENCE, Compared
+from pipeline.precision_study.compare import Compared
 from pipeline.precision_study.measured import Measured
 from pipeline.run import Grid
 

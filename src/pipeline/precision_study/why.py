@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.precision import FORMATS, bytes_per_number
-from pipeline.precision_study.compare import BASELINE, Compared
+from pipeline.precision_study import BASELINE
+from pipeline.precision_study.compare import Compared
 
 MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
 KINDS = {

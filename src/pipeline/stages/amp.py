@@ -13,6 +13,7 @@ from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.precision import AUTO, FORMATS
+from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.run import Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, refuse_overruled, run_cells, variant, without_result
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 @spec
 class Amp:
-    """`precisions`: what to compare; those that do not run here are told and left out. `repeats`: seeds of each.
+    """`precisions`: what to compare; those that do not run here are told and left out.
 
-    Speed is set against fp32 and numbers against fp64: without one of them that column stays empty.
+    `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against fp64: without one of them that column stays empty.
     """
 
     precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
@@ -36,6 +37,7 @@ class Amp:
     recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
     probe: ClassVar[bool] = True
+    varies_precision: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in self.precisions:
@@ -78,11 +80,13 @@ class Amp:
     def variants(self, experiment: Experiment) -> list[Variant]:
         """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.
 
-        A machine that slows down or warms up meanwhile then favours none.
+        A machine that slows down or warms up meanwhile then favours none. The reference, the slowest, has the first seed
+        alone: that tells what the others' numbers lose.
         """
         found = []
         for repeat in range(self.repeats):
-            for name in self.precisions if repeat % 2 == 0 else reversed(self.precisions):
+            names = [name for name in self.precisions if repeat == 0 or name != REFERENCE]
+            for name in names if repeat % 2 == 0 else reversed(names):
                 seed = experiment.seed + repeat
                 swept = {"precision": name, "seed": str(seed)}
                 one = variant(experiment, swept, f"precision={name} seed={seed}")
@@ -94,7 +98,6 @@ class Amp:
 def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
     """The figures, a CSV of all runs, and a page for each precision that did not gain."""
     from pipeline.precision_study import figures, tables, why
-    from pipeline.precision_study.compare import BASELINE
 
     tables.write_csv(run.artifact("runs.csv"), rows)
     figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
@@ -108,7 +111,7 @@ def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
 
 def verdicts(rows: Sequence[Compared]) -> list[str]:
     """A sentence for each precision but fp32, and where its page lies if it has one."""
-    from pipeline.precision_study.compare import BASELINE, verdict
+    from pipeline.precision_study.compare import verdict
 
     baseline = next((row for row in rows if row.precision == BASELINE), None)
     pages = {row.precision: f"; artifacts/why/{row.precision}.md" for row in rows if explained(row)}
