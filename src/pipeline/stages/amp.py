@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Amp:
     """`precisions`: what to compare; those that do not run here are told and left out.
 
-    `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against fp64: without one of them that column stays empty.
+    `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against
+    fp64: without one of them that column stays empty.
     """
 
     precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
@@ -80,8 +81,8 @@ class Amp:
     def variants(self, experiment: Experiment) -> list[Variant]:
         """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.
 
-        A machine that slows down or warms up meanwhile then favours none. The reference, the slowest, has the first seed
-        alone: that tells what the others' numbers lose.
+        A machine that slows down or warms up meanwhile then favours none. The reference, which is the slowest, has the
+        first seed alone: that tells what the others' numbers lose.
         """
         found = []
         for repeat in range(self.repeats):
