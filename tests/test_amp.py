@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import done, pipeline, refused, status
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.models import weights
@@ -176,6 +176,7 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
 # Statistics
 
 
+@settings(deadline=None)  # the first call imports SciPy
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6))
 def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> None:
     found, other = compare.Ratio.of(ratios), compare.Ratio.of([1 / ratio for ratio in ratios])
