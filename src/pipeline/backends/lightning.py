@@ -28,7 +28,7 @@ from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
-from pipeline.precision import FORMATS, Format, bytes_per_number
+from pipeline.precision import FORMATS, GROWTH_STEPS, Format, bytes_per_number
 
 with no_scipy_signal():
     import pytorch_lightning as pl
@@ -70,6 +70,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             cpu_threads=torch.get_num_threads(),
             weights=weights.of_torch(net),
             epochs=tuple(watch.epochs),
+            loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
             peak_memory=peak_memory(device),
@@ -119,7 +120,7 @@ class Classifier(pl.LightningModule):
         self.net = net
         self.experiment, self.data, self.watch = experiment, data, watch
         self.loss = experiment.loss.torch()
-        self.home = device
+        self.home, self.one = device, torch.ones((), device=device)
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
         self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
@@ -166,6 +167,7 @@ class Classifier(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         losses: list[torch.Tensor] = []
         hits: list[torch.Tensor] = []
+        scales: list[torch.Tensor] = []
         for x, y in block:
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
@@ -179,12 +181,14 @@ class Classifier(pl.LightningModule):
                     scaler.scale(loss).backward()
                     scaler.step(optimizer)
                     scaler.update()
+                    scales.append(scaler.scale(self.one))  # its value, without waiting for the device
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
                 self._mark_first_step()
-        both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
-        self.watch.block(both[0], both[1], len(y))
+        told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
+        losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
+        self.watch.block(losses_K, hits_K, len(y), *scales_K)
 
     def _mark_first_step(self) -> None:
         if self.home.type == "cuda":
@@ -288,7 +292,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=[resolved.place.index] if gpu else 1,
-        precision=FLAGS[resolved.precision],  # type: ignore[arg-type]
+        **_lowered(experiment, resolved),
         max_epochs=experiment.training.epochs,
         num_sanity_val_steps=0,
         logger=False,
@@ -296,6 +300,20 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+def _lowered(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
+    """The precision as the Trainer takes it.
+
+    Of `16-mixed` on a CPU Lightning would make bfloat16, and its scaler would start with a scale of its own choice, so
+    the plugin that the flag stands for is made here.
+    """
+    flag = FLAGS[resolved.precision]
+    if not FORMATS[resolved.precision].loss_scaling:
+        return {"precision": flag}
+    kind = torch.device(resolved.place.torch).type
+    scaler = torch.amp.GradScaler(kind, experiment.precision.loss_scale, growth_interval=GROWTH_STEPS)
+    return {"plugins": [pl.plugins.MixedPrecision(flag, kind, scaler)]}  # type: ignore[arg-type]
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
