@@ -97,11 +97,16 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
-    """Two lines before anything slow: what will run, and why where the request left it open."""
+    """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
+    from pipeline.precision import UNSCALED
+    from pipeline.receipt import unscaled
+
     run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
     run.say(f"run {run.id}")
     if resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
+    if unscaled(experiment, resolved):
+        run.say(f"precision={resolved.precision}: {UNSCALED}")
 
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:

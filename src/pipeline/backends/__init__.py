@@ -24,6 +24,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
+from pipeline.backends.loss_scale import LossScale
 from pipeline.device import Place
 from pipeline.errors import Impossible, UserError
 from pipeline.models.weights import Weights
@@ -79,6 +80,7 @@ class Fit:
     observed: Observation
     parameters: int
     peak_memory: dict[str, int]
+    loss_scale: LossScale | None = None  # of a training in mixed float16
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
 

@@ -29,7 +29,7 @@ from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
-from pipeline.precision import FORMATS, Format, bytes_per_number
+from pipeline.precision import FORMATS, GROWTH_STEPS, Format, bytes_per_number
 
 with no_scipy_signal():
     import pytorch_lightning as pl
@@ -71,6 +71,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             cpu_threads=torch.get_num_threads(),
             weights=weights.of_torch(net),
             epochs=tuple(watch.epochs),
+            loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
             peak_memory=peak_memory(device),
@@ -120,7 +121,7 @@ class Classifier(pl.LightningModule):
         self.net = net
         self.experiment, self.data, self.watch = experiment, data, watch
         self.loss = experiment.loss.torch()
-        self.home = device
+        self.home, self.one = device, torch.ones((), device=device)
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
         self.compiled: CompiledStep | None = None
@@ -171,11 +172,13 @@ class Classifier(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         losses: list[torch.Tensor] = []
         hits: list[torch.Tensor] = []
+        scales: list[torch.Tensor] = []
         for x, y in block:
             if self.compiled is not None and self.compiled.takes(x):
                 loss, right = self.compiled(x, y)
                 losses.append(loss)
                 hits.append(right)
+                scales += self._scale(scaler)
                 continue
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
@@ -189,6 +192,7 @@ class Classifier(pl.LightningModule):
                     scaler.scale(loss).backward()
                     scaler.step(optimizer)
                     scaler.update()
+            scales += self._scale(scaler)
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
@@ -196,9 +200,14 @@ class Classifier(pl.LightningModule):
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
                     size = self.experiment.training.batch_size
                     self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
-        both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
+        told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
+        losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
         self._leave_out_compilation()
-        self.watch.block(both[0], both[1], len(y))
+        self.watch.block(losses_K, hits_K, len(y), *scales_K)
+
+    def _scale(self, scaler: Any) -> list[torch.Tensor]:
+        """The loss scale as it now stands, where there is one, without waiting for the device."""
+        return [] if scaler is None else [scaler.scale(self.one)]
 
     def loss_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The loss that is trained."""
@@ -313,7 +322,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=[resolved.place.index] if gpu else 1,
-        precision=FLAGS[resolved.precision],  # type: ignore[arg-type]
+        **_lowered(experiment, resolved),
         max_epochs=experiment.training.epochs,
         num_sanity_val_steps=0,
         logger=False,
@@ -321,6 +330,20 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+def _lowered(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
+    """The precision as the Trainer takes it.
+
+    Of `16-mixed` on a CPU Lightning would make bfloat16, and its scaler would start with a scale of its own choice, so
+    the plugin that the flag stands for is made here.
+    """
+    flag = FLAGS[resolved.precision]
+    if not FORMATS[resolved.precision].loss_scaling:
+        return {"precision": flag}
+    kind = torch.device(resolved.place.torch).type
+    scaler = torch.amp.GradScaler(kind, experiment.precision.loss_scale, growth_interval=GROWTH_STEPS)
+    return {"plugins": [pl.plugins.MixedPrecision(flag, kind, scaler)]}  # type: ignore[arg-type]
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:

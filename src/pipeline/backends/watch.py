@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.backends import Epoch
+from pipeline.backends.loss_scale import LossScale
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
 
@@ -26,6 +27,8 @@ class Watch:
         self.every = training.log_every_n_steps
         self.batch_size = training.batch_size
         self.precision = experiment.precision.name
+        self.initial_scale = experiment.precision.loss_scale
+        self.loss_scale: LossScale | None = None
         steps = math.ceil(images / training.batch_size)
         self.progress = run.progress("training", total=training.epochs * steps)
         self.epochs: list[Epoch] = []
@@ -45,9 +48,14 @@ class Watch:
         """Seconds of this epoch that were no training (a compilation)."""
         self.epoch_started += seconds
 
-    def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
-        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
+    def block(self, losses: np.ndarray, hits: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
+        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images.
+
+        `scales`: the loss scale (k,) after each, where the loss is scaled.
+        """
         raise_if_stopped()
+        if scales is not None:
+            self._journal_scales(scales)
         finite = np.isfinite(losses)
         if not finite.all():
             self._diverged(losses, int(np.argmin(finite)))
@@ -90,6 +98,9 @@ class Watch:
         }
         if validation_loss is not None and validation_accuracy is not None:
             figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
+        if self.loss_scale is not None:
+            skipped = float(self.loss_scale.skipped_steps)
+            figures |= {"loss_scale/scale": self.loss_scale.final, "loss_scale/skipped_steps": skipped}
         self.progress.note(_line(epoch, self.epochs_wanted))
         self.run.end_epoch(epoch.number, figures, self.step)
 
@@ -106,6 +117,12 @@ class Watch:
             loss = sum(loss for loss, _ in part) / len(part)
             share = sum(share for _, share in part) / len(part)
             self.run.log({"train/loss": loss, "train/accuracy": share}, first)
+
+    def _journal_scales(self, scales: np.ndarray) -> None:
+        """One record for each change of the loss scale, dated at the step that made it."""
+        self.loss_scale = self.loss_scale or LossScale(self.initial_scale)
+        for step, scale in self.loss_scale.take(scales, self.step):
+            self.run.log({"loss_scale/scale": scale}, step)
 
     def _diverged(self, losses: np.ndarray, place: int) -> None:
         step = self.step + place + 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline import metrics, probe, receipt
 from pipeline.backends import Epoch, Fit, Observation
+from pipeline.backends.loss_scale import LossScale
 from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
@@ -67,7 +68,7 @@ class Classifier:
             look_into_a_step(run, experiment, resolved, data)
         run.journal.write_receipt(paper)
         return Result(
-            metrics={**figures, "images_per_s": median_rate(fit.epochs)},
+            metrics={**figures, "images_per_s": median_rate(fit.epochs), **scale_figures(fit)},
             table=tuple(rows(experiment, resolved, fit, figures, paper)),
         )
 
@@ -109,8 +110,17 @@ def check_logits(experiment: Experiment, fit: Fit, logits: np.ndarray) -> None:
 
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
-    steps = sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
-    return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
+    return diverged(what, steps_of(experiment, fit), fit.epochs[-1].number, experiment.precision.name)
+
+
+def steps_of(experiment: Experiment, fit: Fit) -> int:
+    """How many steps were taken, those that a loss scale skipped included."""
+    return sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
+
+
+def scale_figures(fit: Fit) -> dict[str, float]:
+    """What the loss scale came to, where there was one."""
+    return {} if fit.loss_scale is None else fit.loss_scale.figures()
 
 
 def input_dtype(resolved: Resolved) -> str:
@@ -230,7 +240,14 @@ def rows(
         ("peak memory", memory),
         ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),
+        *([("loss scale", scale_row(experiment, fit.loss_scale, fit))] if fit.loss_scale else []),
     ]
+
+
+def scale_row(experiment: Experiment, scale: LossScale, fit: Fit) -> str:
+    """Where the loss scale began and ended, and the steps that it cost."""
+    steps = steps_of(experiment, fit)
+    return f"{scale.initial:,.6g} -> {scale.final:,.6g}; {scale.skipped_steps:,} of {steps:,} steps skipped (overflow)"
 
 
 def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:
