@@ -62,10 +62,13 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         watch = Watch(experiment, run, len(data.train))
         module = Classifier(net, experiment, data, resolved, watch, device)
         trainer = _trainer(experiment, resolved)
+        fed = module.training_blocks()
         try:
-            trainer.fit(module, module.training_blocks(), module.validation_batches())
+            trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
+            if isinstance(fed, StreamedBlocks):
+                fed.close()
         module.observation.tf32 = multiplies_in_tf32(device)
         return Fit(
             cpu_threads=torch.get_num_threads(),
@@ -271,6 +274,10 @@ class StreamedBlocks:
 
     def __init__(self, module: Classifier, stream: Any) -> None:
         self.module, self.stream = module, stream
+
+    def close(self) -> None:
+        """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
+        self.stream = None
 
     def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
         device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
