@@ -82,6 +82,7 @@ def test_the_table_tells_of_it(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     line = next(line for line in told.stdout.splitlines() if line.startswith("compilation"))
     assert line.split(maxsplit=1)[1].strip().endswith(" s, not counted as training")
+    assert "backend.compile: the step is compiled\n" in told.stderr
     assert "Profiler" not in told.stderr
 
 

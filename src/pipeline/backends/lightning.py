@@ -199,6 +199,7 @@ class Classifier(pl.LightningModule):
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
                     size = self.experiment.training.batch_size
                     self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
+                    self.watch.run.say(f"backend.compile: {self.compiled.how}")
         both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
         self._leave_out_compilation()
         self.watch.block(both[0], both[1], len(y))
