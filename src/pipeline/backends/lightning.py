@@ -62,10 +62,13 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         watch = Watch(experiment, run, len(data.train))
         module = Classifier(net, experiment, data, resolved, watch, device)
         trainer = _trainer(experiment, resolved)
+        fed = module.training_blocks()
         try:
-            trainer.fit(module, module.training_blocks(), module.validation_batches())
+            trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
+            if isinstance(fed, StreamedBlocks):
+                fed.close()
         module.observation.tf32 = multiplies_in_tf32(device)
         return Fit(
             cpu_threads=torch.get_num_threads(),
@@ -200,6 +203,7 @@ class Classifier(pl.LightningModule):
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
                     size = self.experiment.training.batch_size
                     self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
+                    self.watch.run.say(f"backend.compile: {self.compiled.how}")
         told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
         losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
         self._leave_out_compilation()
@@ -280,6 +284,10 @@ class StreamedBlocks:
 
     def __init__(self, module: Classifier, stream: Any) -> None:
         self.module, self.stream = module, stream
+
+    def close(self) -> None:
+        """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
+        self.stream = None
 
     def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
         device, dtype = self.module.home, getattr(torch, self.module.input_dtype)

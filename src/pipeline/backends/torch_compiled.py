@@ -50,6 +50,14 @@ class CompiledStep:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps, self.seconds = 0, 0.0
 
+    @property
+    def how(self) -> str:
+        """What becomes of the step, in words."""
+        if self.captures:
+            return "the step is compiled, and captured as a CUDA graph"
+        reason = "; not captured: loss scaling decides on the host whether a step counts" if self.scaler else ""
+        return f"the step is compiled{reason}"
+
     def takes(self, x: torch.Tensor) -> bool:
         """Whether this step is made for the batch."""
         return len(x) == self.batch_size

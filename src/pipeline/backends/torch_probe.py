@@ -36,9 +36,7 @@ class Step:
         self.net = net.to(self.device) if dtype == torch.float32 else net.to(self.device, dtype)
         self.optimizer = experiment.optimizer.torch(self.net.parameters())
         self.loss = experiment.loss.torch()
-        self.scaler = torch.amp.GradScaler(
-            self.device.type, experiment.precision.loss_scale, enabled=form.loss_scaling
-        )
+        self.scaler = torch.amp.GradScaler(self.device.type, experiment.precision.loss_scale, enabled=form.loss_scaling)
         compute = getattr(torch, form.compute)
         self.mixed = torch.autocast(self.device.type, compute, enabled=form.compute != form.parameters)
         rows = first_batch(experiment, data)
