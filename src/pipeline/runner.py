@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     experiment, resolved = ready(config, overridden)
+    if hasattr(experiment.profiler, "rerun"):  # a profiler that has to be there before the process is
+        status: int | None = experiment.profiler.rerun()
+        if status is not None:
+            return status
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     return record(experiment, resolved)
@@ -41,7 +45,11 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     if hasattr(experiment.stage, "check"):
         experiment.stage.check(experiment)
     because = experiment.backend.no_gpu_because() if gpus() else None
-    return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    backend = experiment.backend.name
+    resolved = resolve(backend, experiment.device, experiment.precision.name, gpus(), because)
+    if hasattr(experiment.profiler, "check_place"):
+        experiment.profiler.check_place(resolved.place, backend)
+    return experiment, resolved
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.backends import Epoch
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
+from pipeline.profilers.session import Session
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -26,6 +27,7 @@ class Watch:
         self.every = training.log_every_n_steps
         self.batch_size = training.batch_size
         self.precision = experiment.precision.name
+        self.profile = Session(experiment, run, images, self.leave_out)
         steps = math.ceil(images / training.batch_size)
         self.progress = run.progress("training", total=training.epochs * steps)
         self.epochs: list[Epoch] = []
@@ -40,6 +42,11 @@ class Watch:
         self.loss_sum = self.hits = 0.0
         self.seen = 0
         self.epoch_started = time.perf_counter()
+        self.profile.begin_epoch()
+
+    def leave_out(self, seconds: float) -> None:
+        """Seconds of this epoch that were no training."""
+        self.epoch_started += seconds
 
     def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
         """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
@@ -62,6 +69,7 @@ class Watch:
     def pause(self) -> None:
         """Training of this epoch is over; what follows (validation) is not its time."""
         self.epoch_seconds = time.perf_counter() - self.epoch_started
+        self.profile.pause()
 
     def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
         """Close the epoch with its figures on the validation images, where there are any. Raises RunError for a NaN."""
@@ -87,11 +95,13 @@ class Watch:
         if validation_loss is not None and validation_accuracy is not None:
             figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
         self.progress.note(_line(epoch, self.epochs_wanted))
+        self.profile.end_epoch(epoch.number)
         self.run.end_epoch(epoch.number, figures, self.step)
 
     def close(self) -> None:
-        """Take the progress bar down."""
+        """Take the progress bar down and end the profiler."""
         self.progress.close()
+        self.profile.close()
 
     def _journal_waiting(self, *, final: bool) -> None:
         """One record for each `every` steps, dated at its last step; at an epoch's end, one for the rest."""
