@@ -30,6 +30,7 @@ WITNESSES = (
     "pipeline.exits",
     "pipeline.journal",
     "pipeline.process",
+    "pipeline.profilers",
     "pipeline.quiet",
     "pipeline.receipt",
     "pipeline.report",

@@ -18,6 +18,7 @@ from pipeline.device import canonical, gpus
 from pipeline.errors import RunError, UserError
 from pipeline.models import expected_dtypes, weights
 from pipeline.precision import FORMATS, UNSCALED
+from pipeline.profilers.none import Off
 from pipeline.run import seconds_since_start
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "code_sha256": code_sha256(experiment),
         "git": git_state(),
         "backend": experiment.backend.name,
+        "profiler": profiler(experiment),
         "device": {
             "requested": experiment.device.name,
             "effective": str(resolved.place),
@@ -49,6 +51,11 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         },
         "versions": versions(experiment.backend.packages) | cuda.versions(experiment.backend),
     }
+
+
+def profiler(experiment: Experiment) -> dict[str, Any] | None:
+    """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
+    return None if isinstance(experiment.profiler, Off) else dict(experiment.config["profiler"])
 
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:

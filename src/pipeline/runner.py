@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     experiment, resolved = ready(config, overridden)
+    if hasattr(experiment.profiler, "rerun"):  # a profiler that has to be there before the process is
+        status: int | None = experiment.profiler.rerun()
+        if status is not None:
+            return status
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     return record(experiment, resolved)
@@ -47,6 +51,8 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
         if hasattr(part, "check_place"):
             part.check_place(resolved.place)
+    if hasattr(experiment.profiler, "check_place"):
+        experiment.profiler.check_place(resolved.place, experiment.backend.name)
     return experiment, resolved
 
 

@@ -26,6 +26,7 @@ from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS, bytes_per_number
+from pipeline.profilers import Subject
 from pipeline.quiet import quiet_import
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -38,6 +39,7 @@ global_state = quiet_import("keras.src.backend.common.global_state")
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.profilers.session import Session
     from pipeline.run import Run
 
 # Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
@@ -86,9 +88,10 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, len(data.train))
         engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
-        feed = _feed(engine, experiment, data)
+        feed = _feed(engine, experiment, data, watch.profile)
         held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
         try:
+            watch.profile.attach(_subject(model, engine, data))
             for epoch in range(experiment.training.epochs):
                 _epoch(epoch, feed, watch)
                 if len(data.validation):
@@ -125,21 +128,32 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     return predict
 
 
-def _feed(engine: Engine, experiment: Experiment, data: Arrays) -> Any:
+def _subject(model: Any, engine: Engine, data: Arrays) -> Subject:
+    """What a profiler may look at. A block's losses come back to the host: the device has settled by then."""
+
+    def current() -> weights.Weights:
+        engine.sync()
+        return weights.of_keras(model)
+
+    return Subject(model, current, lambda: None, (data.shape, keras.config.floatx()))
+
+
+def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session) -> Any:
     """A function from the epoch's number to its (batch size, losses, hits, scales if any), block by block."""
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
     if isinstance(loader, Memory):
         engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
 
         def resident(epoch: int) -> Iterator[tuple[Any, ...]]:
-            for rows in blocks(epoch_order(len(data.train), seed, epoch), batch_size, loader.steps_per_execution):
+            order = epoch_order(len(data.train), seed, epoch)
+            for rows in profile.blocks(blocks(order, batch_size, loader.steps_per_execution)):
                 yield rows.shape[1], *engine.block(rows)
 
         return resident
     stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
 
     def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
-        for x, y in stream:
+        for x, y in profile.steps(profile.loading(stream)):
             yield len(y), *engine.batch(x, y)
 
     return streamed

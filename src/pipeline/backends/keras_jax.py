@@ -34,6 +34,7 @@ class Engine:
 
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.batch_size = experiment.training.batch_size
         self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
         # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
         self.state = tuple([v.value for v in group] for group in self.variables)
@@ -47,7 +48,7 @@ class Engine:
         self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
+        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
         told = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
         return tuple(each[:count] for each in told)
 

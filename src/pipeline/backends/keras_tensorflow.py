@@ -30,6 +30,7 @@ class Engine:
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.scales_loss = hasattr(optimizer, "dynamic_scale")  # Keras's LossScaleOptimizer
+        self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
@@ -40,7 +41,7 @@ class Engine:
         self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
+        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
         arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
         told = self._block(*arguments)
         self._ran = self._ran or (self._block, arguments, told[0].device)

@@ -30,6 +30,7 @@ from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS, Format, bytes_per_number
+from pipeline.profilers import Subject
 
 with no_scipy_signal():
     import pytorch_lightning as pl
@@ -64,6 +65,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         trainer = _trainer(experiment, resolved)
         fed = module.training_blocks()
         try:
+            watch.profile.attach(_subject(net, data, device))
             trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
@@ -173,6 +175,7 @@ class Classifier(pl.LightningModule):
     def training_step(self, block: Any, _: int) -> None:
         optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        phase = self.watch.profile.phase
         losses: list[torch.Tensor] = []
         hits: list[torch.Tensor] = []
         scales: list[torch.Tensor] = []
@@ -185,16 +188,18 @@ class Classifier(pl.LightningModule):
                 continue
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
-                logits = self.net(x)
-                loss = self.loss_of(logits, y)
+                with phase("forward"):
+                    logits = self.net(x)
+                    loss = self.loss_of(logits, y)
                 optimizer.zero_grad()
-                if scaler is None:
-                    loss.backward()
-                    optimizer.step()
-                else:
-                    scaler.scale(loss).backward()
-                    scaler.step(optimizer)
-                    scaler.update()
+                with phase("backward"):
+                    (loss if scaler is None else scaler.scale(loss)).backward()
+                with phase("optimizer"):
+                    if scaler is None:
+                        optimizer.step()
+                    else:
+                        scaler.step(optimizer)
+                        scaler.update()
             scales += self._scale(scaler)
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
@@ -276,7 +281,10 @@ class ResidentBlocks:
         for rows in blocks(order, experiment.training.batch_size, self.steps):
             # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
             index_KB = torch.from_numpy(rows).to(self.y.device)
-            yield ((self.x.index_select(0, batch), self.y.index_select(0, batch)) for batch in index_KB)
+            yield self.module.watch.profile.steps(index_KB, self.gathered)
+
+    def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x.index_select(0, batch), self.y.index_select(0, batch)
 
 
 class StreamedBlocks:
@@ -289,11 +297,22 @@ class StreamedBlocks:
         """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
         self.stream = None
 
-    def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
-        for x, y in self.stream:
+        profile = self.module.watch.profile
+        for x, y in profile.loading(self.stream):
             images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
-            yield [(images, torch.as_tensor(y).to(device, non_blocking=True))]
+            yield profile.steps([(images, torch.as_tensor(y).to(device, non_blocking=True))])
+
+
+def _subject(net: torch.nn.Module, data: Arrays, device: torch.device) -> Subject:
+    """What a profiler may look at."""
+
+    def settle() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"))
 
 
 def widened(logits: torch.Tensor) -> torch.Tensor:

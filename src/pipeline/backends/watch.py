@@ -12,6 +12,7 @@ from pipeline.backends import Epoch
 from pipeline.backends.loss_scale import LossScale
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
+from pipeline.profilers.session import Session
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -29,6 +30,7 @@ class Watch:
         self.precision = experiment.precision.name
         self.initial_scale = experiment.precision.loss_scale
         self.loss_scale: LossScale | None = None
+        self.profile = Session(experiment, run, images, self.leave_out)
         steps = math.ceil(images / training.batch_size)
         self.progress = run.progress("training", total=training.epochs * steps)
         self.epochs: list[Epoch] = []
@@ -43,9 +45,10 @@ class Watch:
         self.loss_sum = self.hits = 0.0
         self.seen = 0
         self.epoch_started = time.perf_counter()
+        self.profile.begin_epoch()
 
     def leave_out(self, seconds: float) -> None:
-        """Seconds of this epoch that were no training (a compilation)."""
+        """Seconds of this epoch that were no training (a compilation, a profiler at work)."""
         self.epoch_started += seconds
 
     def block(self, losses: np.ndarray, hits: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
@@ -74,6 +77,7 @@ class Watch:
     def pause(self) -> None:
         """Training of this epoch is over; what follows (validation) is not its time."""
         self.epoch_seconds = time.perf_counter() - self.epoch_started
+        self.profile.pause()
 
     def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
         """Close the epoch with its figures on the validation images, where there are any. Raises RunError for a NaN."""
@@ -102,11 +106,13 @@ class Watch:
             skipped = float(self.loss_scale.skipped_steps)
             figures |= {"loss_scale/scale": self.loss_scale.final, "loss_scale/skipped_steps": skipped}
         self.progress.note(_line(epoch, self.epochs_wanted))
+        self.profile.end_epoch(epoch.number)
         self.run.end_epoch(epoch.number, figures, self.step)
 
     def close(self) -> None:
-        """Take the progress bar down."""
+        """Take the progress bar down and end the profiler."""
         self.progress.close()
+        self.profile.close()
 
     def _journal_waiting(self, *, final: bool) -> None:
         """One record for each `every` steps, dated at its last step; at an epoch's end, one for the rest."""
