@@ -152,6 +152,7 @@ WRONG = {
     "stage.precisions=[fp32]": "stage.precisions=",
     "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one of them is named twice",
     "precision=mixed": "precision: every cell has it from stage.precisions; set it there",
+    "profiler=torch": "profiler=torch with stage=amp: it compares times; profile one of its trainings alone",
     "stage.repeats=0": "stage.repeats=0: should be greater than 0",
 }
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.experiment import NOT_DECIDING
+from pipeline.profilers.none import Off
 from pipeline.sweep import Sweep, summary
 from pipeline.sweep.plan import Decision, check
 
@@ -49,6 +50,9 @@ def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str, a
     from pipeline.stages.classifier import Classifier
     from pipeline.sweep.compose import overridden
 
+    if not isinstance(experiment.profiler, Off):
+        name, stage = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
+        raise UserError(f"profiler={name} with stage={stage}: it compares times; profile one of its trainings alone")
     target = f"{Classifier.__module__}.{Classifier.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
     config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
