@@ -26,12 +26,12 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from pipeline import experiment as experiments
-from pipeline.capability import Resolved, resolve
+from pipeline.capability import Resolved, resolve, runnable
 from pipeline.conf_path import conf_path
-from pipeline.device import Place
+from pipeline.device import Place, gpus
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import Experiment
-from pipeline.journal import Journal
+from pipeline.journal import Journal, read_metrics
 from pipeline.models import Shapes, weights
 from pipeline.run import Run
 from pipeline.stages.classifier import load_data
@@ -335,6 +335,7 @@ def _jax_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[An
 # Precision
 
 CELLS = ("fp32", "fp64", "fp16", "bf16", "mixed_fp16", "mixed_bf16", "mixed", "tf32")
+BETWEEN = ("fp64", "fp16", "bf16", "mixed_fp16")  # after each of them fp32 once more
 FEW: dict[str, Choice] = {
     "dataset": ("digits", {"validation": 0, "train_size": 64}),
     "model": ("cnn", {"filters": [4, 8], "kernel_size": 3}),
@@ -350,6 +351,8 @@ def precision(bench: Bench) -> None:
     for name in CELLS:
         facts[f"cell: {name}"] = _stage(bench, precision=name)
         facts["switches"][f"after {name}"] = switches(bench.backend)
+        if name in BETWEEN:
+            facts[f"fp32 after {name}"] = weights.digest(bench.fit(**FEW, precision="fp32").weights)
     facts["cell: fp32 again"] = _stage(bench, precision="fp32")
     layers = ("mlp", {"units": [16, 16], "layer_dtypes": ["float64", "bfloat16", "float32"]})
     facts["cell: layers"] = _stage(bench, model=layers)
@@ -427,13 +430,20 @@ def plant_switches(backend: str) -> None:
         jax.config.update("jax_default_matmul_precision", "bfloat16")
 
 
+KINDS = ("cpu", "cuda")
+
+
 def switches(backend: str) -> dict[str, Any]:
     """The process-wide settings of a framework that a run may touch."""
     if backend == "torch":
         import torch
 
         told = torch.backends
+        cuda = told.cuda.matmul
         return {
+            "reduced": [cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction],
+            "autocast": [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in KINDS],
+            "denormals": (torch.ones(1) * 1e-40).item() > 0,
             "older": [torch.get_float32_matmul_precision(), told.cuda.matmul.allow_tf32, told.cudnn.allow_tf32],
             "newer": [
                 getattr(vars(told)[library], operation).fp32_precision
@@ -464,8 +474,7 @@ def switches(backend: str) -> dict[str, Any]:
         from keras.src.backend.common import dtypes
 
         common["float64"] = dtypes.BIT64_TO_BIT32_DTYPE["float64"]
-        names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device")
-        return common | {name: str(jax.config.values[name]) for name in names}
+        return common | {name: str(value) for name, value in jax.config.values.items()}
     import tensorflow as tf
     from tensorflow.python.eager import context
 
@@ -476,6 +485,65 @@ def switches(backend: str) -> dict[str, Any]:
 
 def _short(state: Any) -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
+def canary_on_gpu(bench: Bench) -> None:
+    """float32 on the first GPU alone, and again after each other precision that runs there; the switches each time."""
+    place = gpus()[:1]
+    plant_switches(bench.backend)
+    facts = bench.found.facts
+    facts["switches"] = {"at first": switches(bench.backend)}
+
+    def trained(precision: str) -> str:
+        wanted = bench.experiment(dataset=FEW["dataset"], device="gpu", precision=precision)
+        resolved = resolve(bench.backend, wanted.device, precision, place)
+        data, run = load_data(wanted), bench.run()
+        return weights.digest(wanted.backend.load().fit(wanted, data, resolved, run).weights)
+
+    facts["alone"] = trained("fp32")
+    for name in [name for name, why in runnable(bench.backend, "gpu", *place).items() if why is None]:
+        facts[f"cell: {name}"] = trained(name)
+        facts["switches"][f"after {name}"] = switches(bench.backend)
+        facts[f"fp32 after {name}"] = trained("fp32")
+
+
+# The loss scale
+
+LARGE = 2.0**40  # of which float16, whose largest number is 65504, makes infinite gradients for many steps
+
+
+def loss_scale(bench: Bench) -> None:
+    """Mixed float16 from a scale that overflows, block by block and streamed; from one that grows; other precisions."""
+    trail = record_weights(bench)
+    single = {"dataset": ("digits", {"validation": 0, "train_size": 640}), "optimizer": "adam"}
+    planted = {**single, "precision": ("mixed_fp16", {"initial_scale": LARGE})}
+    _scaled(bench, "planted", {**planted, "loader": ("memory", {"steps_per_execution": 1})})
+    bench.found.arrays["planted"] = np.stack([flat(named) for named in trail])
+    _scaled(bench, "in blocks", planted)
+    _scaled(bench, "streamed", {**planted, "loader": "threads"})
+    _scaled(bench, "as shipped", {**single, "precision": "mixed_fp16"})
+    _scaled(
+        bench,
+        "long",
+        {
+            "dataset": ("digits", {"validation": 0, "train_size": 400}),
+            "model": "linear",
+            "training": ("default", {"epochs": 82, "batch_size": 16}),
+            "precision": ("mixed_fp16", {"initial_scale": 1024.0}),
+        },
+    )
+    bench.found.facts["others"] = [bench.fit(**FEW, precision=name).loss_scale for name in ("fp32", "fp16", "bf16")]
+
+
+def _scaled(bench: Bench, name: str, choices: dict[str, Any]) -> None:
+    run = bench.run()
+    done = fit(bench.experiment(seed=SEED, **choices), run)
+    run.journal.flush()
+    records = [record for record in read_metrics(run.folder) if "loss_scale/scale" in record.metrics]
+    bench.found.facts[name] = {
+        **done.loss_scale.plain(),
+        "journal": [[record.step, record.metrics] for record in records],
+    }
 
 
 # Reproducible
@@ -668,7 +736,19 @@ def _memory_fraction() -> dict[str, Any]:
     return {"inside": {name: inside[name] for name in ("memory_fraction", "preallocate")}, "after": after}
 
 
-TASKS = {task.__name__: task for task in (parity, precision, reproducible, after_foreign_numbers, programs, own_models)}
+TASKS: dict[str, Callable[[Bench], None]] = {
+    task.__name__: task
+    for task in (
+        parity,
+        precision,
+        canary_on_gpu,
+        loss_scale,
+        reproducible,
+        after_foreign_numbers,
+        programs,
+        own_models,
+    )
+}
 
 if __name__ == "__main__":
     here = Path(sys.argv[3])

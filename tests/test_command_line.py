@@ -39,7 +39,6 @@ OFFERS = "CONTRIBUTING.md says what one has to offer"
 LONG_GPU = "/job:localhost/replica:0/task:0/device:GPU:"
 DEVICES = f"choose from auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, {LONG_GPU}N"
 NO_TF32 = "TF32 exists only in the Tensor Cores of NVIDIA GPUs"
-NO_FP16 = "Lightning would silently train in bfloat16 on a CPU when asked for 16-mixed"
 
 # What is typed -> the message, or its beginning where it ends in "...".
 REFUSALS = {
@@ -99,9 +98,19 @@ REFUSALS = {
     "precision=tf32": f"precision=tf32 with backend=torch on cpu: {NO_TF32}...",
     "precision=tf32 backend=tensorflow": f"precision=tf32 with backend=tensorflow on cpu: {NO_TF32}...",
     "precision=tf32 backend=jax": f"precision=tf32 with backend=jax on cpu: {NO_TF32}...",
-    "precision=mixed_fp16": (
-        f"precision=mixed_fp16 with backend=torch on cpu: {NO_FP16}; the nearest that runs is precision=mixed_bf16"
+    "precision=mixed_fp16 precision.initial_scale=0": "precision.initial_scale=0.0: should be greater than 0",
+    "precision=mixed_fp16 precision.initial_scale=1e39": "precision.initial_scale=1e+39: should be less than ...",
+    "precision=mixed_fp16 precision.initial_scale=nan": "precision.initial_scale=nan: should be ...",
+    "precision=fp16 precision.initial_scale=1024": (
+        "precision.initial_scale: no such key; choose from precision.name, precision.strict"
     ),
+    "precision=fp16 +precision.initial_scale=1024": (
+        "precision.initial_scale=1024.0: precision=fp16 does not scale the loss; precision=mixed_fp16 does"
+    ),
+    "precision=mixed +precision.initial_scale=1024": (
+        "precision.initial_scale=1024.0: precision=mixed need not scale the loss; precision=mixed_fp16 does"
+    ),
+    "stage=devices stage.gpus=all": "stage.gpus=all: no such choice; choose from here, known",
     "loader=tfdata": "loader=tfdata with backend=torch: this loader feeds tensorflow; loader=memory and ...",
     "loader=dataloader backend=jax": "loader=dataloader with backend=jax: this loader feeds torch; ...",
     "device.memory_limit=1GB": "device.memory_limit=1GB on cpu: frameworks bound GPU memory only; ...",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import pipeline
+from in_backend import outcomes
 
 from pipeline.capability import runnable
 from pipeline.device import gpus
@@ -60,6 +61,16 @@ def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: 
     assert receipt["peak_memory"]["device_bytes"]
     if precision in ("fp32", "tf32"):
         assert seen["tf32"] is (precision == "tf32")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_fp32_after_any_other_precision_gives_the_same_bits(backend: str) -> None:
+    told = outcomes("canary_on_gpu")[backend].facts
+    cells = [name for name, why in runnable(backend, "gpu", gpus()[0]).items() if why is None]
+    assert {name: told[f"fp32 after {name}"] for name in cells} == dict.fromkeys(cells, told["alone"])
+    assert told["cell: fp32"] == told["alone"]
+    assert {told[f"cell: {name}"] for name in cells if name != "fp32"}.isdisjoint({told["alone"]})
+    assert all(switches == told["switches"]["at first"] for switches in told["switches"].values())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

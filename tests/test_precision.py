@@ -21,7 +21,7 @@ import in_backend
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from in_backend import BACKENDS, CELLS, PLANTED, Outcome, outcomes
+from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcome, outcomes
 
 from pipeline import receipt
 from pipeline.backends import Fit, Observation
@@ -36,13 +36,7 @@ NO_TF32 = (
     "precision=tf32 with backend={backend} on cpu: TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on "
     "(compute capability 8.0); the nearest that runs is precision=fp32"
 )
-REFUSED = {
-    **{(backend, "tf32"): NO_TF32.format(backend=backend) for backend in BACKENDS},
-    ("torch", "mixed_fp16"): (
-        "precision=mixed_fp16 with backend=torch on cpu: Lightning would silently train in bfloat16 on a CPU when "
-        "asked for 16-mixed; the nearest that runs is precision=mixed_bf16"
-    ),
-}
+REFUSED = {(backend, "tf32"): NO_TF32.format(backend=backend) for backend in BACKENDS}
 RUNS = [(backend, name) for backend in BACKENDS for name in CELLS if (backend, name) not in REFUSED]
 PROBLEM = "precision=fp32 asks for float32 but the matrix products ran in bfloat16 (2), float32 (3)"
 LET_PASS = "; precision.strict=false lets the run pass and keeps this in the receipt"
@@ -101,7 +95,9 @@ def test_fp32_after_every_other_precision_gives_the_same_bits(found: dict[str, O
     alone, after = (found[backend].facts[f"cell: {name}"]["weights_sha256"] for name in ("fp32", "fp32 again"))
     assert alone == after
     others = {found[backend].facts[f"cell: {name}"]["weights_sha256"] for other, name in RUNS if other == backend}
-    assert len(others) == len(RUNS) // 3 - (backend == "torch")  # all differ, but that mixed is mixed_bf16
+    assert len(others) == len(RUNS) // 3 - 1  # all differ, but that mixed is mixed_bf16
+    between = {name: found[backend].facts[f"fp32 after {name}"] for name in BETWEEN}
+    assert between == dict.fromkeys(BETWEEN, alone)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -85,8 +85,9 @@ def test_blocks_hold_every_index_once_in_order(images: int, batch_size: int, ste
 @given(st.integers(1, 80), st.integers(1, 5), st.integers(0, 70))
 def test_a_padded_block_begins_with_the_block(count: int, size: int, more: int) -> None:
     rows = np.arange(count * size).reshape(count, size) + 1
-    told = padded(rows, count + more)
+    told = padded(rows, count + more, size)
     assert told.dtype == np.int32
-    assert told.shape == ((1 if count == 1 else count + more), size)
+    assert told.shape == (count + more, size)
     np.testing.assert_array_equal(told[:count], rows)
     assert not told[count:].any()
+    np.testing.assert_array_equal(padded(rows[:1], count + more, size + 1), rows[:1])  # an epoch's last, smaller batch

@@ -70,7 +70,6 @@ def test_a_loader_is_refused_since_nothing_is_trained(tmp_path: Path, loader: st
     run = saved(tmp_path, "backend=tensorflow")
     told = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "
     assert refusal(tmp_path, f"loader={loader}").startswith(told)
-    assert refusal(tmp_path, "profiler=none").startswith("profiler=off with stage=evaluate: run ")
 
 
 def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) -> None:

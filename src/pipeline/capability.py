@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.architecture import architecture, since
 from pipeline.device import Device, Gpu, Place, canonical
 from pipeline.errors import Impossible
 from pipeline.precision import AUTO, FORMATS
@@ -24,25 +25,26 @@ class Refusal:
 
 
 _NO_TF32 = Refusal(
-    "TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability 8.0)", "fp32"
+    f"TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability {since('TF32')})", "fp32"
 )
-_LIGHTNING_FP16 = Refusal("Lightning would silently train in bfloat16 on a CPU when asked for 16-mixed", "mixed_bf16")
 
 # (backend, device kind, precision) -> refusal; a cell that is not here runs.
 CPU_REFUSALS: dict[tuple[str, str], Refusal] = {
     ("torch", "tf32"): _NO_TF32,
     ("tensorflow", "tf32"): _NO_TF32,
     ("jax", "tf32"): _NO_TF32,
-    ("torch", "mixed_fp16"): _LIGHTNING_FP16,
 }
 
-# The oldest compute capability that runs a precision as asked, and what to use below it.
-GPU_NEEDS: dict[str, tuple[tuple[int, int], Refusal]] = {
-    "tf32": ((8, 0), _NO_TF32),
-    "bf16": ((8, 0), Refusal("bfloat16 needs compute capability 8.0", "fp16")),
-    "mixed_bf16": ((8, 0), Refusal("bfloat16 needs compute capability 8.0", "mixed_fp16")),
-    "fp16": ((5, 3), Refusal("float16 arithmetic needs compute capability 5.3", "fp32")),
-    "mixed_fp16": ((5, 3), Refusal("float16 arithmetic needs compute capability 5.3", "fp32")),
+_NO_BF16 = f"bfloat16 needs compute capability {since('BF16')}"
+_NO_FP16 = Refusal(f"float16 arithmetic needs compute capability {since('FP16')}", "fp32")
+
+# What a GPU's units must have (see architecture.py) to run a precision as asked, and what to use without it.
+GPU_NEEDS: dict[str, tuple[str, Refusal]] = {
+    "tf32": ("TF32", _NO_TF32),
+    "bf16": ("BF16", Refusal(_NO_BF16, "fp16")),
+    "mixed_bf16": ("BF16", Refusal(_NO_BF16, "mixed_fp16")),
+    "fp16": ("FP16", _NO_FP16),
+    "mixed_fp16": ("FP16", _NO_FP16),
 }
 
 
@@ -70,8 +72,10 @@ def refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu 
 def _refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None) -> Refusal | None:
     if kind == "cpu":
         return CPU_REFUSALS.get((backend, precision))
-    needed, why = GPU_NEEDS.get(precision, ((0, 0), None))
-    return why if gpu is not None and gpu.compute_capability < needed else None
+    if gpu is None or precision not in GPU_NEEDS:
+        return None
+    needed, why = GPU_NEEDS[precision]
+    return None if architecture(gpu.compute_capability).has(needed) else why
 
 
 def resolve(
@@ -122,9 +126,10 @@ def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> t
         return precision, "as requested"
     if place.kind == "cpu":
         return "mixed_bf16", "mixed on a CPU: bfloat16, since float16 there is slower and needs loss scaling"
-    if gpu is not None and gpu.compute_capability >= (8, 0):
-        return "mixed_bf16", "mixed on compute capability 8.0 or newer: bfloat16 at float16's rate, no loss scaling"
-    return "mixed_fp16", "mixed below compute capability 8.0: only float16 has Tensor Cores"
+    if gpu is not None and "BF16" in architecture(gpu.compute_capability).tensor:
+        newer = f"mixed on compute capability {since('BF16')} or newer"
+        return "mixed_bf16", f"{newer}: bfloat16 at float16's rate, no loss scaling"
+    return "mixed_fp16", f"mixed below compute capability {since('BF16')}: only float16 has Tensor Cores"
 
 
 def _check_limits(backend: str, device: Device, place: Place) -> None:

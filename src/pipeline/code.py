@@ -30,6 +30,7 @@ WITNESSES = (
     "pipeline.exits",
     "pipeline.journal",
     "pipeline.process",
+    "pipeline.profilers",
     "pipeline.quiet",
     "pipeline.receipt",
     "pipeline.report",
@@ -66,6 +67,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
     if "backend" in parts:
         starts += experiment.backend.modules
+        if getattr(experiment.stage, "probe", False):
+            starts.append(experiment.backend.probe)
     return closure(starts, experiment.backend.builder)
 
 

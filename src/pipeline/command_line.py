@@ -60,7 +60,7 @@ def composed(arguments: list[str]) -> int:
     _check_flags(parsed)
     # Hydra's own parser takes no flag in the middle of the overrides.
     arguments = [*parsed.overrides, *(word for word in arguments if word not in parsed.overrides)]
-    task = Task(_keys(parsed.overrides, grid=parsed.multirun))
+    task = Task(keys_of(parsed.overrides, grid=parsed.multirun))
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
     hydra_plugins.register()
@@ -112,7 +112,7 @@ def _part_to_show(package: str | None) -> Iterator[None]:
         raise UserError(f"--package {package}: no such part of the configuration; --cfg job shows all of it") from stop
 
 
-def _keys(overrides: Sequence[str], *, grid: bool) -> list[str]:
+def keys_of(overrides: Sequence[str], *, grid: bool) -> list[str]:
     """The keys that are set, without Hydra's own.
 
     Raises UserError for a key set twice, for bad syntax, and for several values of a key outside a grid.

@@ -85,8 +85,8 @@ GROUPS: dict[str, type[Any]] = {
     "sweep": Sweep,
 }
 
-# Keys that say what a run is called, where things lie, who is told and how cells are run.
-NOT_DECIDING = ("name", "run", "output_dir", "tracking", "sweep")
+# Keys that say what a run is called, where things lie, who looks on, who is told and how cells are run.
+NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
 
 
 def _builds(cls: type[Any], *arguments: str) -> bool:
@@ -107,6 +107,7 @@ KINDS: dict[str, Callable[[type[Any]], bool]] = {
     "loader": lambda cls: hasattr(cls, "backends"),
     "optimizer": lambda cls: hasattr(cls, "slots"),
     "loss": lambda cls: _builds(cls) and not hasattr(cls, "slots"),
+    "profiler": lambda cls: hasattr(cls, "tool"),
 }
 
 
@@ -140,7 +141,9 @@ class Experiment:
         if self.settings.name:
             return self.settings.name
         stage, model, dataset = _choice(self.stage), _choice(self.model), _choice(self.dataset)
-        name = f"{model}-{dataset}-{self.backend.name}-{self.precision.name}"
+        name = f"{model}-{dataset}-{self.backend.name}"
+        if not getattr(self.stage, "varies_precision", False):
+            name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
     def reads(self, group: str) -> bool:
@@ -210,6 +213,7 @@ def check(experiment: Experiment) -> None:
                 f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
+    _check_profiler(experiment, trains)
     if not hasattr(experiment.loss, "numpy"):
         raise UserError(
             f"loss={_choice(experiment.loss)}: {type(experiment.loss).__name__} has no numpy() function, by which the "
@@ -219,6 +223,20 @@ def check(experiment: Experiment) -> None:
         raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
+        )
+
+
+def _check_profiler(experiment: Experiment, trains: bool) -> None:
+    profiler, name = experiment.profiler, _choice(experiment.profiler)
+    if name == "none":
+        return
+    if not trains or not experiment.stage.recorded:
+        stage = _choice(experiment.stage)
+        raise UserError(f"profiler={name} with stage={stage}: looks into a training, and this stage trains nothing")
+    if experiment.backend.name not in profiler.backends:
+        raise Impossible(
+            f"profiler={name} with backend={experiment.backend.name}: it is for {', '.join(profiler.backends)} "
+            f"({profiler.instead})"
         )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.errors import bad_choice
+from pydantic import Field
+
+from pipeline.errors import UserError, bad_choice
 from pipeline.spec import spec
 
 
@@ -34,17 +36,41 @@ FORMATS: dict[str, Format] = {
 
 AUTO = "mixed"  # resolved for the device by capability.resolve
 
+# Dynamic loss scaling as in Micikevicius et al., section 3.2: halved by a step that overflows, which is skipped, and
+# doubled after so many steps without one. These are PyTorch's defaults; Keras's own would start with 32768.
+INITIAL_SCALE = 65536.0
+GROWTH_STEPS = 2000
+UNSCALED = (
+    "no loss scaling: gradients below 6e-8, float16's smallest number, become 0; precision=mixed_fp16 scales the loss"
+)
+
 
 @spec
 class Precision:
-    """A precision by name. `strict`: a run whose matrix products are seen in another dtype fails."""
+    """A precision by name. `strict`: a run whose matrix products are seen in another dtype fails.
+
+    `initial_scale`: what the loss is multiplied by in the first step (default: 65536), where it is scaled.
+    """
 
     name: str
     strict: bool = True
+    initial_scale: float | None = Field(default=None, gt=0, le=2.0**127)
 
     def __post_init__(self) -> None:
         if self.name != AUTO and self.name not in FORMATS:
             raise bad_choice("precision.name", self.name, [*FORMATS, AUTO])
+        scaling = [name for name, form in FORMATS.items() if form.loss_scaling]
+        if self.initial_scale is not None and self.name not in scaling:
+            does = "need" if self.name == AUTO else "does"
+            raise UserError(
+                f"precision.initial_scale={self.initial_scale}: precision={self.name} {does} not scale the loss; "
+                f"precision={scaling[0]} does"
+            )
+
+    @property
+    def loss_scale(self) -> float:
+        """The scale that a run starts with, if its loss is scaled."""
+        return INITIAL_SCALE if self.initial_scale is None else self.initial_scale
 
 
 def bytes_per_number(dtype: str) -> int:

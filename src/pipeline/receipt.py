@@ -17,7 +17,8 @@ from pipeline.code import code_sha256
 from pipeline.device import canonical, gpus
 from pipeline.errors import RunError, UserError
 from pipeline.models import expected_dtypes, weights
-from pipeline.precision import FORMATS
+from pipeline.precision import FORMATS, UNSCALED
+from pipeline.profilers.none import Off
 from pipeline.run import seconds_since_start
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "code_sha256": code_sha256(experiment),
         "git": git_state(),
         "backend": experiment.backend.name,
+        "profiler": profiler(experiment),
         "device": {
             "requested": experiment.device.name,
             "effective": str(resolved.place),
@@ -45,9 +47,15 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
             "requested": experiment.precision.name,
             "effective": resolved.precision,
             "reason": resolved.precision_reason,
+            **({"loss_scaling": UNSCALED} if unscaled(experiment, resolved) else {}),
         },
         "versions": versions(experiment.backend.packages) | cuda.versions(experiment.backend),
     }
+
+
+def profiler(experiment: Experiment) -> dict[str, Any] | None:
+    """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
+    return None if isinstance(experiment.profiler, Off) else dict(experiment.config["profiler"])
 
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
@@ -71,6 +79,8 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
     receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"
     receipt["precision"]["observed"] = observed(fit.observed)
+    if fit.loss_scale is not None:
+        receipt["precision"]["loss_scale"] = fit.loss_scale.plain()
     found = {"device": misplaced(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
     for part, problem in found.items():
         receipt[part]["as_requested"] = problem is None
@@ -79,6 +89,13 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     problems = "; ".join(problem for problem in found.values() if problem)
     if problems and experiment.precision.strict:
         raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
+
+
+def unscaled(experiment: Experiment, resolved: Resolved) -> bool:
+    """Whether the run trains in float16 without loss scaling: what nobody should do unawares."""
+    form = FORMATS[resolved.precision]
+    trains = experiment.reads("training") and not experiment.stage.starts_from_run
+    return trains and form.compute == "float16" and not form.loss_scaling
 
 
 def observed(seen: Observation) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.journal import Journal
 
@@ -15,12 +15,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """A table of several columns, shown above the last one."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Result:
-    """What a stage found: figures by name, rows for the table at the end, and what to tell above it."""
+    """What a stage found: figures by name, rows for the table at the end, and what to tell above it.
+
+    `failed`: what did not work out, of a stage that has something to tell all the same (some of its cells ended well).
+    The run is then FAILED and the exit status 1.
+    """
 
     metrics: Mapping[str, float]
     table: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    failed: str | None = None
 
 
 class Run:
@@ -31,6 +46,8 @@ class Run:
         self.started = time.perf_counter()
         self.marks: dict[str, float] = {}
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
+        self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
+        self.profile: dict[str, Any] | None = None  # what a profiler has seen (profilers/session.py)
 
     @property
     def folder(self) -> Path:
@@ -41,12 +58,14 @@ class Run:
         return self.journal.id
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """One record of the journal."""
+        """One record of the journal, also for the recorders: `recorder(metrics, step)`."""
         self.journal.log(metrics, step)
+        for recorder in self.recorders:
+            recorder(metrics, step)
 
     def end_epoch(self, epoch: int, metrics: Mapping[str, float], step: int) -> None:
         """One record, on the disk at once, and a word to the listeners: `listener(epoch, metrics)`."""
-        self.journal.log(metrics, step)
+        self.log(metrics, step)
         self.journal.flush()
         for listener in self.listeners:
             listener(epoch, metrics)

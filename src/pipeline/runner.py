@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     experiment, resolved = ready(config, overridden)
+    if hasattr(experiment.profiler, "rerun"):  # a profiler that has to be there before the process is
+        status: int | None = experiment.profiler.rerun()
+        if status is not None:
+            return status
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     return record(experiment, resolved)
@@ -40,8 +44,16 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     experiment = experiments.load(config)
     if hasattr(experiment.stage, "check"):
         experiment.stage.check(experiment)
+    if hasattr(experiment.stage, "check_keys"):
+        experiment.stage.check_keys(experiment, overridden)
     because = experiment.backend.no_gpu_because() if gpus() else None
-    return experiment, resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    resolved = resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
+        if hasattr(part, "check_place"):
+            part.check_place(resolved.place)
+    if hasattr(experiment.profiler, "check_place"):
+        experiment.profiler.check_place(resolved.place, experiment.backend.name)
+    return experiment, resolved
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
@@ -86,31 +98,40 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         if told is error:
             raise
         raise told from error
-    journal.finish("FINISHED")
+    journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
     return report(experiment, run, result, tracker)
 
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
-    """Two lines before anything slow: what will run, and why where the request left it open."""
+    """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
+    from pipeline.precision import UNSCALED
+    from pipeline.receipt import unscaled
+
     run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
     run.say(f"run {run.id}")
     if resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
+    if unscaled(experiment, resolved):
+        run.say(f"precision={resolved.precision}: {UNSCALED}")
 
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     """The table on standard output; where things lie."""
-    from pipeline.report.table import show
+    from pipeline.report.table import show, show_grid
     from pipeline.terminal import results
 
     for note in result.notes:
         run.say(note)
     try:
+        for grid in result.grids:
+            show_grid(results(), grid)
         show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time
             run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
-    return 0
+    if result.failed:
+        run.say(f"failed: {result.failed}")
+    return 1 if result.failed else 0
 
 
 def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseException:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
-from pipeline.errors import UserError
+from pipeline.backends.loss_scale import LossScale
+from pipeline.device import Place
+from pipeline.errors import Impossible, UserError
 from pipeline.models.weights import Weights
 from pipeline.spec import spec
 
@@ -77,23 +80,43 @@ class Fit:
     observed: Observation
     parameters: int
     peak_memory: dict[str, int]
+    loss_scale: LossScale | None = None  # of a training in mixed float16
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
 
 
 @spec
 class Torch:
-    """PyTorch through Lightning. `threads`: CPU threads of one operation (default: 1 for small steps, else all)."""
+    """PyTorch through Lightning.
+
+    `threads`: CPU threads of one operation (default: 1 for small steps, else all). `compile`: the training step by
+    torch.compile, and on a GPU captured as a CUDA graph.
+    """
 
     name: ClassVar[str] = "torch"
     builder: ClassVar[str] = "torch"
     packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.lightning",)
+    probe: ClassVar[str] = "pipeline.backends.torch_probe"
 
     threads: PositiveInt | None = None
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _check_threads(self.threads)
+
+    def check_place(self, place: Place) -> None:
+        """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
+        if not self.compile:
+            return
+        named = os.environ.get("CXX" if place.kind == "cpu" else "CC")
+        known = ("clang++" if sys.platform == "darwin" else "g++",) if place.kind == "cpu" else ("gcc", "clang")
+        wanted = (named,) if named else known
+        if not any(shutil.which(name) for name in wanted):
+            raise Impossible(
+                f"backend.compile=true: needs a compiler, and there is no {' or '.join(wanted)} on the PATH; "
+                f"install one, name another in {'CXX' if place.kind == 'cpu' else 'CC'}, or use backend.compile=false"
+            )
 
     def load(self) -> ModuleType:
         """Import the backend."""
@@ -120,6 +143,7 @@ class TensorFlow:
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_tensorflow")
+    probe: ClassVar[str] = "pipeline.backends.keras_probe"
 
     xla: bool | None = None
     threads: PositiveInt | None = None
@@ -145,6 +169,7 @@ class Jax:
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_jax")
+    probe: ClassVar[str] = "pipeline.backends.keras_probe"
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""

@@ -25,7 +25,8 @@ from pipeline.datasets import Arrays, Split
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
-from pipeline.precision import FORMATS, bytes_per_number
+from pipeline.precision import FORMATS, GROWTH_STEPS, bytes_per_number
+from pipeline.profilers import Subject
 from pipeline.quiet import quiet_import
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -38,6 +39,7 @@ global_state = quiet_import("keras.src.backend.common.global_state")
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.profilers.session import Session
     from pipeline.run import Run
 
 # Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
@@ -58,12 +60,15 @@ KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 class Engine(Protocol):
     """The compiled part of a fit."""
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,)."""
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,).
+
+        Where the loss is scaled, also the scale (k,) after each step.
+        """
         ...
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """One step on a batch from the host; loss (1,) and hits (1,)."""
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
+        """One step on a batch from the host; loss (1,) and hits (1,), and the scale (1,) where there is one."""
         ...
 
     def sync(self) -> None:
@@ -83,9 +88,10 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, len(data.train))
         engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
-        feed = _feed(engine, experiment, data)
+        feed = _feed(engine, experiment, data, watch.profile)
         held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
         try:
+            watch.profile.attach(_subject(model, engine, data))
             for epoch in range(experiment.training.epochs):
                 _epoch(epoch, feed, watch)
                 if len(data.validation):
@@ -100,6 +106,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             cpu_threads=engine_module.cpu_threads(),
             weights=weights.of_keras(model),
             epochs=tuple(watch.epochs),
+            loss_scale=watch.loss_scale,
             observed=engine.observe(),
             parameters=parameters,
             peak_memory=peak_memory(resolved),
@@ -121,32 +128,43 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     return predict
 
 
-def _feed(engine: Engine, experiment: Experiment, data: Arrays) -> Any:
-    """A function from the epoch's number to its (losses, hits, batch size), block by block."""
+def _subject(model: Any, engine: Engine, data: Arrays) -> Subject:
+    """What a profiler may look at. A block's losses come back to the host: the device has settled by then."""
+
+    def current() -> weights.Weights:
+        engine.sync()
+        return weights.of_keras(model)
+
+    return Subject(model, current, lambda: None, (data.shape, keras.config.floatx()))
+
+
+def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session) -> Any:
+    """A function from the epoch's number to its (batch size, losses, hits, scales if any), block by block."""
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
     if isinstance(loader, Memory):
         engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
 
-        def resident(epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-            for rows in blocks(epoch_order(len(data.train), seed, epoch), batch_size, loader.steps_per_execution):
-                yield *engine.block(rows), rows.shape[1]
+        def resident(epoch: int) -> Iterator[tuple[Any, ...]]:
+            order = epoch_order(len(data.train), seed, epoch)
+            for rows in profile.blocks(blocks(order, batch_size, loader.steps_per_execution)):
+                yield rows.shape[1], *engine.block(rows)
 
         return resident
     stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
 
-    def streamed(epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        for x, y in stream:
-            yield *engine.batch(x, y), len(y)
+    def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
+        for x, y in profile.steps(profile.loading(stream)):
+            yield len(y), *engine.batch(x, y)
 
     return streamed
 
 
 def _epoch(epoch: int, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
-    for losses, hits, size in feed(epoch):
+    for size, losses, hits, *scales in feed(epoch):
         if not watch.step:  # a block is one call: its first step has no end of its own
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
-        watch.block(losses, hits, size)
+        watch.block(losses, hits, size, *scales)
     watch.pause()
 
 
@@ -193,7 +211,8 @@ def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     optimizer = experiment.optimizer.keras()
     if FORMATS[resolved.precision].loss_scaling:
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        scale = experiment.precision.loss_scale
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)
     optimizer.build(model.trainable_variables)
     return optimizer
 

@@ -34,9 +34,12 @@ class Engine:
 
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.batch_size = experiment.training.batch_size
         self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
         # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
         self.state = tuple([v.value for v in group] for group in self.variables)
+        scale = getattr(optimizer, "dynamic_scale", None)  # of Keras's LossScaleOptimizer alone
+        self.scale_at = next((at for at, variable in enumerate(optimizer.variables) if variable is scale), None)
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
 
@@ -44,15 +47,14 @@ class Engine:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
         self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
-        losses, hits = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
-        return losses[:count], hits[:count]
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
+        told = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
+        return tuple(each[:count] for each in told)
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
         x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
-        losses, hits = self._call(self._step, x.shape, x, y)
-        return losses[None], hits[None]
+        return tuple(each[None] for each in self._call(self._step, x.shape, x, y))
 
     def sync(self) -> None:
         """Write the carried values into the Keras variables."""
@@ -60,14 +62,14 @@ class Engine:
             for variable, value in zip(group, values, strict=True):
                 variable.assign(value)
 
-    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, ...]:
         """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns."""
         if shape not in self._programs:
             traced = jax.jit(function).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
             self._programs[shape] = traced.lower().compile()
-        self.state, loss, hits = self._programs[shape](self.state, *arguments)
-        return np.asarray(loss), np.asarray(hits)
+        self.state, told = self._programs[shape](self.state, *arguments)
+        return tuple(np.asarray(each) for each in told)
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
         logits, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
@@ -76,24 +78,25 @@ class Engine:
             scaled = self.optimizer.scale_loss(loss)
         return scaled, (loss, logits, fixed)
 
-    def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
         trainable, fixed, optimizer = state
         gradient = jax.grad(self._loss, has_aux=True)
         gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
         hits = (logits.argmax(1) == y).sum().astype(jnp.float32)
-        return (trainable, fixed, optimizer), loss, hits
+        scale = () if self.scale_at is None else (optimizer[self.scale_at],)
+        return (trainable, fixed, optimizer), (loss, hits, *scale)
 
-    def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        length = rows.shape[0]
+    def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
         wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+        dtypes = (wide, jnp.float32) if self.scale_at is None else (wide, jnp.float32, jnp.float32)
 
         def step(i: Any, carried: Any) -> Any:
-            state, losses, hits = carried
-            state, loss, hit = self._step(state, x[rows[i]], y[rows[i]])
-            return state, losses.at[i].set(loss.astype(wide)), hits.at[i].set(hit)
+            state, told = carried
+            state, now = self._step(state, x[rows[i]], y[rows[i]])
+            return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(told, now, strict=True))
 
-        return jax.lax.fori_loop(0, count, step, (state, jnp.zeros(length, wide), jnp.zeros(length, jnp.float32)))
+        return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))
 
     def observe(self) -> Observation:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""

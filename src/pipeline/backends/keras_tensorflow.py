@@ -29,6 +29,8 @@ class Engine:
 
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.scales_loss = hasattr(optimizer, "dynamic_scale")  # Keras's LossScaleOptimizer
+        self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
@@ -38,23 +40,23 @@ class Engine:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
         self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count, indices = len(rows), padded(rows, self.steps)  # the program runs `count` steps
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
         arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
-        losses, hits = self._block(*arguments)
-        self._ran = self._ran or (self._block, arguments, losses.device)
-        return losses.numpy()[:count], hits.numpy()[:count]
+        told = self._block(*arguments)
+        self._ran = self._ran or (self._block, arguments, told[0].device)
+        return tuple(each.numpy()[:count] for each in told)
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
-        loss, hits = self._batch(*arguments)
-        self._ran = self._ran or (self._batch, arguments, loss.device)
-        return loss.numpy()[None], hits.numpy()[None]
+        told = self._batch(*arguments)
+        self._ran = self._ran or (self._batch, arguments, told[0].device)
+        return tuple(each.numpy()[None] for each in told)
 
     def sync(self) -> None:
         """Nothing to do: the steps write the model's own variables."""
 
-    def _step(self, x: Any, y: Any) -> tuple[Any, Any]:
+    def _step(self, x: Any, y: Any) -> tuple[Any, ...]:
         with tf.GradientTape() as tape:
             logits = self.model(x, training=True)
             loss = self.loss(logits, y)
@@ -62,23 +64,19 @@ class Engine:
         variables = self.model.trainable_variables
         self.optimizer.apply(tape.gradient(scaled, variables), variables)
         hits = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
-        return tf.cast(loss, tf.float64), hits
+        scale = (tf.identity(self.optimizer.dynamic_scale.value),) if self.scales_loss else ()
+        return tf.cast(loss, tf.float64), hits, *scale
 
-    def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        length = rows.shape[0]
-        start = (tf.constant(0), tf.zeros([length], tf.float64), tf.zeros([length]))
+    def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, ...]:
+        dtypes = (tf.float64, tf.float32, tf.float32) if self.scales_loss else (tf.float64, tf.float32)
+        start = (tf.constant(0), *(tf.zeros([rows.shape[0]], dtype) for dtype in dtypes))
 
-        def step(i: Any, losses: Any, hits: Any) -> tuple[Any, Any, Any]:
-            loss, hit = self._step(tf.gather(x, rows[i]), tf.gather(y, rows[i]))
-            at = [[i]]
-            return (
-                i + 1,
-                tf.tensor_scatter_nd_update(losses, at, [loss]),
-                tf.tensor_scatter_nd_update(hits, at, [hit]),
-            )
+        def step(i: Any, *told: Any) -> tuple[Any, ...]:
+            now = self._step(tf.gather(x, rows[i]), tf.gather(y, rows[i]))
+            pairs = zip(told, now, strict=True)
+            return i + 1, *(tf.tensor_scatter_nd_update(kept, [[i]], [new]) for kept, new in pairs)
 
-        _, losses, hits = tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)
-        return losses, hits
+        return tuple(tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)[1:])
 
     def observe(self) -> Observation:
         """The operations of the graph that ran, and the matrix products that XLA made of it."""

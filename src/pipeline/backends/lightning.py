@@ -19,6 +19,7 @@ import torch
 from pipeline.backends import Fit, Observation, Predict
 from pipeline.backends.lean_import import no_scipy_signal
 from pipeline.backends.memory import process_peak_bytes, refuse_too_large
+from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
 from pipeline.backends.torch_switches import switches
 from pipeline.backends.torch_threads import threads_for
@@ -28,7 +29,8 @@ from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
-from pipeline.precision import FORMATS, Format, bytes_per_number
+from pipeline.precision import FORMATS, GROWTH_STEPS, Format, bytes_per_number
+from pipeline.profilers import Subject
 
 with no_scipy_signal():
     import pytorch_lightning as pl
@@ -61,15 +63,20 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         watch = Watch(experiment, run, len(data.train))
         module = Classifier(net, experiment, data, resolved, watch, device)
         trainer = _trainer(experiment, resolved)
+        fed = module.training_blocks()
         try:
-            trainer.fit(module, module.training_blocks(), module.validation_batches())
+            watch.profile.attach(_subject(net, data, device))
+            trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
+            if isinstance(fed, StreamedBlocks):
+                fed.close()
         module.observation.tf32 = multiplies_in_tf32(device)
         return Fit(
             cpu_threads=torch.get_num_threads(),
             weights=weights.of_torch(net),
             epochs=tuple(watch.epochs),
+            loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
             peak_memory=peak_memory(device),
@@ -119,16 +126,20 @@ class Classifier(pl.LightningModule):
         self.net = net
         self.experiment, self.data, self.watch = experiment, data, watch
         self.loss = experiment.loss.torch()
-        self.home = device
+        self.home, self.one = device, torch.ones((), device=device)
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
+        self.compiled: CompiledStep | None = None
         self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
             len(data.classes), average="micro", validate_args=False
         )
         self.validation_loss = torchmetrics.MeanMetric(nan_strategy="disable")  # its default leaves a NaN out
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.experiment.optimizer.torch(self.net.parameters())
+        optimizer: torch.optim.Optimizer = self.experiment.optimizer.torch(self.net.parameters())
+        if self.experiment.backend.compile and self.home.type == "cuda":
+            make_capturable(optimizer)
+        return optimizer
 
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once an epoch: lists of (x, y) batches."""
@@ -164,27 +175,59 @@ class Classifier(pl.LightningModule):
     def training_step(self, block: Any, _: int) -> None:
         optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        phase = self.watch.profile.phase
         losses: list[torch.Tensor] = []
         hits: list[torch.Tensor] = []
+        scales: list[torch.Tensor] = []
         for x, y in block:
+            if self.compiled is not None and self.compiled.takes(x):
+                loss, right = self.compiled(x, y)
+                losses.append(loss)
+                hits.append(right)
+                scales += self._scale(scaler)
+                continue
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
             with looking:
-                logits = self.net(x)
-                loss = self.loss(widened(logits), y)
+                with phase("forward"):
+                    logits = self.net(x)
+                    loss = self.loss_of(logits, y)
                 optimizer.zero_grad()
-                if scaler is None:
-                    loss.backward()
-                    optimizer.step()
-                else:
-                    scaler.scale(loss).backward()
-                    scaler.step(optimizer)
-                    scaler.update()
+                with phase("backward"):
+                    (loss if scaler is None else scaler.scale(loss)).backward()
+                with phase("optimizer"):
+                    if scaler is None:
+                        optimizer.step()
+                    else:
+                        scaler.step(optimizer)
+                        scaler.update()
+            scales += self._scale(scaler)
             losses.append(loss.detach())
             hits.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
                 self._mark_first_step()
-        both = torch.stack([torch.stack(losses).double(), torch.stack(hits).double()]).cpu().numpy()  # one copy a block
-        self.watch.block(both[0], both[1], len(y))
+                if self.experiment.backend.compile:  # the first step is the observed one, as written
+                    size = self.experiment.training.batch_size
+                    self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
+                    self.watch.run.say(f"backend.compile: {self.compiled.how}")
+        told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
+        losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
+        self._leave_out_compilation()
+        self.watch.block(losses_K, hits_K, len(y), *scales_K)
+
+    def _scale(self, scaler: Any) -> list[torch.Tensor]:
+        """The loss scale as it now stands, where there is one, without waiting for the device."""
+        return [] if scaler is None else [scaler.scale(self.one)]
+
+    def loss_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """The loss that is trained."""
+        return self.loss(widened(logits), y)
+
+    def _leave_out_compilation(self) -> None:
+        """Compiling is no training: it has a figure of its own."""
+        spent = self.watch.run.marks.get("compile_s", 0.0)
+        if self.compiled is not None and self.compiled.seconds > spent:
+            self.watch.leave_out(self.compiled.seconds - spent)
+            self.watch.run.marks["compile_s"] = self.compiled.seconds
 
     def _mark_first_step(self) -> None:
         if self.home.type == "cuda":
@@ -238,7 +281,10 @@ class ResidentBlocks:
         for rows in blocks(order, experiment.training.batch_size, self.steps):
             # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
             index_KB = torch.from_numpy(rows).to(self.y.device)
-            yield ((self.x.index_select(0, batch), self.y.index_select(0, batch)) for batch in index_KB)
+            yield self.module.watch.profile.steps(index_KB, self.gathered)
+
+    def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x.index_select(0, batch), self.y.index_select(0, batch)
 
 
 class StreamedBlocks:
@@ -247,11 +293,26 @@ class StreamedBlocks:
     def __init__(self, module: Classifier, stream: Any) -> None:
         self.module, self.stream = module, stream
 
-    def __iter__(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    def close(self) -> None:
+        """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
+        self.stream = None
+
+    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
-        for x, y in self.stream:
+        profile = self.module.watch.profile
+        for x, y in profile.loading(self.stream):
             images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
-            yield [(images, torch.as_tensor(y).to(device, non_blocking=True))]
+            yield profile.steps([(images, torch.as_tensor(y).to(device, non_blocking=True))])
+
+
+def _subject(net: torch.nn.Module, data: Arrays, device: torch.device) -> Subject:
+    """What a profiler may look at."""
+
+    def settle() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"))
 
 
 def widened(logits: torch.Tensor) -> torch.Tensor:
@@ -288,7 +349,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=[resolved.place.index] if gpu else 1,
-        precision=FLAGS[resolved.precision],  # type: ignore[arg-type]
+        **_lowered(experiment, resolved),
         max_epochs=experiment.training.epochs,
         num_sanity_val_steps=0,
         logger=False,
@@ -296,6 +357,20 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+def _lowered(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
+    """The precision as the Trainer takes it.
+
+    Of `16-mixed` on a CPU Lightning would make bfloat16, and its scaler would start with a scale of its own choice, so
+    the plugin that the flag stands for is made here.
+    """
+    flag = FLAGS[resolved.precision]
+    if not FORMATS[resolved.precision].loss_scaling:
+        return {"precision": flag}
+    kind = torch.device(resolved.place.torch).type
+    scaler = torch.amp.GradScaler(kind, experiment.precision.loss_scale, growth_interval=GROWTH_STEPS)
+    return {"plugins": [pl.plugins.MixedPrecision(flag, kind, scaler)]}  # type: ignore[arg-type]
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:

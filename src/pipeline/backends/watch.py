@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.backends import Epoch
+from pipeline.backends.loss_scale import LossScale
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
+from pipeline.profilers.session import Session
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -26,6 +28,9 @@ class Watch:
         self.every = training.log_every_n_steps
         self.batch_size = training.batch_size
         self.precision = experiment.precision.name
+        self.initial_scale = experiment.precision.loss_scale
+        self.loss_scale: LossScale | None = None
+        self.profile = Session(experiment, run, images, self.leave_out)
         steps = math.ceil(images / training.batch_size)
         self.progress = run.progress("training", total=training.epochs * steps)
         self.epochs: list[Epoch] = []
@@ -40,10 +45,20 @@ class Watch:
         self.loss_sum = self.hits = 0.0
         self.seen = 0
         self.epoch_started = time.perf_counter()
+        self.profile.begin_epoch()
 
-    def block(self, losses: np.ndarray, hits: np.ndarray, size: int) -> None:
-        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images."""
+    def leave_out(self, seconds: float) -> None:
+        """Seconds of this epoch that were no training (a compilation, a profiler at work)."""
+        self.epoch_started += seconds
+
+    def block(self, losses: np.ndarray, hits: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
+        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images.
+
+        `scales`: the loss scale (k,) after each, where the loss is scaled.
+        """
         raise_if_stopped()
+        if scales is not None:
+            self._journal_scales(scales)
         finite = np.isfinite(losses)
         if not finite.all():
             self._diverged(losses, int(np.argmin(finite)))
@@ -62,6 +77,7 @@ class Watch:
     def pause(self) -> None:
         """Training of this epoch is over; what follows (validation) is not its time."""
         self.epoch_seconds = time.perf_counter() - self.epoch_started
+        self.profile.pause()
 
     def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
         """Close the epoch with its figures on the validation images, where there are any. Raises RunError for a NaN."""
@@ -86,12 +102,17 @@ class Watch:
         }
         if validation_loss is not None and validation_accuracy is not None:
             figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
+        if self.loss_scale is not None:
+            skipped = float(self.loss_scale.skipped_steps)
+            figures |= {"loss_scale/scale": self.loss_scale.final, "loss_scale/skipped_steps": skipped}
         self.progress.note(_line(epoch, self.epochs_wanted))
+        self.profile.end_epoch(epoch.number)
         self.run.end_epoch(epoch.number, figures, self.step)
 
     def close(self) -> None:
-        """Take the progress bar down."""
+        """Take the progress bar down and end the profiler."""
         self.progress.close()
+        self.profile.close()
 
     def _journal_waiting(self, *, final: bool) -> None:
         """One record for each `every` steps, dated at its last step; at an epoch's end, one for the rest."""
@@ -102,6 +123,12 @@ class Watch:
             loss = sum(loss for loss, _ in part) / len(part)
             share = sum(share for _, share in part) / len(part)
             self.run.log({"train/loss": loss, "train/accuracy": share}, first)
+
+    def _journal_scales(self, scales: np.ndarray) -> None:
+        """One record for each change of the loss scale, dated at the step that made it."""
+        self.loss_scale = self.loss_scale or LossScale(self.initial_scale)
+        for step, scale in self.loss_scale.take(scales, self.step):
+            self.run.log({"loss_scale/scale": scale}, step)
 
     def _diverged(self, losses: np.ndarray, place: int) -> None:
         step = self.step + place + 1

@@ -34,12 +34,12 @@ def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, 1, epoch]).permutation(images)
 
 
-def padded(rows: np.ndarray, steps: int) -> np.ndarray:
+def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:
     """Index rows (k, B) made up with zeros to (`steps`, B), so that one compiled program serves every block.
 
-    A single row stays one: the last, smaller batch of an epoch has a program of its own anyway.
+    The last, smaller batch of an epoch stays a single row: it has a program of its own anyway.
     """
-    if len(rows) == 1:
+    if rows.shape[1] < batch_size:
         return rows.astype(np.int32)
     full = np.zeros((steps, rows.shape[1]), np.int32)
     full[: len(rows)] = rows

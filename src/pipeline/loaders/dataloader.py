@@ -8,13 +8,15 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.datasets import Split
+from pipeline.device import Place
+from pipeline.errors import Impossible
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
 
 
 @spec
 class DataLoader:
-    """`prefetch_factor` batches are prepared ahead by each worker; `pin_memory` helps only copies to a GPU."""
+    """Each worker prepares `prefetch_factor` batches ahead; with `pin_memory` copies to a GPU overlap its work."""
 
     backends: ClassVar[tuple[str, ...]] = ("torch",)
 
@@ -25,6 +27,14 @@ class DataLoader:
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.workers == 0:
             raise ValueError(f"prefetch_factor={self.prefetch_factor}: needs workers of at least 1")
+
+    def check_place(self, place: Place) -> None:
+        """Refuse page-locked memory where nothing is copied."""
+        if self.pin_memory and place.kind == "cpu":
+            raise Impossible(
+                "loader.pin_memory=true on cpu: page-locked memory speeds up copies to a GPU, and here there are none; "
+                "use loader.pin_memory=false"
+            )
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Any:
         """A DataLoader of (x, y) batches; each pass over it is the next epoch."""

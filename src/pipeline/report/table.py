@@ -1,4 +1,4 @@
-"""The one table at the end of a run."""
+"""The tables at the end of a run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from pipeline.run import Grid
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -19,6 +21,19 @@ def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     for name, value in rows:
         table.add_row(name, value)
     console.print(table, highlight=False, markup=False)
+
+
+def show_grid(console: Console, grid: Grid) -> None:
+    """Print a table of several columns, the first to the left and the others to the right."""
+    from rich.table import Table
+
+    table = Table(title=grid.title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(grid.columns):
+        table.add_column(column, justify="right" if place else "left", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*row)
+    console.print(table, highlight=False, markup=False)
+    console.print()
 
 
 def size(number: float) -> str:

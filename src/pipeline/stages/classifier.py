@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline import metrics, receipt
+from pipeline import metrics, probe, receipt
 from pipeline.backends import Epoch, Fit, Observation
+from pipeline.backends.loss_scale import LossScale
 from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
@@ -18,6 +20,7 @@ from pipeline.datasets.check import check_arrays
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import RunError, UserError
 from pipeline.models import Shapes, weights
+from pipeline.profilers import window
 from pipeline.report import table
 from pipeline.run import Result, Run, seconds_since_start
 from pipeline.spec import spec
@@ -28,7 +31,12 @@ if TYPE_CHECKING:
 
 @spec
 class Classifier:
-    """No settings: what it trains on what is said by the other groups."""
+    """What it trains on what is said by the other groups.
+
+    `probe`: look into a step afterwards (pipeline.probe), for the precision study: artifacts/probe/.
+    """
+
+    probe: bool = False
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
@@ -57,9 +65,11 @@ class Classifier:
         figures = test_figures(experiment, logits, data.test.y)
         draw(run, experiment, data, x, logits, fit.epochs, figures)
         paper |= timings(run, fit.epochs)
+        if self.probe:
+            look_into_a_step(run, experiment, resolved, data)
         run.journal.write_receipt(paper)
         return Result(
-            metrics={**figures, "images_per_s": median_rate(fit.epochs)},
+            metrics={**figures, **rate_figures(run, fit.epochs), **scale_figures(fit)},
             table=tuple(rows(experiment, resolved, fit, figures, paper)),
         )
 
@@ -80,6 +90,7 @@ def check_fits(experiment: Experiment, data: Arrays) -> None:
             f"training.batch_size={training.batch_size}: larger than the {len(data.train):,} training images; "
             f"choose 1 to {len(data.train)}"
         )
+    window(experiment.profiler, training.batch_size, training.epochs, len(data.train))
 
 
 def check_weights(experiment: Experiment, fit: Fit) -> None:
@@ -101,8 +112,17 @@ def check_logits(experiment: Experiment, fit: Fit, logits: np.ndarray) -> None:
 
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
-    steps = sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
-    return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
+    return diverged(what, steps_of(experiment, fit), fit.epochs[-1].number, experiment.precision.name)
+
+
+def steps_of(experiment: Experiment, fit: Fit) -> int:
+    """How many steps were taken, those that a loss scale skipped included."""
+    return sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
+
+
+def scale_figures(fit: Fit) -> dict[str, float]:
+    """What the loss scale came to, where there was one."""
+    return {} if fit.loss_scale is None else fit.loss_scale.figures()
 
 
 def input_dtype(resolved: Resolved) -> str:
@@ -170,6 +190,17 @@ def draw(
     )
 
 
+def look_into_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Arrays) -> None:
+    """After everything is measured: the first step's numbers, the machine's rates, and where a step's time goes."""
+    backend = importlib.import_module(experiment.backend.probe)
+    first = backend.first_step(experiment, data, resolved)
+    weights.save(run.artifact("probe/gradients.npz"), first.gradients)
+    weights.save(run.artifact("probe/weights.npz"), first.weights)
+    found = probe.as_json(backend.machine(experiment, resolved), backend.anatomy(experiment, data, resolved))
+    text = json.dumps({"loss": first.loss, **found}, indent=1)
+    run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
+
+
 def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
     """The epochs that a rate is told from: not the first, which starts cold, unless it is all there is."""
     return epochs[1:] or epochs
@@ -180,14 +211,31 @@ def median_rate(epochs: tuple[Epoch, ...]) -> float:
     return float(np.median([epoch.images_per_s for epoch in steady(epochs)]))
 
 
+def rate_figures(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, float]:
+    """The rate among the results: under another name where a profiler looked on, with what its window cost."""
+    if run.profile is None:
+        return {"images_per_s": median_rate(epochs)}
+    times = {f"profiler/{name}": run.profile.get(name) for name in ("step_s", "step_after_s", "overhead")}
+    found = {name: value for name, value in times.items() if value is not None}
+    return {"images_per_s_with_profiler": median_rate(epochs), **found}
+
+
 def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
     """How long what took, and the rate of training."""
     rates = [epoch.images_per_s for epoch in steady(epochs)]
+    profiled = {} if run.profile is None else {"profile": run.profile}
     return {
+        **profiled,
         "wall_time_s": seconds_since_start(),
         "training_s": sum(epoch.seconds for epoch in epochs),
         **run.marks,
-        "images_per_s": {"median": float(np.median(rates)), "min": min(rates), "max": max(rates), "n": len(rates)},
+        "images_per_s": {
+            "median": float(np.median(rates)),
+            "min": min(rates),
+            "max": max(rates),
+            "n": len(rates),
+            "with_profiler": run.profile is not None,
+        },
     }
 
 
@@ -201,15 +249,40 @@ def rows(
         memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
     rates = [epoch.images_per_s for epoch in steady(fit.epochs)]
     hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
+    profiled = "; measured with a profiler" if paper.get("profile") else ""
     extra = [(name.replace("test/", "test "), f"{value:.4f}") for name, value in figures.items()]
+    compiled = paper.get("compile_s")
     return [
         *((name, value) for name, value in extra),
         ("wall time", f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(paper['training_s'])}"),
-        ("training rate", table.spread(rates, " images/s") + hidden),
+        ("training rate", table.spread(rates, " images/s") + hidden + profiled),
+        *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
+        *overhead_row(paper.get("profile")),
         ("peak memory", memory),
         ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),
+        *([("loss scale", scale_row(experiment, fit.loss_scale, fit))] if fit.loss_scale else []),
     ]
+
+
+def scale_row(experiment: Experiment, scale: LossScale, fit: Fit) -> str:
+    """Where the loss scale began and ended, and the steps that it cost."""
+    steps = steps_of(experiment, fit)
+    return f"{scale.initial:,.6g} -> {scale.final:,.6g}; {scale.skipped_steps:,} of {steps:,} steps skipped (overflow)"
+
+
+def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Which steps a profiler looked at, and what a step took there and after."""
+    if profile is None:
+        return []
+    if profile["steps"] is None:
+        return [("profiler", f"{profile['profiler']}: no window of steps")]
+    first, last = profile["steps"]
+    text = f"{profile['profiler']}: steps {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
+    if profile["overhead"] is None:
+        return [("profiler", f"{text}; overhead not measured: no step after them")]
+    after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
+    return [("profiler", f"{text} against {after} (overhead {profile['overhead']:+.0%})")]
 
 
 def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:

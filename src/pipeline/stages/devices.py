@@ -1,4 +1,5 @@
-"""stage=devices: what this machine has, how each framework calls it, and what runs on it at which precision."""
+"""stage=devices: what this machine has, how each framework calls it, and what runs on it at which precision; or the
+GPUs there are, side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pipeline import backends, receipt
 from pipeline.capability import Resolved, runnable
 from pipeline.device import Place, gpus
+from pipeline.errors import bad_choice
 from pipeline.precision import FORMATS
 from pipeline.receipt import cpu_name
+from pipeline.report import gpu_table
 from pipeline.report.table import size
 from pipeline.run import Result, Run
 from pipeline.spec import spec
@@ -17,24 +20,37 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 KINDS: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
+SHOWN = ("here", "known")
 
 
 @spec
 class Devices:
-    """No settings. The chosen backend is asked for its own (logical) devices, so it is the one that is imported."""
+    """`gpus`: `here` for this machine, or `known` for the table of GPUs, which needs no framework.
+
+    Of this machine the chosen backend is asked for its own (logical) devices, so it is the one that is imported.
+    """
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("backend", "device")
 
+    gpus: str = "here"
+
+    def __post_init__(self) -> None:
+        if self.gpus not in SHOWN:
+            raise bad_choice("stage.gpus", self.gpus, SHOWN)
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
         """One table: devices, the backend's logical devices, precisions. The study records it as a run."""
         if run is not None:
             run.journal.write_receipt(receipt.before(experiment, resolved))
+        if self.gpus == "known":
+            return Result(metrics=_counts(), table=tuple(gpu_table.rows(gpus())))
         rows: list[tuple[str, str]] = [(str(place), _names(place, about)) for place, about in _physical()]
         seen = experiment.backend.load().logical_devices(experiment, resolved)
         rows += [(f"{experiment.backend.name} sees", "\n".join(seen))]
         rows += [("", "")] + [row for place, _ in _physical() for row in _precisions(place)]
+        rows += [("", ""), ("other GPUs", "stage.gpus=known shows them side by side")]
         return Result(metrics=_counts(), table=tuple(rows))
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
+from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.command_line import canonical_device, explained, keys_of
+from pipeline.conf_path import conf_path
+from pipeline.errors import UserError
+from pipeline.experiment import GROUPS
 
 
 class Composer:
@@ -55,3 +67,49 @@ class Composer:
                 del config["hydra"]
             self.bases[choices] = pickle.dumps(config)
         return self.bases[choices]
+
+
+def overridden(config: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """A resolved config, as plain data, with overrides as on the command line; and the keys that they set.
+
+    A choice replaces its whole group by what the choice's file says. Raises UserError.
+    """
+    words = [canonical_device(text) for text in overrides]
+    keys = keys_of(words, grid=False)
+    try:
+        parsed = OverridesParser.create().parse_overrides(words)
+        strange = [text for text, one in zip(words, parsed, strict=True) if one.is_add() or one.is_delete()]
+        if strange:
+            raise UserError(f"{strange[0]}: a cell takes key=value and group=choice")
+        changed = OmegaConf.create(config)
+        for one in parsed:
+            if one.key_or_group in GROUPS:
+                changed[one.key_or_group] = _chosen(one.key_or_group, str(one.input_line))
+        OmegaConf.set_struct(changed, True)
+        ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.key_or_group not in GROUPS], changed)
+        plain: dict[str, Any] = OmegaConf.to_container(changed, resolve=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explained(error, words) from error
+    return plain, keys
+
+
+@cache
+def _chosen(group: str, line: str) -> dict[str, Any]:
+    """What the choice `line` makes of its group."""
+    # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
+    lines = ["hydra/sweeper=basic", "hydra/launcher=basic", line]
+    with _loader() as loader:
+        whole = loader.load_configuration("config", lines, RunMode.RUN)
+    node: dict[str, Any] = OmegaConf.to_container(whole[group], resolve=True)  # type: ignore[assignment]
+    return node
+
+
+@contextlib.contextmanager
+def _loader() -> Iterator[ConfigLoader]:
+    """Hydra's own where it runs the command, which knows of --config-dir; else (a cell, the study) one for a while."""
+    hydra = GlobalHydra.instance()
+    if hydra.is_initialized():
+        yield hydra.config_loader()
+        return
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        yield GlobalHydra.instance().config_loader()

@@ -14,7 +14,7 @@ from pipeline.code import code_sha256
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Status, read_json, read_status
-from pipeline.receipt import hardware, versions
+from pipeline.receipt import hardware, profiler, versions
 from pipeline.runs import reap, run_folders
 
 
@@ -53,6 +53,8 @@ class History:
         found = []
         if then.get("code_sha256") != code_sha256(experiment):
             found.append("the code")
+        if then.get("profiler") != profiler(experiment):
+            found.append("the profiler")
         for name, version in versions((*experiment.backend.packages, "numpy"), always=()).items():
             old = then.get("versions", {}).get(name)
             if old != version:

@@ -55,6 +55,8 @@ def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: l
         raise UserError(f"{error} (cell {number + 1}: {cell.label})" if swept else str(error)) from error
     if not experiment.stage.recorded:
         raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
+    if hasattr(experiment.profiler, "rerun"):
+        raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
     return Cell(number, swept, config, keys, experiment, resolved), None
 
 

@@ -35,23 +35,15 @@ class Session:
         self, source: Source, make: MakeExecutor, decisions: Sequence[Decision], total: int | None, keep: Keep
     ) -> list[Outcome]:
         """Run the cells of `source`; `keep` writes what came out, also of a session that was stopped."""
-        run, given_up = Run(self.journal, self.console), None
-        outcomes: list[Outcome] = []
+        run = Run(self.journal, self.console)
         try:
-            executor = make(self.settings, self.journal.folder)
-            with Ledger(self.console, self.journal.folder, decisions, total) as ledger:
-                schedule = Schedule(source, executor, self.settings, self.journal.folder, ledger)
-                outcomes = schedule.outcomes
-                given_up = schedule.run()
-            keep(run, outcomes)
+            outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep)
         except Stopped as stop:
-            keep(run, outcomes)
             self.journal.finish("KILLED", f"stopped by {stop.signal_name}")
             raise
         except BaseException as error:
             self.journal.finish("FAILED", error)
             raise
-        say(self.console, ledger.counts().plain)
         if given_up:
             say(self.console, f"gave up: {given_up}")
         failed = sum(not outcome.done for outcome in outcomes)
@@ -60,6 +52,32 @@ class Session:
         if self.tracker is not None:
             say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait)}")
         return outcomes
+
+
+def run_below(
+    run: Run,
+    settings: Sweep,
+    source: Source,
+    make: MakeExecutor,
+    decisions: Sequence[Decision],
+    total: int | None,
+    keep: Keep,
+) -> tuple[list[Outcome], str | None]:
+    """Run cells below the run, which is open and stays so: how they ended, and why they were given up, if they were.
+
+    `keep` writes what came out, also where a signal stopped it.
+    """
+    executor = make(settings, run.folder)
+    with Ledger(run.console, run.folder, decisions, total) as ledger:
+        schedule = Schedule(source, executor, settings, run.folder, ledger)
+        try:
+            given_up = schedule.run()
+        except Stopped:
+            keep(run, schedule.outcomes)
+            raise
+    keep(run, schedule.outcomes)
+    say(run.console, ledger.counts().plain)
+    return schedule.outcomes, given_up
 
 
 def say(console: Console, text: str) -> None:

@@ -1,0 +1,138 @@
+"""backend.compile: the training step compiled, and on a GPU captured as one CUDA graph.
+
+Forward pass and loss are one compiled function, with which the compiler makes its backward; the optimizer's update is
+another. On a GPU the step made of the three is then recorded once and replayed, so that the host gives one order a step
+instead of hundreds (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture).
+
+Dropout draws from torch's own generator, as in the step that is not compiled, so that the masks are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pipeline.errors import RunError
+
+NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
+WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class CompiledStep:
+    """A step for batches of one size; one of another size is left to whoever calls, uncompiled.
+
+    `seconds`: what compiling and capturing took, with the steps that were run meanwhile.
+    """
+
+    def __init__(
+        self,
+        net: torch.nn.Module,
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        scaler: Any,
+        batch_size: int,
+    ) -> None:
+        logging.getLogger(NOISE).setLevel(logging.ERROR)
+        torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
+        self.net, self.loss, self.optimizer, self.scaler = net, loss, optimizer, scaler
+        self.batch_size = batch_size
+        options: dict[str, Any] = {"fallback_random": True}
+        self.forward = torch.compile(self._forward, dynamic=False, options=options)
+        self.update = torch.compile(self._update, dynamic=False, options=options)
+        # Loss scaling decides on the host whether a step counts, which no graph can hold.
+        self.captures = next(net.parameters()).is_cuda and scaler is None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.steps, self.seconds = 0, 0.0
+
+    @property
+    def how(self) -> str:
+        """What becomes of the step, in words."""
+        if self.captures:
+            return "the step is compiled, and captured as a CUDA graph"
+        reason = "; not captured: loss scaling decides on the host whether a step counts" if self.scaler else ""
+        return f"the step is compiled{reason}"
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Whether this step is made for the batch."""
+        return len(x) == self.batch_size
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        """One optimizer step: its loss, and how many images it got right."""
+        self.steps += 1
+        if self.graph is not None:
+            return self._replay(x, y)
+        if not self.captures:
+            return self._timed(self._step, x, y) if self.steps == 1 else self._step(x, y)
+        return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
+
+    def _forward(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        logits = self.net(x)
+        return self.loss(logits, y), (logits.detach().argmax(1) == y).sum()
+
+    def _update(self) -> None:
+        self.optimizer.step()
+
+    def _step(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        loss, hits = self.forward(x, y)
+        self.optimizer.zero_grad()
+        if self.scaler is None:
+            loss.backward()
+            self.update()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss.detach(), hits
+
+    def _timed(self, step: Callable[..., Batch], x: torch.Tensor, y: torch.Tensor) -> Batch:
+        started = time.perf_counter()
+        try:
+            found = step(x, y)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = " ".join(str(error).split())[:300]
+            raise RunError(f"backend.compile=true: torch cannot compile this step: {reason}") from error
+        if x.is_cuda:
+            torch.cuda.synchronize(x.device)
+        self.seconds += time.perf_counter() - started
+        return found
+
+    def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        """A step on a side stream, which a capture must be preceded by."""
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            found = self._step(x, y)
+        main.wait_stream(side)
+        return found
+
+    def _capture(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        """Record the step, which does not run by that, and run it."""
+        self.x, self.y = x.clone(), y.clone()
+        self.optimizer.zero_grad()  # the graph's own gradients lie in its own memory
+        graph = torch.cuda.CUDAGraph()
+        # Only this thread must leave the device alone meanwhile: a loader's may be filling page-locked memory.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.found = self._step(self.x, self.y)
+        self.graph = graph
+        return self._replay(x, y)
+
+    def _replay(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+        assert self.graph is not None
+        self.x.copy_(x)
+        self.y.copy_(y)
+        self.graph.replay()
+        loss, hits = self.found
+        return loss.clone(), hits.clone()
+
+
+def make_capturable(optimizer: torch.optim.Optimizer) -> None:
+    """Have the optimizer count its steps on the device; before its first step, when the counters are made."""
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["capturable"] = True

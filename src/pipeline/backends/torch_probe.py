@@ -1,0 +1,138 @@
+"""Looking into a step of torch's: its gradients, its operations by time, and the machine's rates at its dtypes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from pipeline.backends import torch_products
+from pipeline.backends.lightning import _initial_net as initial_net
+from pipeline.backends.lightning import widened
+from pipeline.backends.torch_switches import switches
+from pipeline.capability import Resolved
+from pipeline.datasets import Arrays
+from pipeline.models import weights
+from pipeline.precision import FORMATS
+from pipeline.probe import NUMBERS, Anatomy, FirstStep, Machine, first_batch
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+WARM_UP, WATCHED = 3, 10  # steps
+SIDE = {"cpu": 1024, "cuda": 8192}
+
+
+class Step:
+    """The model, its optimizer and a batch, ready to take a step at the run's precision."""
+
+    def __init__(self, experiment: Experiment, data: Arrays, resolved: Resolved) -> None:
+        form = FORMATS[resolved.precision]
+        self.device = torch.device(resolved.place.torch)
+        dtype = getattr(torch, form.parameters)
+        net, _ = initial_net(experiment, data, form, self.device)
+        self.net = net.to(self.device) if dtype == torch.float32 else net.to(self.device, dtype)
+        self.optimizer = experiment.optimizer.torch(self.net.parameters())
+        self.loss = experiment.loss.torch()
+        self.scaler = torch.amp.GradScaler(self.device.type, experiment.precision.loss_scale, enabled=form.loss_scaling)
+        compute = getattr(torch, form.compute)
+        self.mixed = torch.autocast(self.device.type, compute, enabled=form.compute != form.parameters)
+        rows = first_batch(experiment, data)
+        wide = "float64" if form.parameters == "float64" else "float32"
+        self.x = torch.from_numpy(data.scaled(data.train.x[rows], wide)).to(self.device, dtype)
+        self.y = torch.from_numpy(data.train.y[rows]).to(self.device)
+        self.rows = torch.arange(len(rows), device=self.device)
+
+    def backward(self) -> torch.Tensor:
+        """Forward and backward; the gradients are left unscaled. Returns the loss."""
+        with record_function("data"):
+            x, y = self.x.index_select(0, self.rows), self.y.index_select(0, self.rows)
+        with self.mixed:
+            loss: torch.Tensor = self.loss(widened(self.net(x)), y)
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
+        return loss
+
+    def update(self) -> None:
+        """The optimizer's part."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
+    """The first step again, from the same weights and images, without dropout."""
+    with switches(experiment, resolved):
+        step = Step(experiment, data, resolved)
+        for layer in step.net.modules():
+            if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
+                layer.p = 0.0
+        loss = float(step.backward())
+        trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
+        gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
+        step.update()
+        return FirstStep(loss, gradients, weights.of_torch(step.net))
+
+
+class OnDevice:
+    """Moving and multiplying, for `Machine.measure`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def move(self, array: Any) -> torch.Tensor:
+        moved: torch.Tensor = array.to(self.device, copy=True)
+        return moved
+
+    def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+    def wait(self, result: torch.Tensor) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def machine(experiment: Experiment, resolved: Resolved) -> Machine:
+    """The machine's rates at this precision's dtypes."""
+    form, device = FORMATS[resolved.precision], torch.device(resolved.place.torch)
+    with switches(experiment, resolved), torch.inference_mode():
+        numbers = torch.ones(NUMBERS, dtype=getattr(torch, form.parameters))
+        side = SIDE[device.type]
+        square = torch.randn(side, side, device=device).to(getattr(torch, form.compute))
+        return Machine.measure(OnDevice(device), numbers, square)
+
+
+def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy:
+    """The operations of WATCHED steps by time, as torch's profiler sees them, and each product's own ceiling."""
+    with switches(experiment, resolved):
+        step = Step(experiment, data, resolved)
+        gpu = step.device.type == "cuda"
+        for _ in range(WARM_UP):
+            take(step)
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+        with profile(activities=activities, record_shapes=True) as seen:
+            started = time.perf_counter()
+            for _ in range(WATCHED):
+                take(step)
+            if gpu:
+                torch.cuda.synchronize()
+            wall = (time.perf_counter() - started) / WATCHED
+        events = seen.events()
+        compute = getattr(torch, FORMATS[resolved.precision].compute)
+        found = torch_products.products(events, data.shape, WATCHED, gpu=gpu)
+        return Anatomy(
+            how=f"torch profiler, {WATCHED} steps",
+            step_s=wall,
+            shares=torch_products.shares(events, wall * WATCHED, gpu=gpu),
+            products=[torch_products.with_ceiling(product, step.device, compute) for product in found],
+            tensor_core_share=torch_products.tensor_core_share(events) if gpu else None,
+        )
+
+
+def take(step: Step) -> None:
+    """One step."""
+    step.backward()
+    with record_function("optimizer"):
+        step.update()

@@ -1,0 +1,119 @@
+"""Reading torch's profiler: the time of a step by kind of operation, and its matrix products with their sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from pipeline.probe import Product, seconds_of
+
+MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
+BACKWARD = ("aten::convolution_backward",)
+COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
+RANGES = ("data", "optimizer")  # as torch_probe names them
+
+# Kernels that run on Tensor Cores say so: the shape of the instruction (s16816, h884, d884), the instruction (hmma,
+# wgmma), or the library (xmma, tensorop, nvjet). A plain one is called sgemm, dgemm or simt.
+ON_TENSOR_CORES = re.compile(
+    r"tensorop|tensor\d{3,}|[shdi](?:16816|1688|884|8816)|[hid]mma|w?gmma|xmma(?!.*simt)|nvjet", re.IGNORECASE
+)
+
+
+def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, float]:
+    """The share of `wall_s` in each kind: products, copies, data, optimizer, other; the rest is none's (`outside`).
+
+    On a GPU it is the GPU's time, and `outside` is when it waits for work.
+    """
+    found: dict[str, float] = dict.fromkeys(("products", "copies", "data", "optimizer", "other"), 0.0)
+    for event in events:
+        kind = kind_of(event)
+        if kind is not None:
+            found[kind] += own_seconds(event, gpu=gpu) / wall_s
+    return {**found, "outside": max(0.0, 1 - sum(found.values()))}
+
+
+def kind_of(event: Any) -> str | None:
+    """The kind of an operation; None for what is none (a range, a kernel, the engine's own events)."""
+    if not event.name.startswith("aten::"):
+        return None
+    above = event.cpu_parent
+    while above is not None:
+        if above.name in RANGES:
+            return str(above.name)
+        above = above.cpu_parent
+    if event.name in (*MATMULS, *FORWARD, *BACKWARD):
+        return "products"
+    return "copies" if event.name in COPIES else "other"
+
+
+def own_seconds(event: Any, *, gpu: bool) -> float:
+    """Time of an operation without those that it calls."""
+    return float(event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6
+
+
+def products(events: Sequence[Any], image: tuple[int, ...], steps: int, *, gpu: bool) -> list[Product]:
+    """The products of one of `steps` steps, those of one kind and size together. `image`: (H, W, C) of the batch."""
+    outputs = {_pair(event.input_shapes[1:]): event.input_shapes[0][2:] for event in events if event.name in BACKWARD}
+    seconds: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
+    calls: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
+    for event in events:
+        sizes = _sizes(event, outputs, image)
+        if sizes is not None and kind_of(event) == "products":
+            name, m, n, k, count = sizes
+            seconds[name, m, n, k] += own_seconds(event, gpu=gpu) / steps
+            calls[name, m, n, k] += count / steps
+    found = [Product(*key, seconds=seconds[key], calls=calls[key]) for key in seconds]
+    return sorted(found, key=lambda product: -product.seconds)
+
+
+def _sizes(event: Any, outputs: dict[Any, Any], image: tuple[int, ...]) -> tuple[str, int, int, int, int] | None:
+    """Name, m, n, k of a product, and how many such products the call comes to."""
+    shapes = event.input_shapes
+    if event.name in MATMULS:
+        left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
+        batch = left[0] if len(left) == 3 else 1
+        return "product", left[-2], right[-1], left[-1], batch
+    if event.name in FORWARD and _pair(shapes) in outputs:
+        return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
+    if event.name in BACKWARD:
+        given = [image[2], *image[:2]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
+        return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
+    return None
+
+
+def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(shapes[0]), tuple(shapes[1])
+
+
+def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> tuple[int, int, int]:
+    """(m, n, k) of the product of image patches that a convolution is. x: (N, C, H, W), kernel: (F, C, h, w)."""
+    return x[0] * output[0] * output[1], kernel[0], kernel[1] * kernel[2] * kernel[3]
+
+
+def with_ceiling(product: Product, device: torch.device, dtype: torch.dtype) -> Product:
+    """The product with the rate of a bare one of its sizes."""
+    a = torch.randn(product.m, product.k, device=device).to(dtype)
+    b = torch.randn(product.k, product.n, device=device).to(dtype)
+
+    def multiply() -> None:
+        torch.mm(a, b)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    with torch.inference_mode():
+        bare = seconds_of(multiply)
+    return dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / bare)
+
+
+def tensor_core_share(events: Iterable[Any]) -> float | None:
+    """Share of the GPU's busy time in kernels that, by their names, run on Tensor Cores; None where none ran."""
+    kernels = [event for event in events if str(event.device_type).endswith("CUDA")]
+    busy = sum(event.self_device_time_total for event in kernels)
+    tensor = sum(event.self_device_time_total for event in kernels if ON_TENSOR_CORES.search(event.name))
+    return tensor / busy if busy else None

@@ -1,0 +1,132 @@
+"""Why a precision did not gain: a page on where the time of its steps goes, and what to try first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.precision import FORMATS, bytes_per_number
+from pipeline.precision_study import BASELINE
+from pipeline.precision_study.compare import Compared
+
+MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
+KINDS = {
+    "products": "matrix products: what a narrower dtype or Tensor Cores can speed up",
+    "copies": "copies and casts between dtypes",
+    "data": "getting the batch",
+    "optimizer": "the optimizer's update",
+    "other": "everything else that is computed: activations, pooling, loss",
+    "outside": "no operation at all: Python and launching (on a GPU: it waits)",
+}
+
+
+def page(row: Compared, baseline: Compared) -> str:
+    """The page, in Markdown."""
+    assert row.speedup is not None
+    speed = row.speedup
+    interval = "" if speed.low is None else f", 95 % interval {speed.low:.2f} to {speed.high:.2f}"
+    run, before = row.runs[0], baseline.runs[0]
+    rates = [one.median(lambda run: run.images_per_s) for one in (row, baseline)]
+    machine, plain = run.step["machine"], before.step["machine"]
+    lines = [
+        f"# Why {row.precision} does not gain here",
+        "",
+        f"{rates[0]:,.0f} images/s against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x (n={speed.n}{interval}) "
+        f"on {run.receipt['device']['hardware']['name']}.",
+        "",
+        "## What this device does at these dtypes, apart from the model",
+        "",
+        f"A product of {machine['side']} x {machine['side']} matrices: {machine['FLOP_per_s'] / 1e9:,.1f} GFLOP/s in "
+        f"{FORMATS[row.effective].compute}, {plain['FLOP_per_s'] / 1e9:,.1f} in {FORMATS[baseline.effective].compute}: "
+        f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x.",
+        "",
+    ]
+    anatomy, usual = run.step["anatomy"], before.step["anatomy"]
+    if anatomy is None or usual is None:
+        lines += [
+            "## Where a step's time goes",
+            "",
+            "Not measured: this backend runs a block of steps as one program.",
+            "",
+        ]
+    else:
+        lines += [*_shares(row.precision, anatomy, usual), *_bound(anatomy), *_products(row, anatomy)]
+    lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
+    return "\n".join(lines)
+
+
+def _shares(name: str, anatomy: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Where a step's time goes",
+        "",
+        f"By {anatomy['how']}; the watching itself slows a step.",
+        "",
+        f"| | {BASELINE} | {name} |",
+        "|---|---|---|",
+        f"| one step | {usual['step_s'] * 1e3:.2f} ms | {anatomy['step_s'] * 1e3:.2f} ms |",
+    ]
+    for kind, meaning in KINDS.items():
+        lines.append(f"| {meaning} | {usual['shares'][kind]:.1%} | {anatomy['shares'][kind]:.1%} |")
+    if anatomy["tensor_core_share"] is not None:
+        before, now = usual["tensor_core_share"] or 0, anatomy["tensor_core_share"]
+        lines.append(f"| of the GPU's busy time on Tensor Cores, by the kernels' names | {before:.1%} | {now:.1%} |")
+    return [*lines, ""]
+
+
+def _bound(anatomy: Mapping[str, Any]) -> list[str]:
+    share = anatomy["shares"]["products"]
+    return [
+        f"Were products free, a step would be {1 / max(1 - share, 1e-9):.2f}x as fast; at twice their rate "
+        f"{1 / (1 - share / 2):.2f}x (Amdahl).",
+        "",
+    ]
+
+
+def _products(row: Compared, anatomy: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Its products beside bare ones of the same sizes on this machine",
+        "",
+        "| product | m x n x k | ms a step | GFLOP/s | bare | share of bare | not a multiple |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for product in anatomy["products"]:
+        rate = 2.0 * product["m"] * product["n"] * product["k"] * product["calls"] / max(product["seconds"], 1e-12)
+        bare, missed = product["ceiling_FLOP_per_s"], ", ".join(misses(row, product)) or "-"
+        sizes = f"{product['m']} x {product['n']} x {product['k']} | {product['seconds'] * 1e3:.3f}"
+        rates = f"{rate / 1e9:,.3g} | {bare / 1e9:,.3g} | {rate / bare:.0%}"
+        lines.append(f"| {product['name']} | {sizes} | {rates} | {missed} |")
+    return [*lines, ""]
+
+
+def misses(row: Compared, product: Mapping[str, Any]) -> list[str]:
+    """The sizes n and k that are no multiple of what Tensor Cores take at this dtype."""
+    multiple = MULTIPLE_BYTES // bytes_per_number(FORMATS[row.effective].compute)
+    return [f"{name}={product[name]} (of {multiple})" for name in ("n", "k") if product[name] % multiple]
+
+
+def advice(row: Compared, baseline: Compared) -> Sequence[str]:
+    """What to try, the most promising first, each with the figure that speaks for it."""
+    machine, plain = row.runs[0].step["machine"], baseline.runs[0].step["machine"]
+    gain = machine["FLOP_per_s"] / plain["FLOP_per_s"]
+    found = []
+    if gain < 1.2:
+        found.append(
+            f"Another device: this one multiplies {FORMATS[row.effective].compute} at {gain:.2f}x the rate of "
+            f"{FORMATS[baseline.effective].compute}, so no model can gain from it."
+        )
+    anatomy = row.runs[0].step["anatomy"]
+    if anatomy is None:
+        return [*found, "backend=torch, whose operations can be timed one by one: it fills in this page."]
+    shares = anatomy["shares"]
+    tips = {
+        "outside": "Fewer launches: a larger training.batch_size; on torch the compiled step (backend.compile=true).",
+        "data": "loader=memory, which keeps the data on the device.",
+        "copies": "A precision without casts (bf16 or fp16 in place of mixed), or wider layers, which cast less often.",
+        "optimizer": "An optimizer of fewer passes over the weights (optimizer=sgd), or a larger training.batch_size.",
+        "other": "The compiled step (backend.compile=true), which fuses activations and the like into few passes.",
+    }
+    largest = sorted((kind for kind in tips if shares[kind] > 0.15), key=lambda kind: -shares[kind])
+    found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
+    if any(misses(row, product) for product in anatomy["products"]):
+        found.append("Sizes in multiples of 8 (see the last column): filters, units, batch size.")
+    return found or ["A larger model or batch: the products are too small to fill the device."]

@@ -1,0 +1,124 @@
+"""Looking into one step after training: its numbers against another precision's, and what the machine does at a dtype.
+
+A backend's probe module (`experiment.backend.probe`) offers
+
+    first_step(experiment, data, resolved) -> FirstStep
+    machine(experiment, resolved) -> Machine
+    anatomy(experiment, data, resolved) -> Anatomy, or None where the framework does not tell the time of an operation
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pipeline.loaders import blocks, epoch_order
+from pipeline.models.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.datasets import Arrays
+    from pipeline.experiment import Experiment
+
+ROUNDS = 3  # of each timing; the median counts
+SECONDS = 0.02  # that one round takes at the least
+NUMBERS = 2**22  # that are moved: 32 MB in float64, beyond the caches
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The first optimizer step without dropout, whose masks are other ones in another dtype."""
+
+    loss: float
+    gradients: Weights
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of a step, (m, k) by (k, n): a convolution is counted as the product that it comes to."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    seconds: float  # of all calls in a step
+    calls: float
+    ceiling_FLOP_per_s: float | None = None  # of a bare product of these sizes, at the same dtype, on this machine
+
+    @property
+    def FLOP(self) -> float:
+        return 2.0 * self.m * self.n * self.k * self.calls
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Where the time of a training step goes. Shares are of `step_s`, the wall time of a step while it is watched."""
+
+    how: str
+    step_s: float
+    shares: dict[str, float]
+    products: list[Product] = field(default_factory=list)
+    tensor_core_share: float | None = None  # of the time that the GPU is busy
+
+
+class Device(Protocol):
+    """What a framework's side of `machine` offers."""
+
+    def move(self, array: Any) -> Any: ...
+
+    def product(self, a: Any, b: Any) -> Any: ...
+
+    def wait(self, result: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the device does at the precision's dtypes, apart from any model (median of ROUNDS rounds).
+
+    `moved_per_s`: numbers of the parameters' dtype that reach it a second, from the host's memory or, on a CPU, from
+    one place in memory to another. `FLOP_per_s`: of a square product of side `side` in the compute dtype.
+    """
+
+    moved_per_s: float
+    FLOP_per_s: float
+    side: int
+
+    @classmethod
+    def measure(cls, device: Device, numbers: Any, square: Any) -> Machine:
+        """By moving `numbers` (NUMBERS of them, on the host) and by the product of `square` with itself."""
+        side = int(square.shape[0])
+        moving = seconds_of(lambda: device.wait(device.move(numbers)))
+        multiplying = seconds_of(lambda: device.wait(device.product(square, square)))
+        return cls(moved_per_s=NUMBERS / moving, FLOP_per_s=2.0 * side**3 / multiplying, side=side)
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Seconds of one call: the median of ROUNDS rounds, each as many calls as take SECONDS, after a warm-up."""
+    call()
+    started = time.perf_counter()
+    call()
+    times = max(1, int(SECONDS / max(time.perf_counter() - started, 1e-9)))
+    rounds = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for _ in range(times):
+            call()
+        rounds.append((time.perf_counter() - started) / times)
+    return statistics.median(rounds)
+
+
+def first_batch(experiment: Experiment, data: Arrays) -> np.ndarray:
+    """The rows of the training set in the first batch of the first epoch."""
+    order = epoch_order(len(data.train), experiment.seed, 0)
+    rows: np.ndarray = next(iter(blocks(order, experiment.training.batch_size, 1)))[0]
+    return rows
+
+
+def as_json(machine: Machine, anatomy: Anatomy | None) -> dict[str, Any]:
+    """What a probe found, for a file."""
+    return {"machine": asdict(machine), "anatomy": None if anatomy is None else asdict(anatomy)}

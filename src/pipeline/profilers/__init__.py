@@ -1,0 +1,110 @@
+"""Profilers: what looks into a run while it trains. One file each; `backends` names the backends that it knows.
+
+A profiler's spec says which steps are looked at (the window: `steps` of them after the first `skip`, counted over the
+whole training) and makes the `Tool` that does it; `session.py` counts the steps and calls the tool. A profiler watches:
+it may cost time, but the weights are those of the same run without it, to the bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.models.weights import Weights
+    from pipeline.run import Run
+
+FOLDER = "profile"  # below the run's artifacts
+
+
+class Profiler(Protocol):
+    """What a profiler's spec offers besides its settings.
+
+    `instead` ends the message of a backend that it does not know. A spec may also have
+    `check_place(place, backend)`, which refuses a device before any framework is imported, and `rerun()` (see nsys.py).
+    """
+
+    backends: ClassVar[tuple[str, ...]]
+    instead: ClassVar[str]
+
+    @property
+    def skip(self) -> int:
+        """Optimizer steps before the window."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps in the window; 0: there is none."""
+        ...
+
+    def tool(self, experiment: Experiment, run: Run) -> Tool | None:
+        """What does the work in one fit; None where there is none to do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained, as a backend hands it to a profiler.
+
+    `weights` gives them as they are now, `settle` waits until the device has done what it was told, and `image` is one
+    image's shape and the dtype in which it enters the model.
+    """
+
+    model: Any
+    weights: Callable[[], Weights]
+    settle: Callable[[], None]
+    image: tuple[tuple[int, int, int], str]
+
+
+class Tool:
+    """What a profiler does at each point of a fit. These do nothing; a tool fills in those that it needs."""
+
+    def attach(self, subject: Subject) -> None:
+        """Before the first step."""
+
+    def start(self) -> None:
+        """The window opens."""
+
+    def stop(self) -> None:
+        """The window closes, or what runs in it has failed: measure no more."""
+
+    def write(self, window: Mapping[str, Any]) -> None:
+        """Write what was measured in a window that is complete; `window` tells of it."""
+
+    def step(self, number: int) -> contextlib.AbstractContextManager[Any]:
+        """Round step `number` (from 1) of the window."""
+        return contextlib.nullcontext()
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        """Round a part of a step of the window: data, forward, backward or optimizer."""
+        return contextlib.nullcontext()
+
+    def end_epoch(self, number: int) -> None:
+        """After epoch `number` (from 1) and its validation."""
+
+    def close(self) -> None:
+        """After the last step, or after what went wrong."""
+
+
+def window(profiler: Any, batch_size: int, epochs: int, images: int) -> range | None:
+    """The steps (from 0) that are profiled. Raises UserError where training has too few, or an epoch ends among them.
+
+    Validation follows the end of an epoch and belongs to no step, so a window lies within one.
+    """
+    if profiler.steps == 0:
+        return None
+    each = math.ceil(images / batch_size)
+    first, last = profiler.skip, profiler.skip + profiler.steps - 1
+    asked = f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: profiles steps {first + 1} to {last + 1}"
+    if last >= epochs * each:
+        raise UserError(f"{asked}, but training has {epochs * each} ({epochs} x {each}); lower them or train longer")
+    if first // each != last // each:
+        end = (first // each + 1) * each
+        raise UserError(f"{asked}, across the end of an epoch (step {end}); choose a window within one")
+    return range(first, last + 1)

@@ -1,0 +1,155 @@
+"""NVIDIA Nsight Systems: this very command once more, under `nsys profile` with the source's flags (row B3).
+
+The outer process only starts `nsys` and, when it has ended, puts its report among the run's artifacts. The inner one
+marks data, forward, backward and optimizer of the window's steps (NVTX) and tells nsys when to record (the CUDA
+profiler's start and stop).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from pipeline.device import Place
+from pipeline.errors import Impossible, RunError, UserError
+from pipeline.profilers import FOLDER, Subject, Tool
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+
+INSIDE = "PIPELINE_UNDER_NSYS"  # set for the inner process: the folder in which it says what run it has become
+GRACE_SECONDS = 60.0  # for nsys to write its report after it was told to stop
+
+
+@spec
+class Nsys:
+    """`gpu_metrics`: sample the GPU's counters, Tensor-active share among them (needs the right to; see docs)."""
+
+    backends: ClassVar[tuple[str, ...]] = ("torch",)
+    instead: ClassVar[str] = (
+        "XLA runs a step as one program, with no forward and backward to mark; "
+        "profiler=tensorboard profiles every backend"
+    )
+
+    skip: NonNegativeInt = 20
+    steps: PositiveInt = 5
+    gpu_metrics: bool = True
+
+    def check_place(self, place: Place, backend: str) -> None:
+        """Refuse a CPU, and a machine without nsys."""
+        if place.kind == "cpu":
+            raise Impossible("profiler=nsys on cpu: Nsight Systems traces CUDA; profiler=torch runs on a CPU")
+        if shutil.which("nsys") is None:
+            raise UserError(
+                "profiler=nsys: no nsys on the PATH; install NVIDIA Nsight Systems, or use profiler=torch, "
+                "which traces the GPU without it"
+            )
+
+    def rerun(self) -> int | None:
+        """Run this command under nsys and return its exit status; None where it runs under nsys already."""
+        return None if INSIDE in os.environ else under_nsys(self, [sys.executable, *sys.orig_argv[1:]])
+
+    def tool(self, experiment: Experiment, run: Run) -> Tool:
+        """The marks, inside."""
+        return Marks(run)
+
+
+def under_nsys(settings: Nsys, wrapped: Sequence[str]) -> int:
+    """`wrapped` under nsys; its report goes to the run that the command became. Raises RunError without a report."""
+    with tempfile.TemporaryDirectory(prefix="pipeline-nsys-") as place:
+        folder = Path(place)
+        report = folder / "report.nsys-rep"
+        words = command(settings, folder / "report", wrapped)
+        process = subprocess.Popen(words, env={**os.environ, INSIDE: place})
+        try:
+            status = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        if status == 0:
+            _collect(report, folder / "run")
+    return status
+
+
+def command(settings: Nsys, output: Path, wrapped: Sequence[str]) -> list[str]:
+    """nsys with the source's flags, and two of ours: where to write, and to let training go on after the window."""
+    metrics = ["--gpu-metrics-device=all"] if settings.gpu_metrics else []
+    flags = ["--trace", "cuda,osrt,nvtx", "--capture-range", "cudaProfilerApi", *metrics]
+    ours = ["--capture-range-end", "stop", "--output", str(output)]
+    return ["nsys", "profile", *flags, *ours, *wrapped]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop nsys, which passes it on to the run."""
+    process.terminate()
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _collect(report: Path, note: Path) -> None:
+    """Put the report among the artifacts of the run that `note` names, and send it to where the run is tracked."""
+    if not note.exists():
+        raise RunError("profiler=nsys: the command under nsys became no run; nothing was recorded")
+    run = Path(note.read_text(encoding="utf-8"))
+    if not report.exists() or not report.stat().st_size:
+        raise RunError(f"profiler=nsys: nsys wrote no report; the run itself is complete ({run})")
+    target = run / "artifacts" / FOLDER / report.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(report, target)
+    print(f"profiler=nsys: {os.path.relpath(target)}", file=sys.stderr)
+    from pipeline import tracking_record as records
+
+    record = records.read(run)
+    if record is not None:
+        records.write(run, replace(record, synced=False))
+        subprocess.run([sys.executable, "-m", "pipeline.tracking", "sync", str(run.parent)], check=False)
+
+
+class Marks(Tool):
+    """NVTX ranges and the capture range."""
+
+    def __init__(self, run: Run) -> None:
+        Path(os.environ[INSIDE], "run").write_text(str(run.folder.absolute()), encoding="utf-8")
+
+    def attach(self, subject: Subject) -> None:
+        import torch
+
+        self.cuda = torch.cuda
+
+    def start(self) -> None:
+        self.cuda.cudart().cudaProfilerStart()
+
+    def stop(self) -> None:
+        self.cuda.synchronize()
+        self.cuda.cudart().cudaProfilerStop()
+
+    def write(self, window: Mapping[str, Any]) -> None:
+        """Nothing: nsys writes its report itself, when it ends."""
+
+    def step(self, number: int) -> contextlib.AbstractContextManager[Any]:
+        return self._range(f"step {number}")
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        return self._range(name)
+
+    @contextlib.contextmanager
+    def _range(self, name: str) -> Iterator[None]:
+        self.cuda.nvtx.range_push(name)
+        try:
+            yield
+        finally:
+            self.cuda.nvtx.range_pop()

@@ -1,0 +1,199 @@
+"""A profiler at work in one fit: it counts the steps, opens and closes the window, and tells what that cost.
+
+The backends hand their steps through `steps` (torch: one by one) or `blocks` (Keras: several in one call). In the
+window every step is a call of its own, by the program that has run before, so that it can be told apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.profilers import FOLDER, Subject, Tool, window
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+
+NOTHING = contextlib.nullcontext()
+
+
+class Session:
+    """One per fit. `leave_out` is told the seconds that the profiler took for itself, which are no training."""
+
+    def __init__(self, experiment: Experiment, run: Run, images: int, leave_out: Callable[[float], None]) -> None:
+        training = experiment.training
+        self.run, self.leave_out = run, leave_out
+        self.name = type(experiment.profiler).__name__.lower()
+        self.window = window(experiment.profiler, training.batch_size, training.epochs, images)
+        self.each = math.ceil(images / training.batch_size)
+        self.tool: Tool | None = experiment.profiler.tool(experiment, run)
+        self.step = 0
+        self.open = self.done = False
+        self.seconds = 0.0  # in the window
+        self.after: list[tuple[float, int]] = []  # blocks after it: seconds a step, steps
+
+    def attach(self, subject: Subject) -> None:
+        """What is trained, before the first step."""
+        self.settle = subject.settle
+        if self.tool is not None:
+            self.tool.attach(subject)
+            self.run.profile = {"profiler": self.name, "steps": None}
+
+    def steps(self, batches: Iterable[Any], make: Callable[[Any], Any] = lambda batch: batch) -> Iterator[Any]:
+        """What `make` makes of each batch, a step each; the window opens before its first batch is made."""
+        if self.window is None:
+            yield from map(make, batches)
+            return
+        self._tick()
+        for batch in batches:
+            self._before()
+            with self.phase("data"):
+                made = make(batch)
+            with self._inside():
+                yield made
+            self._after(1)
+
+    def blocks(self, blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Blocks of steps (rows of image indices), cut so that the window's steps come one by one."""
+        if self.window is None:
+            yield from blocks
+            return
+        for block in blocks:
+            for rows in self._cut(block):
+                self._tick()
+                self._before()
+                with self._inside():
+                    yield rows
+                self._after(len(rows))
+
+    def loading(self, batches: Iterable[Any]) -> Iterable[Any]:
+        """The batches of a loader; in the window its work is the phase `data`."""
+        return batches if self.window is None else self._loaded(iter(batches))
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        """Round a part of a step: data, forward, backward, optimizer."""
+        return self.tool.phase(name) if self.open and self.tool is not None else NOTHING
+
+    def begin_epoch(self) -> None:
+        """Training goes on: what comes counts as outside the window."""
+        self.clock, self.counted = time.perf_counter(), self.step
+
+    def pause(self) -> None:
+        """Training of this epoch is over."""
+        self._tick()
+
+    def end_epoch(self, number: int) -> None:
+        """After an epoch and its validation."""
+        if self.tool is not None:
+            self.tool.end_epoch(number)
+
+    def close(self) -> None:
+        """After the last step, or after what went wrong."""
+        if self.tool is None:
+            return
+        try:
+            if self.open:
+                self.open = False
+                self.tool.stop()
+            if self.done:
+                self._write_window()
+        finally:
+            self.tool.close()
+
+    def _loaded(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            with self.phase("data"):
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+            yield batch
+
+    def _tick(self) -> None:
+        """A block is over, and its losses have come back from the device."""
+        steps, now = self.step - self.counted, time.perf_counter()
+        if self.done and steps:
+            self.after.append(((now - self.clock) / steps, steps))
+            self.begin_epoch()
+
+    def _cut(self, block: np.ndarray) -> Iterator[np.ndarray]:
+        assert self.window is not None
+        inside = range(max(self.window.start - self.step, 0), min(self.window.stop - self.step, len(block)))
+        edges = sorted({0, *inside, inside.stop if len(inside) else 0, len(block)})
+        for first, end in itertools.pairwise(edges):
+            yield block[first:end]
+
+    def _inside(self) -> contextlib.AbstractContextManager[Any]:
+        return self.tool.step(self.step + 1) if self.open and self.tool is not None else NOTHING
+
+    def _before(self) -> None:
+        assert self.window is not None
+        if self.tool is None or self.done or self.open or self.step != self.window.start:
+            return
+        self.settle()
+        began = time.perf_counter()
+        self.tool.start()
+        self.open = True
+        self.opened = time.perf_counter()
+        self.leave_out(self.opened - began)
+
+    def _after(self, steps: int) -> None:
+        assert self.window is not None
+        self.step += steps
+        if not self.open or self.tool is None or self.step != self.window.stop:
+            return
+        self.settle()
+        closed = time.perf_counter()
+        self.seconds = closed - self.opened
+        self.open, self.done = False, True
+        self.tool.stop()
+        self.tool.write(self._write_window())
+        self.begin_epoch()
+        self.leave_out(self.clock - closed)
+
+    def _write_window(self) -> dict[str, Any]:
+        """What is known of the window, into the receipt and into the head of the profile."""
+        assert self.window is not None
+        per_step = self.seconds / len(self.window)
+        after = median(self.after) if self.after else None
+        self.run.profile = {
+            "profiler": self.name,
+            "steps": [self.window.start + 1, self.window.stop],
+            "epoch": self.window.start // self.each + 1,
+            "step_s": per_step,
+            "steps_after": sum(steps for _, steps in self.after),
+            "step_after_s": after,
+            "overhead": None if after is None else per_step / after - 1,
+        }
+        text = json.dumps(self.run.profile, indent=2)
+        self.run.artifact(f"{FOLDER}/window.json").write_text(text + "\n", encoding="utf-8")
+        return self.run.profile
+
+
+def median(blocks: list[tuple[float, int]]) -> float:
+    """The median step of blocks (seconds a step, steps): one that compiles, or is disturbed, does not count."""
+    half = sum(steps for _, steps in blocks) / 2
+    seen = 0
+    for seconds, steps in sorted(blocks):  # noqa: B007  # the last one is the median  # noqa: B007  # the last one is the answer
+        seen += steps
+        if seen >= half:
+            break
+    return seconds
+
+
+def head(told: dict[str, Any]) -> str:
+    """The first lines of a profile that is text: which steps it is of."""
+    first, last = told["steps"]
+    return (
+        f"# profiler={told['profiler']}: optimizer steps {first} to {last} (counted from 1), in epoch {told['epoch']}; "
+        f"{told['step_s'] * 1000:.3f} ms a step with the profiler\n"
+        "# window.json beside this file says what a step takes without it\n"
+    )

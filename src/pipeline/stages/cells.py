@@ -1,0 +1,120 @@
+"""Cells below a stage's own run: classifiers, each a run of its own in a process of its own, one at a time.
+
+For a stage that compares trainings (a ladder, precisions):
+
+    cells = checked([variant(experiment, {"precision": name}, f"precision={name}") for name in names])
+    entries = run_cells(run, cells)
+    return Result(..., failed=without_result(entries))
+
+They are timed, so nothing else runs beside one, and one that has run before runs again.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import UserError
+from pipeline.experiment import NOT_DECIDING
+from pipeline.profilers.none import Off
+from pipeline.sweep import Sweep, summary
+from pipeline.sweep.plan import Decision, check
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.run import Run
+    from pipeline.sweep.schedule import Outcome
+    from pipeline.sweep.summary import Entry
+
+FILE = "cells.csv"  # an artifact of the stage's run: a row for each cell
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A cell to be: in what it differs from the others (`precision` -> `fp32`), its config, and the keys set in it."""
+
+    swept: Mapping[str, str]
+    config: dict[str, Any]
+    keys: list[str]
+
+
+def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str, above: Variant | None = None) -> Variant:
+    """The classifier that the experiment becomes by overrides as on the command line, several in one text.
+
+    A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
+    of the experiment's. Raises UserError for what the command line would refuse.
+    """
+    from pipeline.stages.classifier import Classifier
+    from pipeline.sweep.compose import overridden
+
+    if not isinstance(experiment.profiler, Off):
+        name, stage = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
+        raise UserError(f"profiler={name} with stage={stage}: it compares times; profile one of its trainings alone")
+    target = f"{Classifier.__module__}.{Classifier.__qualname__}"
+    config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
+    config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
+    for text in overrides:
+        config, found = overridden(config, shlex.split(text))
+        keys += found
+    for key in keys:
+        if key.partition(".")[0] in ("stage", *NOT_DECIDING):
+            raise UserError(f"{key}: holds for the stage and all of its cells; set it outside them")
+    return Variant(swept, config, keys)
+
+
+def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -> None:
+    """Refuse keys of the user's of which nothing is left, since every cell sets them anew. Raises UserError."""
+    for key in keys:
+        if key in set_anew or key.partition(".")[0] in set_anew:
+            raise UserError(f"{key}: every cell has it from {where}; set it there")
+
+
+def checked(variants: Sequence[Variant]) -> list[Decision]:
+    """Which of the variants run here, and why the others cannot. Raises UserError for a mistake, or if none can run."""
+    return if_any([decided(number, one) for number, one in enumerate(variants)])
+
+
+def decided(number: int, one: Variant) -> Decision:
+    """Whether one variant runs here, and if not, why. Raises UserError for a mistake."""
+    cell, impossible = check(number, one.swept, one.config, one.keys)
+    return Decision(cell, "skipped" if impossible else "run", impossible or "new")
+
+
+def if_any(decisions: list[Decision]) -> list[Decision]:
+    """The same, where at least one cell runs. Raises UserError."""
+    if all(decision.verdict == "skipped" for decision in decisions):
+        raise UserError(f"none of the {len(decisions)} cells can run here; the first: {decisions[0].reason}")
+    return decisions
+
+
+def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
+    """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
+    from pipeline.sweep.schedule import Listed
+    from pipeline.sweep.session import run_below
+    from pipeline.sweep.workers import Workers
+
+    def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
+        summary.write_csv(run.artifact(FILE), summary.entries(decisions, outcomes))
+
+    for decision in decisions:
+        if decision.verdict == "skipped":
+            run.say(f"impossible here: {decision.cell.label}: {decision.reason}")
+    todo = [decision.cell for decision in decisions if decision.verdict == "run"]
+    settings = Sweep(jobs=1, stop_after=0)
+    outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep)
+    return summary.entries(decisions, outcomes)
+
+
+def without_result(entries: Sequence[Entry]) -> str | None:
+    """The cells that should have run and came to nothing, in words for `Result.failed`; None where there are none."""
+    lost = [entry.cell.label for entry in entries if entry.state not in ("done", "skipped")]
+    return f"{len(lost)} of {len(entries)} cells came to nothing: {', '.join(lost)}" if lost else None
+
+
+def _name(experiment: Experiment, swept: Mapping[str, str]) -> str:
+    """A cell's run is called as the stage is, and by what sets it apart."""
+    stage = experiment.settings.name or type(experiment.stage).__name__.lower()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([stage, *swept.values()]))[:60].strip("-.")

@@ -1,0 +1,189 @@
+"""stage=ladder: one training made faster rung by rung, each a run in a process of its own, and what each has gained."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from pipeline import receipt
+from pipeline.capability import Resolved
+from pipeline.errors import UserError, bad_choice
+from pipeline.journal import read_json
+from pipeline.run import Grid, Result, Run
+from pipeline.spec import spec
+from pipeline.stages.cells import Variant, decided, if_any, refuse_overruled, run_cells, variant, without_result
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.sweep.plan import Decision
+    from pipeline.sweep.summary import Entry
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+HEADS = ("rung", "train s", "images/s", "wall s", "gain", "total", "accuracy", "MiB")
+
+
+@spec
+class Ladder:
+    """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source tells of, by rung."""
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("gain", "max")
+
+    rungs: dict[Name, str]
+    source_s: dict[str, Seconds] = Field(default_factory=dict)
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rungs:
+            raise ValueError("rungs={}: a ladder has at least one rung")
+        for name in self.source_s:
+            if name not in self.rungs:
+                raise bad_choice("stage.source_s", name, self.rungs)
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a rung that is a mistake, before anything runs."""
+        self.plan(experiment)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a key that the first rung sets anew, so that nothing would be left of the user's."""
+        name, text = next(iter(self.rungs.items()))
+        refuse_overruled(keys, variant(experiment, {}, text).keys, f"stage.rungs.{name}={text!r}")
+
+    def plan(self, experiment: Experiment) -> list[Decision]:
+        """Every rung as a cell. What a rung changes holds for those above it, unless it cannot run here."""
+        below: Variant | None = None
+        decisions = []
+        for number, (name, text) in enumerate(self.rungs.items()):
+            try:
+                rung = variant(experiment, {"rung": name}, text, above=below)
+            except UserError as error:
+                raise UserError(f"stage.rungs.{name}={text!r}: {error}") from error
+            decisions.append(decided(number, rung))
+            below = rung if decisions[-1].verdict == "run" else below
+        return if_any(decisions)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Climb it, and tell in one table what each rung has gained."""
+        run.journal.write_receipt(receipt.before(experiment, resolved))
+        entries = run_cells(run, self.plan(experiment))
+        found = measured(entries)
+        write_csv(run.artifact("ladder.csv"), found)
+        draw(run.artifact("ladder.png"), found, run.id)
+        return Result(
+            metrics=metrics(found),
+            table=tuple(notes(entries, found)),
+            grids=(grid(entries, found, self),),
+            failed=without_result(entries),
+        )
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What a rung's run has measured. `gain`: how many times faster its training was than that of the rung below."""
+
+    name: str
+    training_s: float
+    images_per_s: float
+    wall_time_s: float
+    gain: float
+    gain_in_total: float
+    test_accuracy: float
+    process_bytes: float
+    device_bytes: float | None
+    compile_s: float | None
+
+
+def measured(entries: Sequence[Entry]) -> list[Rung]:
+    """The rungs that ended well, each held against the one below that did."""
+    found: list[Rung] = []
+    for entry in entries:
+        if entry.state != "done" or entry.run is None:
+            continue
+        paper = read_json(entry.run / "receipt.json")
+        seconds = paper["training_s"]
+        rung = Rung(
+            name=entry.cell.swept["rung"],
+            training_s=seconds,
+            images_per_s=entry.figures["images_per_s"],
+            wall_time_s=paper["wall_time_s"],
+            gain=found[-1].training_s / seconds if found else 1.0,
+            gain_in_total=found[0].training_s / seconds if found else 1.0,
+            test_accuracy=entry.figures["test/accuracy"],
+            process_bytes=paper["peak_memory"]["process_bytes"],
+            device_bytes=paper["peak_memory"].get("device_bytes"),
+            compile_s=paper.get("compile_s"),
+        )
+        found.append(rung)
+    return found
+
+
+def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Grid:
+    """A row for each rung, also for those that did not run; narrow enough for a terminal of 80 columns."""
+    told = {rung.name: rung for rung in found}
+    rows = []
+    for entry in entries:
+        name = entry.cell.swept["rung"]
+        row = _row(told[name]) if name in told else (name, entry.state, *[""] * (len(HEADS) - 2))
+        seconds = ladder.source_s.get(name)
+        rows.append((*row, f"{seconds:g}" if seconds else "")[: len(HEADS) + bool(ladder.source_s)])
+    heads = (*HEADS, f"{ladder.source or 'source'} s")[: len(HEADS) + bool(ladder.source_s)]
+    return Grid(
+        "the ladder: one run a rung; gain in training time over the rung below and in total", heads, tuple(rows)
+    )
+
+
+def _row(rung: Rung) -> tuple[str, ...]:
+    memory = rung.process_bytes if rung.device_bytes is None else rung.device_bytes
+    return (
+        rung.name,
+        f"{rung.training_s:.2f}",
+        f"{rung.images_per_s:,.0f}",
+        f"{rung.wall_time_s:.1f}",
+        f"{rung.gain:.2f}x",
+        f"{rung.gain_in_total:.2f}x",
+        f"{rung.test_accuracy:.4f}",
+        f"{memory / 2**20:,.0f}",
+    )
+
+
+def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, str]]:
+    """What the columns mean and hold no room for, and why a rung has no figures."""
+    seconds = [(rung.name, f"{rung.compile_s:.1f} s of compiling, in wall s only") for rung in found if rung.compile_s]
+    lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
+    where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
+    return [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}"), *seconds, *lost]
+
+
+def metrics(found: Sequence[Rung]) -> dict[str, float]:
+    """The figures of every rung, and the whole gain."""
+    each = {
+        f"{rung.name}/{name}": float(value)
+        for rung in found
+        for name, value in asdict(rung).items()
+        if name != "name" and value is not None
+    }
+    return each | ({"gain": found[-1].gain_in_total} if found else {})
+
+
+def write_csv(path: Path, found: Sequence[Rung]) -> None:
+    """A row for each rung that has a result."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Rung)])
+        writer.writeheader()
+        writer.writerows(asdict(rung) for rung in found)
+
+
+def draw(path: Path, found: Sequence[Rung], title: str) -> None:
+    """The seconds of training, rung by rung."""
+    from pipeline.report import grid_figure
+
+    labels, values = [rung.name for rung in found], [[rung.training_s] for rung in found]
+    if found:
+        grid_figure.dots(path, labels, {"": values}, axis="training, s", legend="", title=title)

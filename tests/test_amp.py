@@ -1,0 +1,245 @@
+"""The precision study on the digits, on each backend, and what it makes of runs that are made up."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import done, pipeline, refused, status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.models import weights
+from pipeline.precision_study import compare, why
+from pipeline.precision_study.measured import Measured
+from pipeline.stages.amp import Amp
+
+BACKENDS = ("torch", "tensorflow", "jax")
+SMALL = ["stage=amp", "dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=1", "tracking=none"]
+NAMES = ["fp64", "fp32", "bf16", "mixed"]
+FEW = ["fp64", "fp32", "mixed"]  # on the backends that are here for their own parts alone
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("amp")
+
+
+@pytest.fixture(scope="module")
+def studies(place: Path) -> dict[str, tuple[Path, str]]:
+    """Each backend's study: the folder of its run, and what it printed."""
+    found = {}
+    for backend in BACKENDS:
+        folder = place / backend
+        folder.mkdir()
+        short = [] if backend == "torch" else [f"stage.precisions=[{','.join(FEW)}]"]
+        told = pipeline(folder, *SMALL, *short, f"backend={backend}", f"stage.repeats={2 if backend == 'torch' else 1}")
+        assert told.returncode == 0, told.stderr[-2000:]
+        (run,) = [path for path in (folder / "runs").iterdir() if (path / "artifacts" / "runs.csv").exists()]
+        found[backend] = run, told.stdout
+    return found
+
+
+def runs_of(study: Path) -> list[dict[str, str]]:
+    with (study / "artifacts" / "runs.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_precision_and_seed_is_a_run_of_its_own(studies: dict[str, tuple[Path, str]], backend: str) -> None:
+    study, told = studies[backend]
+    rows = runs_of(study)
+    names, seeds = (NAMES, "01") if backend == "torch" else (FEW, "0")
+    cells = [(name, seed) for name in names for seed in ("0" if name == "fp64" else seeds)]
+    assert [(row["precision"], row["seed"]) for row in rows] == cells
+    for row in rows:
+        assert status(study.parent / row["run"]).state == "FINISHED"
+    lines = [line.split() for line in told.splitlines()]
+    assert ["mixed", "mixed_bf16", "bfloat16", str(len(seeds))] in [line[:4] for line in lines]
+    assert all([line[:1] for line in lines].count([name]) == 3 for name in names)  # a line in each of three tables
+
+
+def test_cells_are_interleaved(studies: dict[str, tuple[Path, str]]) -> None:
+    study, _ = studies["torch"]
+    began = sorted((run for run in study.parent.iterdir() if run != study), key=lambda run: status(run).started)
+    cells = [Measured.read(run) for run in began]
+    assert [cell.precision for cell in cells] == [*NAMES, *reversed(NAMES[1:])]
+    assert [cell.seed for cell in cells] == [0] * 4 + [1] * 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_errors_against_fp64_are_those_of_the_formats(studies: dict[str, tuple[Path, str]], backend: str) -> None:
+    """Unit roundoff: 6e-8 in float32, 4e-3 in bfloat16; a gradient is a sum of products of such numbers."""
+    study, _ = studies[backend]
+    found = json.loads((study / "result.json").read_text())["scalars"]
+    assert 1e-9 < found["fp32/first_gradient_error"] < 1e-5
+    assert backend != "torch" or 1e-4 < found["bf16/first_gradient_error"] < 0.1
+    assert 1e-4 < found["mixed/first_gradient_error"] < 0.1
+    assert found["fp32/first_loss_error"] < 1e-6
+    assert "fp64/first_gradient_error" not in found
+
+
+def test_backends_agree_on_the_first_step(studies: dict[str, tuple[Path, str]]) -> None:
+    """In fp64 all take the same images from the same weights; so the gradients are the same."""
+    first = {}
+    for backend in BACKENDS:
+        study, _ = studies[backend]
+        (row,) = [row for row in runs_of(study) if row["precision"] == "fp64" and row["seed"] == "0"]
+        first[backend] = Measured.read(study.parent / row["run"])
+    assert len({round(one.step["loss"], 12) for one in first.values()}) == 1
+    norms = [np.linalg.norm(one.gradients) for one in first.values()]
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-12)
+
+
+def test_the_first_step_is_the_one_that_training_took(place: Path) -> None:
+    """A run of one step, without dropout: what the probe says of it is where the training ended."""
+    for backend in BACKENDS:
+        run = done(
+            place, "dataset=digits", "model=mlp", "training.epochs=1", "stage.probe=true", f"backend={backend}",
+            "dataset.train_size=32", "precision=fp64", "tracking=none",
+        )  # fmt: skip
+        one = Measured.read(run)
+        assert compare.distance(one.first_weights, one.last_weights) < 1e-14
+
+
+def test_figures_and_pages(studies: dict[str, tuple[Path, str]]) -> None:
+    study, told = studies["torch"]
+    for name in ("speed_against_error", "memory", "losses"):
+        assert (study / "artifacts" / "figures" / f"{name}.png").stat().st_size > 5000
+    pages = {path.stem for path in (study / "artifacts" / "why").iterdir()}
+    assert pages == {line.rpartition("why/")[2][:-3] for line in told.split() if line.endswith(".md")}
+    for page in pages:
+        text = (study / "artifacts" / "why" / f"{page}.md").read_text()
+        assert "## Where a step's time goes" in text
+        assert "(Amdahl)" in text
+        assert "64 x 16 x 64" in text  # the first layer's product
+        assert "1. " in text
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_where_a_steps_time_goes(studies: dict[str, tuple[Path, str]], backend: str) -> None:
+    study, _ = studies[backend]
+    for row in runs_of(study):
+        step = Measured.read(study.parent / row["run"]).step
+        assert step["machine"]["FLOP_per_s"] > 1e8
+        assert step["machine"]["moved_per_s"] > 1e7
+        if backend != "torch":
+            assert step["anatomy"] is None
+            continue
+        assert math.isclose(sum(step["anatomy"]["shares"].values()), 1, abs_tol=0.02)
+        sizes = {(product["m"], product["n"], product["k"]) for product in step["anatomy"]["products"]}
+        # Two layers, forward; then the gradients of their kernels and of what lies between them.
+        assert {(64, 16, 64), (64, 10, 16), (64, 16, 10)} <= sizes
+        assert {(16, 64, 64), (64, 16, 64)} & sizes
+
+
+def test_what_does_not_run_here_is_told_and_left_out(place: Path) -> None:
+    folder = place / "tf32"
+    folder.mkdir()
+    told = pipeline(folder, *SMALL, "stage.precisions=[fp32,tf32,fp16]", "stage.repeats=1", "device=cpu")
+    assert told.returncode == 0, told.stderr[-2000:]
+    assert "impossible here: precision=tf32 seed=0: " in told.stderr
+    assert "in one pair of runs; stage.repeats=3 gives an interval" in " ".join(told.stdout.split())
+
+
+WRONG = {
+    "stage.precisions=[fp32,fp8]": "stage.precisions=fp8: no such choice",
+    "stage.precisions=[fp32]": "stage.precisions=",
+    "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one of them is named twice",
+    "precision=mixed": "precision: every cell has it from stage.precisions; set it there",
+    "profiler=torch": "profiler=torch with stage=amp: it compares times; profile one of its trainings alone",
+    "stage.repeats=0": "stage.repeats=0: should be greater than 0",
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_bad_settings_are_named(tmp_path: Path, word: str) -> None:
+    assert refused(tmp_path, *SMALL, word).startswith(WRONG[word])
+
+
+def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> None:
+    """A rate at which fp16 leaves its range in the first steps, and fp32 and fp64 do not."""
+    folder = place / "diverges"
+    folder.mkdir()
+    rate = ["optimizer=sgd", "optimizer.learning_rate=6e4"]
+    told = pipeline(folder, *SMALL, *rate, "stage.precisions=[fp32,fp64,fp16]", "stage.repeats=1")
+    assert told.returncode == 1
+    assert "1 of 3 cells came to nothing: precision=fp16 seed=0" in told.stderr
+    assert "became nan at step" in told.stderr or "became inf at step" in told.stderr
+    assert "fp32" in told.stdout
+
+
+# Statistics
+
+
+@settings(deadline=None)  # the first call imports SciPy
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6))
+def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> None:
+    found, other = compare.Ratio.of(ratios), compare.Ratio.of([1 / ratio for ratio in ratios])
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.mean * (1 + 1e-12)
+    assert found.mean <= found.high * (1 + 1e-12)
+    assert found.mean * other.mean == pytest.approx(1)
+    assert found.gains == other.loses or math.isclose(found.low, 1, rel_tol=1e-9)
+
+
+def test_an_interval_is_students() -> None:
+    """Logs -1, 0, 1: mean 0, deviation 1, t of two degrees of freedom 4.302653."""
+    found = compare.Ratio.of([math.exp(-1), 1, math.exp(1)])
+    assert found.high is not None
+    assert math.log(found.high) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+
+
+def made_up(folder: Path, precision: str, seed: int, rate: float, accuracy: float, numbers: float) -> Measured:
+    """A run that never was, for what the tables make of it."""
+    for place in ("probe", "model"):
+        (folder / "artifacts" / place).mkdir(parents=True, exist_ok=True)
+    arrays = {"00.kernel": np.array([1.0, numbers])}
+    for name in ("probe/gradients", "probe/weights", "model/weights"):
+        weights.save(folder / "artifacts" / f"{name}.npz", arrays)
+    step: dict[str, Any] = {"loss": 1.0, "machine": {"FLOP_per_s": 1e9, "moved_per_s": 1e9, "side": 8}, "anatomy": None}
+    receipt = {
+        "precision": {"effective": precision, "observed": {"matrix_products": {"float32": 3}}},
+        "device": {"effective": "cpu", "hardware": {"name": "a machine"}},
+        "parameters": 100, "peak_memory": {"process_bytes": 2**20}, "wall_time_s": 1.0,
+    }  # fmt: skip
+    scalars = {"images_per_s": rate, "test/accuracy": accuracy, "test/loss": 1.0}
+    return Measured(precision, seed, folder, scalars, receipt, step)
+
+
+def test_verdicts(tmp_path: Path) -> None:
+    rates = {"fp32": (100, 101, 99), "bf16": (200, 203, 197), "fp16": (50, 51, 49), "mixed_bf16": (90, 120, 100)}
+    gains = {"fp32": 0.0, "bf16": 0.001, "fp16": -0.2, "mixed_bf16": 0.0}
+    noise = (0.0, 0.002, -0.002)
+    runs = [
+        made_up(tmp_path / f"{name}{seed}", name, seed, rate, 0.9 + gains[name] + noise[seed] * (seed + len(name)), 1.0)
+        for name, three in rates.items()
+        for seed, rate in enumerate(three)
+    ]
+    rows = {row.precision: row for row in compare.compare(runs)}
+    told = {name: compare.verdict(row, rows["fp32"]) for name, row in rows.items() if name != "fp32"}
+    assert told["bf16"].startswith("bf16: pays: 2.00x the speed of fp32 (")
+    assert told["fp16"].startswith("fp16: does not pay: 0.50x the speed of fp32 (")
+    assert "test accuracy lower (-0.2" in told["fp16"]
+    assert told["mixed_bf16"].startswith("mixed_bf16: no difference in speed that 3 pairs of runs can tell (")
+    assert all(row.errors is None for row in rows.values())  # no fp64 run among them
+
+
+def test_sizes_that_miss_the_multiples_of_tensor_cores(tmp_path: Path) -> None:
+    (row,) = compare.compare([made_up(tmp_path, "bf16", 0, 1, 1, 1)])
+    assert why.misses(row, {"n": 10, "k": 64}) == ["n=10 (of 8)"]
+    assert why.misses(row, {"n": 16, "k": 9}) == ["k=9 (of 8)"]
+    assert why.misses(row, {"n": 16, "k": 8}) == []
+
+
+def test_the_shipped_study_is_row_b1(place: Path) -> None:
+    told = pipeline(place, "stage=amp", "--cfg", "job").stdout
+    for line in ("dataset: pipeline", "_target_: pipeline.models.mnist_cnn.MnistCnn", "batch_size: 64"):
+        assert line.partition(": ")[2] in told
+    assert Amp().precisions == ("fp64", "fp32", "bf16", "mixed")

@@ -1,0 +1,189 @@
+"""stage=ladder: each rung a run below it, what it gained, and what becomes of rungs that fail or cannot run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, Done, environment, pipeline, refused, runs, status
+
+from pipeline import journal as journals
+
+SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
+SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")
+
+
+def ladder_of(folder: Path) -> Path:
+    """The ladder's own run."""
+    (found,) = [run for run in runs(folder) if (run / "cells").exists()]
+    return found
+
+
+def rungs(folder: Path) -> list[Path]:
+    """The runs of the rungs, in the order in which they ran."""
+    return [run for run in runs(folder) if not (run / "cells").exists()]
+
+
+def table(run: Path, name: str) -> list[dict[str, str]]:
+    with (run / "artifacts" / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def receipt(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "receipt.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ladder")
+
+
+@pytest.fixture(scope="module")
+def climbed(place: Path) -> Done:
+    """The recipe as it ships, but for a set of 320 images."""
+    return pipeline(place, "experiment=amp_ladder", *SMALL, "tracking.wait=100")
+
+
+def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) -> None:
+    assert climbed.returncode == 0, climbed.stderr
+    configs = [journals.read_config(run) for run in rungs(place)]
+    loaders = [config["loader"]["_target_"].rpartition(".")[2] for config in configs]
+    assert [config["name"] for config in configs] == [
+        f"ladder-{name}" for name in ("baseline", "workers", "threads", "resident", "amp", "compiled")
+    ]
+    assert loaders == ["DataLoader", "DataLoader", "Threads", "Memory", "Memory", "Memory"]
+    assert [config["loader"].get("workers") for config in configs[:2]] == [1, 2]
+    assert [config["precision"]["name"] for config in configs] == ["fp32"] * 4 + ["mixed"] * 2
+    assert [config["backend"]["compile"] for config in configs] == [False] * 5 + [True]
+    same = ("model", "dataset", "optimizer", "training", "seed")
+    assert all([config[key] for key in same] == [configs[0][key] for key in same] for config in configs)
+    assert {config["stage"]["_target_"] for config in configs} == {"pipeline.stages.classifier.Classifier"}
+    assert len({status(run).pid for run in rungs(place)}) == 6
+    spans = [(status(run).started, status(run).ended or 0.0) for run in rungs(place)]
+    assert all(before[1] <= after[0] for before, after in pairwise(spans)), "two at once"
+
+
+def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: Path) -> None:
+    assert "impossible here: rung=transfer: loader.pin_memory=true on cpu: " in climbed.stderr
+    assert [row["state"] for row in table(ladder_of(place), "cells.csv")] == ["done", "skipped", *["done"] * 5]
+    assert journals.read_config(rungs(place)[1])["loader"]["pin_memory"] is False
+    assert "skipped: loader.pin_memory=true on cpu" in climbed.stdout
+
+
+def test_its_figures_are_those_of_the_rungs(climbed: Done, place: Path) -> None:
+    assert climbed.returncode == 0
+    told = table(ladder_of(place), "ladder.csv")
+    seconds = [receipt(run)["training_s"] for run in rungs(place)]
+    assert [float(row["training_s"]) for row in told] == seconds
+    gains = [float(row["gain"]) for row in told]
+    assert gains == pytest.approx([1.0, *(a / b for a, b in pairwise(seconds))])
+    assert [float(row["gain_in_total"]) for row in told] == pytest.approx([seconds[0] / each for each in seconds])
+    assert [float(row["wall_time_s"]) for row in told] == [receipt(run)["wall_time_s"] for run in rungs(place)]
+    assert all(
+        float(row["process_bytes"]) == receipt(run)["peak_memory"]["process_bytes"]
+        for row, run in zip(told, rungs(place), strict=True)
+    )
+    results = [json.loads((run / "result.json").read_text())["scalars"] for run in rungs(place)]
+    assert [float(row["test_accuracy"]) for row in told] == [result["test/accuracy"] for result in results]
+    # The order of the images is the seed's whatever the loader: the first four rungs train the very same net.
+    assert len({receipt(run)["weights_sha256"] for run in rungs(place)[:4]}) == 1
+    whole = json.loads((ladder_of(place) / "result.json").read_text())["scalars"]
+    assert whole["gain"] == pytest.approx(seconds[0] / seconds[-1])
+    assert whole["amp/images_per_s"] == results[4]["images_per_s"]
+
+
+def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
+    lines = climbed.stdout.splitlines()
+    heads = next(line for line in lines if line.startswith("rung"))
+    assert heads.split()[-2:] == ["A100", "s"]
+    shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
+    assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
+    told = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}
+    assert shown["resident"][1] == f"{float(told['resident']['training_s']):.2f}"
+    assert shown["resident"][4:6] == [f"{float(told['resident'][key]):.2f}x" for key in ("gain", "gain_in_total")]
+    assert "s of compiling, in wall s only" in climbed.stdout
+    assert (ladder_of(place) / "artifacts" / "ladder.png").stat().st_size > 5000
+
+
+def test_mlflow_has_the_rungs_below_the_ladder(climbed: Done, place: Path) -> None:
+    from mlflow import MlflowClient
+
+    assert climbed.returncode == 0
+    client = MlflowClient(f"sqlite:///{place}/mlflow.db")
+    experiment = client.get_experiment_by_name("pipeline")
+    assert experiment is not None
+    listed = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(listed) == {run.name for run in runs(place)}
+    parent = listed[ladder_of(place).name]
+    assert parent.data.metrics["result/gain"] > 0
+    for run in rungs(place):
+        assert listed[run.name].data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert listed[run.name].info.status == "FINISHED"
+
+
+def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, *SHORT, "stage.rungs.threads='loader=threads training.batch_size=5000'")
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert "Traceback" not in told.stderr
+    assert told.stderr.splitlines()[-1].startswith("failed: ")
+    states = [row["state"] for row in table(ladder_of(tmp_path), "cells.csv")]
+    assert states == ["done", "skipped", "failed", "failed", "failed"]  # what a rung changes holds above it
+    own = status(ladder_of(tmp_path))
+    assert (own.state, own.error) == (
+        "FAILED",
+        "3 of 5 cells came to nothing: rung=threads, rung=resident, rung=amp",
+    )
+    assert [row["name"] for row in table(ladder_of(tmp_path), "ladder.csv")] == ["baseline"]
+    assert "failed: training.batch_size=5000: larger than the 320 training images" in told.stdout
+
+
+def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
+    words = ("stage=ladder", "dataset=digits", "training.epochs=1000000", "tracking=none", "model=linear")
+    begun = subprocess.Popen(
+        [*COMMAND, *words], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    with begun as process:
+        end = time.monotonic() + 100
+        while not any(list(journals.read_metrics(run)) for run in rungs(tmp_path)):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    assert err.count("stopped by SIGINT") == 1 and "Traceback" not in err
+    assert [status(run).state for run in runs(tmp_path)] == ["KILLED", "KILLED"]
+
+
+def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
+    ladder = ("stage=ladder", "dataset=digits", "tracking=none")
+    said = refused(tmp_path, *ladder, "stage.rungs.amp='precision=mixd'")
+    assert said.startswith("stage.rungs.amp='precision=mixd': precision=mixd: no such choice (did you mean mixed?)")
+    assert refused(tmp_path, *ladder, "stage.rungs.amp='sed=1'").startswith(
+        "stage.rungs.amp='sed=1': sed: no such key (did you mean seed?); choose from "
+    )
+    assert refused(tmp_path, *ladder, "stage.rungs.amp='training.epochs=-1'").endswith("(cell 6: rung=amp)")
+    assert refused(tmp_path, *ladder, "stage.rungs.amp='seed=1,2'").startswith(
+        "stage.rungs.amp='seed=1,2': seed=1,2: several values; "
+    )
+    assert refused(tmp_path, *ladder, "+stage.rungs.more='output_dir=x'").endswith(
+        "output_dir: holds for the stage and all of its cells; set it outside them"
+    )
+    assert refused(tmp_path, *ladder, "+stage.source_s.ampp=3").startswith(
+        "stage.source_s=ampp: no such choice (did you mean amp?)"
+    )
+    assert refused(tmp_path, *ladder, "loader=threads") == (
+        "loader: every cell has it from stage.rungs.baseline='loader=dataloader loader.workers=1'; set it there"
+    )
+    none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
+    assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(
+        "none of the 1 cells can run here; the first: precision=tf32 with backend=torch on cpu: "
+    )

@@ -1,0 +1,338 @@
+"""Profilers: what each writes, opened by its own reader; that none changes a weight; what is refused."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+from command import COMMAND, contents, done, environment, pipeline, refused, runs, status
+
+from pipeline.device import Place
+from pipeline.errors import Impossible, RunError, UserError
+from pipeline.journal import read_json
+from pipeline.profilers import window
+from pipeline.profilers.memory import Memory
+from pipeline.profilers.nsys import Nsys, command, under_nsys
+from pipeline.profilers.torch import Torch
+
+BACKENDS = ("torch", "tensorflow", "jax")
+# Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
+SMALL = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32", "tracking=none")
+MODEL = ("model=cnn", "model.dropout=0.25")
+PHASES = {"data", "forward", "backward", "optimizer"}
+
+
+@cache
+def profiled(backend: str, profiler: str, *more: str) -> Path:
+    """The run of a backend with a profiler, made once."""
+    return done(Path(mkdtemp()), *SMALL, *MODEL, f"backend={backend}", f"profiler={profiler}", *more)
+
+
+def profile(run: Path) -> dict[str, Any]:
+    """What the receipt says of the window."""
+    told: dict[str, Any] = read_json(run / "receipt.json")["profile"]
+    return told
+
+
+def chrome_trace(run: Path) -> Counter[str]:
+    """How often each complete event is in the Chrome trace."""
+    trace = json.loads(gzip.decompress((run / "artifacts/profile/trace.json.gz").read_bytes()))
+    return Counter(event["name"] for event in trace["traceEvents"] if event["ph"] == "X")
+
+
+@pytest.mark.parametrize(
+    ("backend", "profiler"),
+    [("torch", "torch"), *((backend, name) for backend in BACKENDS for name in ("tensorboard", "memory"))],
+)
+def test_a_profiler_changes_no_weight_and_says_what_it_cost(backend: str, profiler: str) -> None:
+    run, plain = profiled(backend, profiler), profiled(backend, "none")
+    receipt, ordinary = read_json(run / "receipt.json"), read_json(plain / "receipt.json")
+    for name in ("weights_sha256", "config_sha256", "code_sha256"):
+        assert receipt[name] == ordinary[name]
+    assert ordinary["profiler"] is None and "profile" not in ordinary
+    assert receipt["profiler"]["skip"] == 20
+    told = profile(run)
+    assert (told["steps"], told["epoch"], told["steps_after"]) == ([21, 25], 1, 2 * 40 - 25)
+    assert told["overhead"] == pytest.approx(told["step_s"] / told["step_after_s"] - 1)
+    assert read_json(run / "artifacts/profile/window.json") == told
+    assert (receipt["images_per_s"]["with_profiler"], ordinary["images_per_s"]["with_profiler"]) == (True, False)
+    figures, others = (read_json(folder / "result.json")["scalars"] for folder in (run, plain))
+    assert figures.keys() - others.keys() == {
+        "images_per_s_with_profiler",
+        *(f"profiler/{name}" for name in ("step_s", "step_after_s", "overhead")),
+    }
+    assert others.keys() - figures.keys() == {"images_per_s"}
+    assert figures["test/loss"] == others["test/loss"]
+
+
+def test_torchs_table_and_trace() -> None:
+    run = profiled("torch", "torch")
+    text = (run / "artifacts/profile/operations.txt").read_text()
+    assert text.startswith("# profiler=torch: optimizer steps 21 to 25 (counted from 1), in epoch 1; ")
+    assert "# sorted by self_cpu_time_total" in text
+    for column in ("Self CPU", "CPU Mem", "# of Calls", "Input Shapes"):
+        assert column in text
+    assert "[32, 8, 8, 1]" in text or "[32, 1, 8, 8]" in text
+    events = chrome_trace(run)
+    assert {name: events[name] for name in PHASES} == dict.fromkeys(PHASES, 5)
+    assert [events[f"step {number}"] for number in (20, 21, 25, 26)] == [0, 1, 1, 0]
+    assert events["aten::convolution"] == 5 * 2
+    assert not (run / "artifacts/profile/stacks.txt").exists()
+
+
+def test_stacks_and_another_window_by_another_loader() -> None:
+    more = ("profiler.stacks=true", "profiler.shapes=false", "profiler.skip=0", "profiler.steps=2")
+    run = profiled("torch", "torch", *more, "loader=dataloader")
+    stacks = (run / "artifacts/profile/stacks.txt").read_text().splitlines()
+    assert any("lightning.py" in line and "training_step" in line for line in stacks)
+    assert all(line.rpartition(" ")[2].isdigit() for line in stacks)
+    assert "Input Shapes" not in (run / "artifacts/profile/operations.txt").read_text()
+    events = chrome_trace(run)
+    assert [events[name] for name in ("forward", "backward", "optimizer", "step 1", "step 2", "step 3")] == [
+        2,
+        2,
+        2,
+        1,
+        1,
+        0,
+    ]
+    assert events["data"] > 2  # each step's own, and the loader's work on a later batch
+    assert profile(run)["steps"] == [1, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensorboard_reads_its_event_files(backend: str) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = profiled(backend, "tensorboard")
+    read = EventAccumulator(str(run / "artifacts/tensorboard"), {"scalars": 0, "histograms": 0}).Reload()
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for tag in ("train/loss", "train/accuracy", "epoch/train_loss", "validation/accuracy"):
+        wanted = [(record["step"], record["metrics"][tag]) for record in records if tag in record["metrics"]]
+        found = [(event.step, event.value) for event in read.Scalars(tag)]
+        assert [step for step, _ in found] == [step for step, _ in wanted]
+        np.testing.assert_allclose([value for _, value in found], [value for _, value in wanted], rtol=1e-6)
+    with np.load(run / "artifacts/model/weights.npz") as weights:
+        assert read.Tags()["histograms"] == [f"weights/{name}" for name in weights.files]
+        for name in weights.files:
+            histograms = read.Histograms(f"weights/{name}")
+            assert [event.step for event in histograms] == [0, 1, 2]
+            last = histograms[-1].histogram_value
+            assert (last.num, sum(last.bucket)) == (weights[name].size, weights[name].size)
+            assert last.max == pytest.approx(float(weights[name].max()))
+    operations = {node.op.lower() for node in read.Graph().node}
+    assert any("conv" in name or "dot_general" in name for name in operations)
+    assert any("max_pool" in name or "maxpool" in name or "window_max" in name for name in operations)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_xprof_opens_the_profile(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from xprof.convert import raw_to_tool_data as xprof
+
+    run = profiled(backend, "tensorboard")
+    (path,) = (run / "artifacts/tensorboard/plugins/profile").glob("*/*.xplane.pb")
+    assert {"trace_viewer@", "overview_page"} <= set(xprof.xspace_to_tool_names([str(path)]))
+    events = json.loads(xprof.xspace_to_tool_data([str(path)], "trace_viewer@", {})[0])["traceEvents"]
+    names = Counter(event["name"] for event in events if event["ph"] == "X")
+    if backend == "torch":
+        assert {name: names[name] for name in PHASES} == dict.fromkeys(PHASES, 5)
+        durations = [event["dur"] for event in events if event["name"] == "step 21"]
+        assert 0 < durations[0] / 1e6 < 5 * profile(run)["step_s"]
+    else:
+        steps = {json.dumps(event.get("args", {})) for event in events if event["name"].startswith("train")}
+        assert all(any(f'"{number}"' in step for step in steps) for number in range(21, 26)), steps
+    capfd.readouterr()  # xprof is written in C++ and talks
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_memory_over_the_steps(backend: str) -> None:
+    from PIL import Image
+
+    run = profiled(backend, "memory")
+    with (run / "artifacts/profile/memory.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["seconds", "step", "process_bytes"]
+    counts = Counter(int(row["step"]) for row in rows)
+    assert list(counts) == [21, 22, 23, 24, 25] and min(counts.values()) >= 2
+    seconds = [float(row["seconds"]) for row in rows]
+    assert seconds == sorted(seconds)
+    held = [int(row["process_bytes"]) for row in rows]
+    assert min(held) > 50 * 2**20
+    assert max(held) <= read_json(run / "receipt.json")["peak_memory"]["process_bytes"]
+    with Image.open(run / "artifacts/profile/memory.png") as image:
+        assert image.width > 500
+
+
+def test_scalars_are_on_the_disk_while_training_goes_on(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = ("dataset=digits", "training=quick", "training.epochs=100000", "tracking=none", "profiler=tensorboard")
+    training = subprocess.Popen(
+        [*COMMAND, *words, "profiler.steps=0"], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline, seen = time.monotonic() + 120, 0
+        while seen < 3 and time.monotonic() < deadline:
+            time.sleep(0.2)
+            for folder in tmp_path.glob("runs/*/artifacts/tensorboard"):
+                read = EventAccumulator(str(folder)).Reload()
+                seen = len(read.Scalars("train/loss")) if "train/loss" in read.Tags()["scalars"] else 0
+        assert seen >= 3
+        assert training.poll() is None
+        (run,) = runs(tmp_path)
+        assert status(run).state == "RUNNING"
+    finally:
+        training.terminate()
+        training.wait(60)
+    assert status(run).state == "KILLED"
+    assert not (run / "artifacts/profile").exists()
+
+
+def test_a_grid_does_not_take_a_profiled_run_for_an_ordinary_one(tmp_path: Path) -> None:
+    words = ("-m", "dataset=digits", "training=quick", "training.batch_size=32", "model=linear", "tracking=none")
+    for profiler, verdict in (
+        ("none", "1 done"),
+        ("memory", "1 done"),
+        ("memory", "finished as"),
+        ("none", "finished as"),
+    ):
+        told = pipeline(tmp_path, *words, f"profiler={profiler}", "seed=3")
+        assert told.returncode == 0, told.stderr
+        assert verdict in told.stderr + told.stdout
+    made = [read_json(run / "receipt.json") for run in runs(tmp_path) if status(run).name != "grid"]
+    assert [bool(receipt["profiler"]) for receipt in made] == [False, True]
+
+
+REFUSALS = {
+    "profiler=torch backend=jax": (
+        "profiler=torch with backend=jax: it is for torch (profiler=tensorboard profiles every backend)"
+    ),
+    "profiler=nsys backend=tensorflow": (
+        "profiler=nsys with backend=tensorflow: it is for torch (XLA runs a step as one program, with no forward and "
+        "backward to mark; profiler=tensorboard profiles every backend)"
+    ),
+    "profiler=nsys": "profiler=nsys on cpu: Nsight Systems traces CUDA; profiler=torch runs on a CPU",
+    "profiler=torch profiler.sort_by=device": (
+        "profiler.sort_by=device on cpu: there is none; profiler.sort_by=cpu runs"
+    ),
+    "profiler=torch profiler.sort_by=memory": "profiler.sort_by='memory': should be 'cpu' or 'device'",
+    "profiler=torch profiler.steps=0": "profiler.steps=0: should be greater than 0",
+    "profiler=memory profiler.interval=0": "profiler.interval=0: should be greater than 0",
+    "profiler=torch stage=devices": (
+        "profiler=torch with stage=devices: looks into a training, and this stage trains nothing"
+    ),
+    "profiler=perf": "profiler=perf: no such choice; choose from memory, none, nsys, tensorboard, torch",
+    "profiler._target_=pipeline.models.mlp.Mlp": (
+        "profiler._target_=pipeline.models.mlp.Mlp: not a profiler; CONTRIBUTING.md says what one has to offer"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_refused_before_anything_starts(words: str, tmp_path: Path) -> None:
+    assert refused(tmp_path, "device=cpu", *words.split()) == REFUSALS[words]
+
+
+def test_a_window_that_training_does_not_have(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, *SMALL, "profiler=memory", "profiler.skip=76")
+    assert told.returncode == 2
+    assert told.stderr.splitlines()[-1] == (
+        "error: profiler.skip=76 profiler.steps=5: profiles steps 77 to 81, but training has 80 (2 x 40); "
+        "lower them or train longer"
+    )
+    (run,) = runs(tmp_path)
+    assert status(run).state == "FAILED"
+    assert not (run / "artifacts/profile").exists()
+    assert contents(run)  # the run says why
+
+
+def test_a_window_lies_within_an_epoch() -> None:
+    assert window(Memory(skip=0, steps=10), 10, 2, 95) == range(10)
+    assert window(Memory(skip=10, steps=10), 10, 2, 95) == range(10, 20)
+    with pytest.raises(UserError, match=r"profiles steps 10 to 11, across the end of an epoch \(step 10\)"):
+        window(Memory(skip=9, steps=2), 10, 2, 95)
+    with pytest.raises(UserError, match=r"profiles steps 20 to 21, but training has 20 \(2 x 10\)"):
+        window(Memory(skip=19, steps=2), 10, 2, 95)
+
+
+def test_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gpu = Place("gpu", 0)
+    Torch(sort_by="device").check_place(gpu, "torch")
+    Memory().check_place(gpu, "torch")
+    with pytest.raises(Impossible, match="profiler=memory with backend=jax on gpu:0: only torch's allocator"):
+        Memory().check_place(gpu, "jax")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="profiler=nsys: no nsys on the PATH; install NVIDIA Nsight Systems, or use"):
+        Nsys().check_place(gpu, "torch")
+
+
+# Stands where NVIDIA's nsys would: notes what it was told, runs the command, leaves a file where a report should be.
+NSYS = """#!/bin/sh
+printf '%s\\n' "$@" > "$NOTED"
+while [ "$1" != --output ]; do shift; done
+output=$2
+shift 2
+"$@"
+status=$?
+[ -n "$REPORTS" ] && echo "not a real report" > "$output.nsys-rep"
+exit $status
+"""
+# What a run does first where it is profiled under nsys.
+BECOMES_A_RUN = """
+import sys
+from pathlib import Path
+from pipeline.journal import Journal
+from pipeline.profilers.nsys import Marks
+from pipeline.run import Run
+journal = Journal.begin(Path(sys.argv[1]), "marked", {})
+Marks(Run(journal, None))
+journal.finish("FINISHED")
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which the stand-in notes its arguments."""
+    program = tmp_path / "bin" / "nsys"
+    program.parent.mkdir()
+    program.write_text(NSYS)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NOTED", str(tmp_path / "noted"))
+    monkeypatch.setenv("REPORTS", "1")
+    return tmp_path / "noted"
+
+
+def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> None:
+    Nsys().check_place(Place("gpu", 0), "torch")
+    wrapped = [sys.executable, "-c", BECOMES_A_RUN, str(tmp_path / "runs")]
+    assert under_nsys(Nsys(), wrapped) == 0
+    source = ["--trace", "cuda,osrt,nvtx", "--capture-range", "cudaProfilerApi", "--gpu-metrics-device=all"]
+    noted = nsys.read_text()
+    assert noted.startswith("\n".join(["profile", *source, "--capture-range-end", "stop", "--output", ""]).rstrip())
+    assert noted.endswith("\n".join(wrapped) + "\n")
+    (run,) = runs(tmp_path)
+    assert (run / "artifacts/profile/report.nsys-rep").read_text() == "not a real report\n"
+    assert "--gpu-metrics-device=all" not in command(Nsys(gpu_metrics=False), Path("out"), wrapped)
+
+
+@pytest.mark.usefixtures("nsys")
+def test_nsys_without_a_report_or_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match="became no run"):
+        under_nsys(Nsys(), [sys.executable, "-c", ""])
+    assert under_nsys(Nsys(), [sys.executable, "-c", "raise SystemExit(2)"]) == 2
+    monkeypatch.setenv("REPORTS", "")
+    with pytest.raises(RunError, match="nsys wrote no report; the run itself is complete"):
+        under_nsys(Nsys(), [sys.executable, "-c", BECOMES_A_RUN, str(tmp_path / "runs")])
