@@ -69,7 +69,7 @@ def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> Firs
         for layer in step.net.modules():
             if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
                 layer.p = 0.0
-        loss = float(step.backward())
+        loss = float(step.backward().detach())
         trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
         gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
         step.update()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,9 @@ def _change(wide: Compared, narrow: Compared) -> str:
     def accuracy(run: Measured) -> float:
         return run.scalars["test/accuracy"]
 
-    return f"{narrow.median(accuracy) - wide.median(accuracy):+.4f}"
+    before = {run.seed: accuracy(run) for run in wide.runs}
+    changes = [accuracy(run) - before[run.seed] for run in narrow.runs if run.seed in before]
+    return f"{statistics.median(changes):+.4f}" if changes else "-"
 
 
 def _mixed(wide: Compared, narrow: Compared) -> str:

@@ -74,7 +74,9 @@ def _row(name: str, outcome: Outcome) -> dict[str, str]:
 def _number(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.0f}" if value.is_integer() else f"{value:.4f}"
+    if value.is_integer():
+        return f"{value:.0f}"
+    return f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1e}"
 
 
 def _side(name: str, outcome: Outcome) -> Any:
