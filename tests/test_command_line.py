@@ -98,11 +98,13 @@ REFUSALS = {
     "precision=tf32": f"precision=tf32 with backend=torch on cpu: {NO_TF32}...",
     "precision=tf32 backend=tensorflow": f"precision=tf32 with backend=tensorflow on cpu: {NO_TF32}...",
     "precision=tf32 backend=jax": f"precision=tf32 with backend=jax on cpu: {NO_TF32}...",
-    "precision=mixed_fp16 precision.initial_scale=0": "precision.initial_scale=0.0: should be greater than 0",
-    "precision=mixed_fp16 precision.initial_scale=1e39": "precision.initial_scale=1e+39: should be less than ...",
-    "precision=mixed_fp16 precision.initial_scale=nan": "precision.initial_scale=nan: should be ...",
+    "precision=mixed_fp16 precision.initial_scale=0": "precision.initial_scale=0: should be greater than 0",
+    "precision=mixed_fp16 precision.initial_scale=1e39": (
+        "precision.initial_scale=1e+39: should be less than or equal to 100000000000000000000000000000000000000"
+    ),
+    "precision=mixed_fp16 precision.initial_scale=nan": "precision.initial_scale=nan: should be a finite number",
     "precision=fp16 precision.initial_scale=1024": (
-        "precision.initial_scale: no such key; choose from precision.name, precision.strict"
+        "precision.initial_scale: no such key (did you mean precision.name?); choose from precision.name, ..."
     ),
     "precision=fp16 +precision.initial_scale=1024": (
         "precision.initial_scale=1024.0: precision=fp16 does not scale the loss; precision=mixed_fp16 does"

@@ -54,7 +54,7 @@ class Precision:
 
     name: str
     strict: bool = True
-    initial_scale: float | None = Field(default=None, gt=0, le=2.0**127)
+    initial_scale: float | None = Field(default=None, gt=0, le=1e38, allow_inf_nan=False)
 
     def __post_init__(self) -> None:
         if self.name != AUTO and self.name not in FORMATS:
