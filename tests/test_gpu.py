@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import pickle
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -104,3 +108,47 @@ def test_tensorflow_splits_a_gpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # the GPU's own full name, /job:localhost/replica:0/task:0/device:GPU:0, is in the table too
     assert set(re.findall(r"(?<!task:0)/device:GPU:\d+", done.stdout)) == {"/device:GPU:0", "/device:GPU:1"}
+
+
+def artifacts(folder: Path) -> Path:
+    """The artifacts of the one run in `folder`."""
+    (found,) = (folder / "runs").glob("*/artifacts")
+    return found
+
+
+def test_the_torch_profiler_sees_kernels(tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=torch")
+    assert done.returncode == 0, done.stderr
+    text = (artifacts(tmp_path) / "profile/operations.txt").read_text()
+    assert "sorted by self_device_time_total" in text and "Self CUDA" in text
+    trace = json.loads(gzip.decompress((artifacts(tmp_path) / "profile/trace.json.gz").read_bytes()))
+    assert any(event.get("cat") == "kernel" for event in trace["traceEvents"])
+
+
+def test_the_memory_profiler_tells_of_the_allocator(tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=memory")
+    assert done.returncode == 0, done.stderr
+    folder = artifacts(tmp_path) / "profile"
+    with (folder / "memory.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert all(0 < int(row["allocated_bytes"]) <= int(row["reserved_bytes"]) for row in rows)
+    snapshot = pickle.loads((folder / "memory_snapshot.pickle").read_bytes())
+    assert any(snapshot["device_traces"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensorboards_profile_has_the_gpu(backend: str, tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=tensorboard", f"backend={backend}")
+    assert done.returncode == 0, done.stderr
+    (path,) = artifacts(tmp_path).glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    assert b"/device:GPU:0" in path.read_bytes()
+
+
+def test_nsys_records_the_window_or_is_refused(tmp_path: Path) -> None:
+    done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=nsys", "profiler.gpu_metrics=false")
+    if shutil.which("nsys") is None:
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: profiler=nsys: no nsys on the PATH")
+        return
+    assert done.returncode == 0, done.stderr
+    assert (artifacts(tmp_path) / "profile/report.nsys-rep").stat().st_size > 10_000
