@@ -134,9 +134,7 @@ def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Gri
         seconds = ladder.source_s.get(name)
         rows.append((*row, f"{seconds:g}" if seconds else "")[: len(HEADS) + bool(ladder.source_s)])
     heads = (*HEADS, f"{ladder.source or 'source'} s")[: len(HEADS) + bool(ladder.source_s)]
-    return Grid(
-        "the ladder: one run a rung; gain in training time over the rung below and in total", heads, tuple(rows)
-    )
+    return Grid("the ladder: one run a rung; what each has gained in training time", heads, tuple(rows))
 
 
 def _row(rung: Rung) -> tuple[str, ...]:
