@@ -40,13 +40,13 @@ def studies(place: Path) -> dict[str, tuple[Path, str]]:
         short = [] if backend == "torch" else [f"stage.precisions=[{','.join(FEW)}]"]
         told = pipeline(folder, *SMALL, *short, f"backend={backend}", f"stage.repeats={2 if backend == 'torch' else 1}")
         assert told.returncode == 0, told.stderr[-2000:]
-        (run,) = [path for path in (folder / "runs").iterdir() if (path / "artifacts" / "runs.csv").exists()]
+        (run,) = [path for path in (folder / "runs").iterdir() if (path / "artifacts" / "tables" / "runs.csv").exists()]
         found[backend] = run, told.stdout
     return found
 
 
 def runs_of(study: Path) -> list[dict[str, str]]:
-    with (study / "artifacts" / "runs.csv").open() as file:
+    with (study / "artifacts" / "tables" / "runs.csv").open() as file:
         return list(csv.DictReader(file))
 
 

@@ -74,7 +74,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
 
 def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: Path) -> None:
     assert "impossible here: rung=transfer: loader.pin_memory=true on cpu: " in climbed.stderr
-    assert [row["state"] for row in table(ladder_of(place), "cells.csv")] == ["done", "skipped", *["done"] * 5]
+    assert [row["state"] for row in table(ladder_of(place), "tables/cells.csv")] == ["done", "skipped", *["done"] * 5]
     assert journals.read_config(rungs(place)[1])["loader"]["pin_memory"] is False
     assert "skipped: loader.pin_memory=true on cpu" in climbed.stdout
 
@@ -135,7 +135,7 @@ def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
     assert told.returncode == 1, told.stdout + told.stderr
     assert "Traceback" not in told.stderr
     assert told.stderr.splitlines()[-1].startswith("failed: ")
-    states = [row["state"] for row in table(ladder_of(tmp_path), "cells.csv")]
+    states = [row["state"] for row in table(ladder_of(tmp_path), "tables/cells.csv")]
     assert states == ["done", "skipped", "failed", "failed", "failed"]  # what a rung changes holds above it
     own = status(ladder_of(tmp_path))
     assert (own.state, own.error) == (

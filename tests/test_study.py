@@ -26,7 +26,7 @@ from pipeline.study.run import run
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
-STAGES = ["compose", "data", *EXPERIMENTS, "report"]
+STAGES = ["compose", "data", *EXPERIMENTS, "amp", "report"]
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
 classifier_torch: &short
@@ -37,6 +37,7 @@ classifier_torch: &short
   tracking: {wait: 100.0}
 classifier_tensorflow: {<<: *short, backend: tensorflow}
 classifier_jax: {<<: *short, backend: jax}
+amp: {<<: *short, stage: amp, model: mlp, training: {epochs: 1}, stage.repeats: 1, stage.precisions: [fp32, mixed]}
 """
 
 
@@ -126,7 +127,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert all(lock.block_of(stage) in report for stage in EXPERIMENTS)
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
-    assert len(shown) == len(EXPERIMENTS)
+    assert len(shown) == len([*EXPERIMENTS, "amp"])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -152,12 +153,12 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     [
         ("src/pipeline/backends/keras_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
         ("src/pipeline/backends/keras.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
-        ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:]}),
+        ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
-        ("src/pipeline/datasets/digits.py", "TEST_SIZE = 360", "TEST_SIZE = 361", {"data", *EXPERIMENTS[1:]}),
+        ("src/pipeline/datasets/digits.py", "TEST_SIZE = 360", "TEST_SIZE = 361", {"data", *EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/tracking.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
-        ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:]}),
+        ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
         ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
         ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
         ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
@@ -172,7 +173,7 @@ def test_the_same_stage_again_gives_the_same_bytes(study: Copy) -> None:
     before, timings = results(study), study.read("study/classifier_torch/timings.json")
     study.dvc("repro", "--force", "--single-item", "classifier@torch")
     assert results(study) == before
-    assert len(before) == 10
+    assert len(before) == 11
     assert study.read("study/classifier_torch/timings.json") != timings
     study.dvc("repro")
 
@@ -315,7 +316,7 @@ def test_a_mistake_in_params_is_one_message(
 
 def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
     assert refused(study, "run", "classifier_trch").startswith(
-        "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from classifier_jax, "
+        "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from amp, classifier_jax, "
     )
     with study.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
         told = refused(study, "run", "classifier_torch")

@@ -100,7 +100,7 @@ def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
     """The figures, a CSV of all runs, and a page for each precision that did not gain."""
     from pipeline.precision_study import figures, tables, why
 
-    tables.write_csv(run.artifact("runs.csv"), rows)
+    tables.write_csv(run.artifact("tables/runs.csv"), rows)
     figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
     figures.memory(run.artifact("figures/memory.png"), rows, experiment.name)
     figures.losses(run.artifact("figures/losses.png"), rows, experiment.name)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.schedule import Outcome
     from pipeline.sweep.summary import Entry
 
-FILE = "cells.csv"  # an artifact of the stage's run: a row for each cell
+FILE = "tables/cells.csv"  # an artifact of the stage's run: a row for each cell
 
 
 @dataclass(frozen=True)
