@@ -63,7 +63,7 @@ class Sampler(Tool):
 
             torch.cuda.memory._record_memory_history(max_entries=1_000_000)
         self.samples: list[tuple[float, int, tuple[int, ...]]] = []
-        self.number, self.began = 0, time.perf_counter()
+        self.number, self.began, self.lock = 0, time.perf_counter(), threading.Lock()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._sample, daemon=True)
         self.thread.start()
@@ -75,9 +75,11 @@ class Sampler(Tool):
     def step(self, number: int) -> Step:
         return Step(self, number)
 
-    def note(self, number: int) -> None:
-        """A sample now, in step `number`."""
-        self.samples.append((time.perf_counter() - self.began, number, self.look()))
+    def note(self, number: int | None = None) -> None:
+        """A sample now; `number`: of the step that begins."""
+        with self.lock:  # so that the samples of both threads stand in the order of their times
+            self.number = number or self.number
+            self.samples.append((time.perf_counter() - self.began, self.number, self.look()))
 
     def write(self, window: Mapping[str, Any]) -> None:
         from pipeline.profilers.memory_figure import timeline
@@ -96,7 +98,7 @@ class Sampler(Tool):
     def _sample(self) -> None:
         while not self.ended.wait(self.interval):
             if self.number:
-                self.note(self.number)
+                self.note()
 
 
 class Step:
@@ -106,11 +108,10 @@ class Step:
         self.sampler, self.number = sampler, number
 
     def __enter__(self) -> None:
-        self.sampler.number = self.number
         self.sampler.note(self.number)
 
     def __exit__(self, *_: object) -> None:
-        self.sampler.note(self.number)
+        self.sampler.note()
 
 
 def _process() -> Any:
