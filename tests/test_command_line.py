@@ -79,7 +79,9 @@ REFUSALS = {
         "loader.map_calls='all': should be a valid integer, or 'auto'"
     ),
     "backend=jax +backend.threads=2": "backend.threads: no such key; none: this choice has no settings",
-    "+backend.threds=2": ("backend.threds: no such key (did you mean backend.threads?); choose from backend.threads"),
+    "+backend.threds=2": (
+        "backend.threds: no such key (did you mean backend.threads?); choose from backend.compile, backend.threads"
+    ),
     "backend.threads=100000000": "backend.threads=100000000: this machine has ...",
     "backend=tensorflow backend.threads=1000000": "backend.threads=1000000: this machine has ...",
     "model.dropout=1.0": "model.dropout=1.0: should be less than 1",

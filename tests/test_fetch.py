@@ -227,7 +227,8 @@ ensure([File("images", int(size), sha256)], [Mirror(url)], Path(cache))
 def start_fetch(url: str, cache: Path) -> subprocess.Popen[str]:
     """Another process that fetches FILE."""
     command = [sys.executable, "-c", FETCH, url, str(cache), str(FILE.size), FILE.sha256]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  # a job in the background ignores it
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)  # noqa: PLW1509  # no other thread forks here
 
 
 def test_processes_side_by_side_fetch_once(server: Server, tmp_path: Path) -> None:

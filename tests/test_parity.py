@@ -12,6 +12,7 @@ import pytest
 from in_backend import LOSSES, MODELS, OPTIMIZERS, SIZES, STEPS, Outcome, outcomes
 from scipy.special import log_softmax, softmax
 
+pytestmark = pytest.mark.timeout(900)  # three frameworks side by side compile 30 programs each, on two cores
 OTHERS = ("tensorflow", "jax")
 STEPPED = {"fp32": 1e-4, "fp64": 1e-10}  # weights after each of 20 steps
 LOGITS = {"fp32": 1e-5, "fp64": 1e-12}
