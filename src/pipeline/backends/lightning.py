@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.backends import Fit, Observation, Predict
-from pipeline.backends.lean_import import no_scipy_signal
+from pipeline.backends.lean_import import lean_import
 from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_net import initial_net, peak_memory, widened
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
@@ -31,7 +31,7 @@ from pipeline.models import Shapes, built, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS
 from pipeline.profilers import Subject
 
-with no_scipy_signal():
+with lean_import():
     import pytorch_lightning as pl
     import torchmetrics
 
