@@ -29,6 +29,7 @@ ASKS = {
     "import torch._dynamo; print(torch._dynamo.config.cache_size_limit > 0)": "True",
     "import torch._dynamo.testing; print(torch._dynamo.testing.CompileCounter().frame_count)": "0",
     "from torch._dynamo import eval_frame; print(eval_frame.__name__)": "torch._dynamo.eval_frame",
+    "from torch._dynamo import *; print(optimize.__module__)": "torch._dynamo.eval_frame",
     "from torch._dynamo.utils import counters; print(len(counters))": "0",
     "print(torch.compile(net, backend='eager')(torch.ones(1, 3)).shape)": "torch.Size([1, 1])",
 }
@@ -42,6 +43,11 @@ def run(script: str) -> list[str]:
 @pytest.mark.parametrize(("before", "early"), [("", "False"), ("import scipy.signal", "True")])
 def test_scipy_signal_is_imported_by_who_wants_it_and_not_before(before: str, early: str) -> None:
     assert run(SIGNAL.format(before=before)) == [f"{early} 1.0 True"]
+
+
+def test_whoever_looks_at_every_module_does_not_wake_it() -> None:
+    look = "import inspect\nfor module in list(sys.modules.values()):\n    hasattr(module, '__file__')\n"
+    assert run(STEP + look + "print('torch._dynamo.eval_frame' in sys.modules)") == ["False", "False"]
 
 
 def test_a_step_does_not_import_the_compiler_and_who_wants_it_has_it() -> None:

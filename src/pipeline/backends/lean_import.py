@@ -80,6 +80,8 @@ class UnusedCompiler(ModuleType):
         return importlib.import_module(COMPILER)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":  # `inspect` asks every module for its __file__
+            raise AttributeError(name)
         return getattr(self.real(), name)
 
 
