@@ -5,7 +5,7 @@ BUILT := $(VENV)/.built
 RUN := $(VENV)/bin/python -m
 ARGS ?=
 
-.PHONY: help run study test slow gpu lint format bench constraints clean
+.PHONY: help run study test wide slow gpu lint format bench constraints clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,6 +18,9 @@ study: $(BUILT) ## rebuild every result of the study that is stale; `make study 
 
 test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
 	$(RUN) pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+wide: $(BUILT) ## run what `make test` shows on one backend on the others too (minutes)
+	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile $(ARGS)
 
 slow: $(BUILT) ## run the recipes against the figures they must reach (an hour)
 	$(RUN) pytest -m slow --timeout 3600 $(ARGS)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline import journal as journals
 from pipeline import runs as runs_below
 from pipeline.journal import Status
@@ -17,6 +19,9 @@ DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.bat
 LONG = 250.0
 
 Done = subprocess.CompletedProcess[str]
+
+TORCH_THEN_WIDE = ("torch", *(pytest.param(name, marks=pytest.mark.wide) for name in ("tensorflow", "jax")))
+TWO_THEN_WIDE = ("torch", "jax", pytest.param("tensorflow", marks=pytest.mark.wide))
 
 
 def environment(**changes: str) -> dict[str, str]:

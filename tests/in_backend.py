@@ -182,7 +182,7 @@ def parity(bench: Bench) -> None:
         for optimizer in ("sgd", "adam") if name != "mlp" else ():  # the mlp has had every optimizer
             wanted[f"model {name} {optimizer}"] = {"model": model, "optimizer": optimizer}
     for name, choices in wanted.items():
-        for precision in ("fp32", "fp64"):
+        for precision in precisions_of(name):
             _steps(bench, trail, f"{name} {precision}", {"precision": precision, **choices})
     _steps(bench, trail, "mixed layers", {"model": MIXED_LAYERS})
     for name, loss in LOSSES.items():
@@ -197,6 +197,11 @@ def parity(bench: Bench) -> None:
     _logits(bench, "mixed layers", MIXED_LAYERS, SIZES[0], "fp32")
     narrow: Choice = ("mlp", {"layer_dtypes": ["bfloat16", "float16"]})
     _logits(bench, "narrow layers", narrow, SIZES[0], "fp32")
+
+
+def precisions_of(name: str) -> tuple[str, ...]:
+    """SGD and Adam step in both; the other optimizers where a wrong formula cannot hide behind rounding."""
+    return ("fp32", "fp64") if name.startswith("model ") or name in ("optimizer sgd", "optimizer adam") else ("fp64",)
 
 
 def record_weights(bench: Bench) -> list[weights.Weights]:
@@ -335,7 +340,7 @@ def _jax_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[An
 # Precision
 
 CELLS = ("fp32", "fp64", "fp16", "bf16", "mixed_fp16", "mixed_bf16", "mixed", "tf32")
-BETWEEN = ("fp64", "fp16", "bf16", "mixed_fp16")  # after each of them fp32 once more
+BETWEEN = ("fp64", "fp16")  # after each of them fp32 once more
 FEW: dict[str, Choice] = {
     "dataset": ("digits", {"validation": 0, "train_size": 64}),
     "model": ("cnn", {"filters": [4, 8], "kernel_size": 3}),
@@ -568,7 +573,7 @@ OWN_LOADERS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "jax": {},
 }
-AGAIN = ("plain", "convolutions", "half precision", "threads")
+AGAIN = ("plain", "half precision")
 
 
 def reproducible(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import in_backend
 import numpy as np
 import pytest
-from command import DIGITS, done, environment, failed, pipeline, refused, status
+from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline, refused, status
 from PIL import Image
 
 from pipeline import journal as journals
@@ -204,7 +204,7 @@ def test_mlflow_has_the_run(trained: dict[str, Path], place: Path, backend: str)
     } <= names
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_loss_of_the_test_set_is_that_of_the_experiment(trained: dict[str, Path], backend: str, place: Path) -> None:
     """Cross-entropy by default, to the bit."""
     wanted = ("training.metrics=[cross_entropy]", "tracking=none")
@@ -600,7 +600,7 @@ with initialize_config_dir(str(conf_path()), version_base="1.3"):
 """
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_every_optimizer_loss_and_activation_trains(backend: str, tmp_path: Path) -> None:
     """A set of combinations in which every choice occurs, in one process: eight fits of a few steps."""
     conf = Path(__file__).parents[1] / "conf"

@@ -350,11 +350,16 @@ def test_configs_of_the_installed_package(tmp_path: Path) -> None:
     assert said == f"backend=nope: no such choice; choose from {CHOICES['backend']}"
     assert seed_shown(tmp_path / "here", PYTHONPATH=str(site)) == "seed: 0"
     installed = site / "pipeline/conf"
-    shipped, found = ({path.relative_to(top) for path in top.rglob("*.yaml")} for top in (ROOT / "conf", installed))
-    assert found == shipped
+    assert files(installed, "*.yaml") == files(ROOT / "conf", "*.yaml")
+    assert files(site / "pipeline", "*.py") == files(ROOT / "src/pipeline", "*.py")
     (installed / "config.yaml").unlink()
     said = refused(tmp_path / "here", PYTHONPATH=str(site))
     assert said.startswith("no conf/config.yaml here, in the checkout or in the package; set PIPELINE_CONF")
+
+
+def files(top: Path, pattern: str) -> set[Path]:
+    """The files below a folder, as paths from it."""
+    return {path.relative_to(top) for path in top.rglob(pattern)}
 
 
 # What a run is called and where it lies

@@ -29,7 +29,8 @@ def ladder_of(folder: Path) -> Path:
 
 def rungs(folder: Path) -> list[Path]:
     """The runs of the rungs, in the order in which they ran."""
-    return [run for run in runs(folder) if not (run / "cells").exists()]
+    cells = [run for run in runs(folder) if not (run / "cells").exists()]
+    return sorted(cells, key=lambda run: status(run).started)  # the names have whole seconds only
 
 
 def table(run: Path, name: str) -> list[dict[str, str]]:

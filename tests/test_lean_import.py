@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SCRIPT = """
+import pytest
+
+SIGNAL = """
 import sys
 {before}
 import pipeline.backends.lightning
@@ -13,16 +15,48 @@ early = "scipy.stats" in sys.modules
 import scipy.signal
 print(early, scipy.signal.windows.hamming(3)[1], scipy.signal is sys.modules["scipy.signal"])
 """
+STEP = """
+import sys, torch
+import pipeline.backends.lightning
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
+net(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+print("torch._dynamo.eval_frame" in sys.modules)
+"""
+# Ways to ask for the compiler, and what each should print.
+ASKS = {
+    "import torch._dynamo; print(torch._dynamo.config.cache_size_limit > 0)": "True",
+    "import torch._dynamo.testing; print(torch._dynamo.testing.CompileCounter().frame_count)": "0",
+    "from torch._dynamo import eval_frame; print(eval_frame.__name__)": "torch._dynamo.eval_frame",
+    "from torch._dynamo import *; print(optimize.__module__)": "torch._dynamo.eval_frame",
+    "from torch._dynamo.utils import counters; print(len(counters))": "0",
+    "print(torch.compile(net, backend='eager')(torch.ones(1, 3)).shape)": "torch.Size([1, 1])",
+}
 
 
-def run(before: str) -> list[str]:
-    command = [sys.executable, "-c", SCRIPT.format(before=before)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+def run(script: str) -> list[str]:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_scipy_signal_is_imported_by_who_wants_it_and_not_before() -> None:
-    assert run("") == ["False", "1.0", "True"]
+@pytest.mark.parametrize(("before", "early"), [("", "False"), ("import scipy.signal", "True")])
+def test_scipy_signal_is_imported_by_who_wants_it_and_not_before(before: str, early: str) -> None:
+    assert run(SIGNAL.format(before=before)) == [f"{early} 1.0 True"]
 
 
-def test_scipy_signal_that_is_there_stays() -> None:
-    assert run("import scipy.signal") == ["True", "1.0", "True"]
+def test_whoever_looks_at_every_module_does_not_wake_it() -> None:
+    look = "import inspect\nfor module in list(sys.modules.values()):\n    hasattr(module, '__file__')\n"
+    assert run(STEP + look + "print('torch._dynamo.eval_frame' in sys.modules)") == ["False", "False"]
+
+
+def test_a_step_does_not_import_the_compiler_and_who_wants_it_has_it() -> None:
+    """All ways in one process after a step; each again at once, in its own, before anything else has asked."""
+    real = "print('torch._dynamo.eval_frame' in sys.modules, torch._dynamo is sys.modules['torch._dynamo'])"
+    disabled = "print(hasattr(torch.optim.Optimizer.zero_grad.__wrapped__, '__dynamo_disable'))"
+    assert run("\n".join([STEP, *ASKS, real, disabled])) == ["False", *ASKS.values(), "True True", "False"]
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_any_way_to_ask_for_the_compiler_is_the_first(ask: str) -> None:
+    assert run(STEP + ask) == ["False", ASKS[ask]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import in_backend
 import numpy as np
 import pytest
-from command import DIGITS, done, pipeline
+from command import DIGITS, TORCH_THEN_WIDE, done, pipeline
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import BACKENDS, LARGE, Outcome, outcomes
@@ -91,7 +91,7 @@ def test_blocks_of_any_length_tell_the_same(factors: list[float], size: int, ini
     assert told.final == float(scales[-1])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_run_tells_of_it(tmp_path: Path, backend: str) -> None:
     words = ["precision=mixed_fp16", f"precision.initial_scale={LARGE}", f"backend={backend}", "tracking=none"]
     told = pipeline(tmp_path, *DIGITS, *words)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import COMMAND, contents, done, environment, pipeline, refused, runs, status
+from command import COMMAND, TORCH_THEN_WIDE, contents, done, environment, pipeline, refused, runs, status
 
 from pipeline.device import Place
 from pipeline.errors import Impossible, RunError, UserError
@@ -31,6 +31,10 @@ BACKENDS = ("torch", "tensorflow", "jax")
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
 SMALL = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32", "tracking=none")
 MODEL = ("model=cnn", "model.dropout=0.25")
+MEMORY = (
+    ("torch", "memory"),
+    *(pytest.param(name, "memory", marks=pytest.mark.wide) for name in ("tensorflow", "jax")),
+)
 PHASES = {"data", "forward", "backward", "optimizer"}
 
 
@@ -54,7 +58,7 @@ def chrome_trace(run: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("backend", "profiler"),
-    [("torch", "torch"), *((backend, name) for backend in BACKENDS for name in ("tensorboard", "memory"))],
+    [("torch", "torch"), *((backend, "tensorboard") for backend in BACKENDS), *MEMORY],
 )
 def test_a_profiler_changes_no_weight_and_says_what_it_cost(backend: str, profiler: str) -> None:
     run, plain = profiled(backend, profiler), profiled(backend, "none")
@@ -157,7 +161,7 @@ def test_xprof_opens_the_profile(backend: str, capfd: pytest.CaptureFixture[str]
     capfd.readouterr()  # xprof is written in C++ and talks
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_memory_over_the_steps(backend: str) -> None:
     from PIL import Image
 

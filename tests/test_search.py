@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import pipeline, refused, status
+from command import TORCH_THEN_WIDE, pipeline, refused, status
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def session(folder: Path) -> Path:
     return sorted(path.parent for path in (folder / "runs").glob("*/status.json") if "-search-" in path.parent.name)[-1]
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, tmp_path: Path) -> None:
     words = (*OPTUNA, f"backend={backend}", *SPACE, "training.epochs=9", "hydra.sweeper.pruner=hyperband")
     told = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import torch
 
 from pipeline.backends import Fit, Observation, Predict
-from pipeline.backends.lean_import import no_scipy_signal
-from pipeline.backends.memory import process_peak_bytes, refuse_too_large
+from pipeline.backends.lean_import import lean_import
 from pipeline.backends.torch_compiled import CompiledStep, make_capturable
+from pipeline.backends.torch_net import initial_net, peak_memory, widened
 from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
 from pipeline.backends.torch_switches import switches
 from pipeline.backends.torch_threads import threads_for
@@ -28,11 +27,11 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
-from pipeline.models import Shapes, built, check_logits, weights
-from pipeline.precision import FORMATS, GROWTH_STEPS, Format, bytes_per_number
+from pipeline.models import Shapes, built, weights
+from pipeline.precision import FORMATS, GROWTH_STEPS
 from pipeline.profilers import Subject
 
-with no_scipy_signal():
+with lean_import():
     import pytorch_lightning as pl
     import torchmetrics
 
@@ -57,7 +56,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
     device = torch.device(resolved.place.torch)
     with switches(experiment, resolved):
         torch.manual_seed(experiment.seed)
-        net, parameters = _initial_net(experiment, data, FORMATS[resolved.precision], device)
+        net, parameters = initial_net(experiment, data, FORMATS[resolved.precision], device)
         if device.type == "cpu" and not experiment.backend.threads:
             torch.set_num_threads(threads_for(net, data.shape, experiment.training.batch_size))
         watch = Watch(experiment, run, len(data.train))
@@ -315,32 +314,6 @@ def _subject(net: torch.nn.Module, data: Arrays, device: torch.device) -> Subjec
     return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"))
 
 
-def widened(logits: torch.Tensor) -> torch.Tensor:
-    """Logits in float32 at least: see pipeline.losses."""
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-
-
-def _initial_net(
-    experiment: Experiment, data: Arrays, form: Format, device: torch.device
-) -> tuple[torch.nn.Module, int]:
-    """The model with its seeded weights, after a look at whether it can fit at all."""
-    shapes = Shapes(data.shape, len(data.classes))
-    with torch.device("meta"):
-        sketch = built(experiment.model.torch, shapes)
-    parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
-    each = bytes_per_number(form.parameters)
-    refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free_memory(device), str(device))
-    wide = torch.float64 if form.parameters == "float64" else torch.float32
-    net = built(experiment.model.torch, shapes)
-    if wide == torch.float64:
-        net = net.to(wide)
-    weights.into_torch(net, weights.initial(weights.of_torch(net), experiment.seed), "the initial weights")
-    with torch.inference_mode():
-        check_logits(net.eval()(torch.zeros(1, *data.shape, dtype=wide)).shape, len(data.classes))
-    net.train()
-    return net, parameters
-
-
 def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -377,16 +350,3 @@ def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
     """Every device that torch sees, as it names them."""
     cards = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(torch.cuda.device_count())]
     return [f"cpu ({torch.get_num_threads()} threads)", *cards, f"default dtype {torch.get_default_dtype()}"]
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on a device."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else int(psutil.virtual_memory().available)
-
-
-def peak_memory(device: torch.device) -> dict[str, int]:
-    """Peak bytes: of the process, and on a GPU also what torch's allocator gave out."""
-    peak = {"process_bytes": process_peak_bytes()}
-    if device.type == "cuda":
-        peak["device_bytes"] = int(torch.cuda.max_memory_allocated(device))
-    return peak

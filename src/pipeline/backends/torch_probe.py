@@ -9,8 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.backends import torch_products
-from pipeline.backends.lightning import _initial_net as initial_net
-from pipeline.backends.lightning import widened
+from pipeline.backends.torch_net import initial_net, widened
 from pipeline.backends.torch_switches import switches
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays

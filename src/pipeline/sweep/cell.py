@@ -89,7 +89,7 @@ class Member:
         temporary.write_text(str(run.folder))
         temporary.replace(note)
         if self.trial is not None:
-            from pipeline.sweep.search import Pruner
+            from pipeline.sweep.search_study import Pruner
 
             run.listeners.append(Pruner(self.trial))
 

@@ -1,0 +1,73 @@
+"""What a search found: its best trials, its figure, and what pruning saved."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.sweep.search_study import ranking
+from pipeline.sweep.session import say
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from rich.console import Console
+
+    from pipeline.sweep.search import Search
+
+
+def show(console: Console, study: Study, search: Search, most: int = 10) -> None:
+    """The best trials."""
+    from rich.table import Table
+
+    ranked = ranking(study)
+    if not ranked:
+        say(console, "no trial has finished")
+        return
+    many = len(search.metrics) > 1
+    title = "trials that no other beats in every metric" if many else f"the best of {len(ranked)} finished trials"
+    console.print(title, style="italic", highlight=False)
+    table = Table("trial", *search.metrics, *ranked[0].params, box=None, pad_edge=False)
+    for trial in study.best_trials if many else ranked[:most]:
+        values = [f"{value:.4f}" for value in trial.values or ()]
+        table.add_row(str(trial.number), *values, *(_short(value) for value in trial.params.values()))
+    console.print(table, highlight=False)
+
+
+def best_figures(study: Study, search: Search) -> dict[str, float]:
+    """The best value of each metric."""
+    ranked = ranking(study)
+    best = {"maximize": max, "minimize": min}
+    pairs = zip(search.metrics, search.directions, strict=True)
+    return {
+        f"best/{name}": best[direction]((trial.values or [0.0])[place] for trial in ranked)
+        for place, (name, direction) in enumerate(pairs)
+        if ranked
+    }
+
+
+def saved_by_pruning(study: Study, epochs: int) -> str:
+    """How many epochs were trained, and how many would have been without pruning."""
+    from optuna.trial import TrialState
+
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    trained = sum(max(trial.intermediate_values, default=epochs) for trial in ended)
+    pruned = [max(trial.intermediate_values, default=0) for trial in ended if trial.state == TrialState.PRUNED]
+    whole = epochs * len(ended)
+    text = f"pruning: {len(pruned)} of {len(ended)} trials cut short"
+    text += f" (after {statistics.median(pruned):g} epochs in the median)" if pruned else ""
+    return f"{text}; {trained} of {whole} epochs trained ({1 - trained / whole:.0%} saved)" if whole else text
+
+
+def draw(path: Path, study: Study, search: Search) -> None:
+    """Every trial's value as they came, and the best so far."""
+    from pipeline.report import grid_figure
+
+    done = sorted(ranking(study), key=lambda trial: trial.number)
+    points = [(trial.number, trial.values[0]) for trial in done if trial.values]
+    if points:
+        grid_figure.history(path, points, search.metrics[0], better=max if search.directions[0] == "maximize" else min)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
