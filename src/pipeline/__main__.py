@@ -17,6 +17,12 @@ def main() -> None:
 
 def compose_and_run() -> int:
     """Let Hydra compose what the command line asks for and run it (pipeline.runner), or with -m the grid."""
+    from pipeline.help import help_asked_for
+
+    told = help_asked_for(sys.argv[1:])
+    if told is not None:
+        print(told)
+        return 0
     from pipeline.command_line import composed
 
     return composed(sys.argv[1:])

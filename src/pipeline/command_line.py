@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import hydra
 import yaml
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
@@ -65,7 +66,7 @@ def composed(arguments: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
     hydra_plugins.register()
     try:
-        with _part_to_show(parsed.package if parsed.cfg else None):
+        with _part_to_show(parsed.package if parsed.cfg else None), _mode_from_the_flag():
             hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         raise explained(error, parsed.overrides) from error
@@ -112,6 +113,17 @@ def _part_to_show(package: str | None) -> Iterator[None]:
         raise UserError(f"--package {package}: no such part of the configuration; --cfg job shows all of it") from stop
 
 
+@contextlib.contextmanager
+def _mode_from_the_flag() -> Iterator[None]:
+    """Hydra composes everything once more beforehand, to look for a mode in the config; here only -m decides."""
+    asked = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = asked  # type: ignore[method-assign]
+
+
 def keys_of(overrides: Sequence[str], *, grid: bool) -> list[str]:
     """The keys that are set, without Hydra's own.
 
@@ -135,6 +147,8 @@ def keys_of(overrides: Sequence[str], *, grid: bool) -> list[str]:
     for override in parsed:
         if override.is_sweep_override() and not grid:
             raise UserError(f"{override.input_line}: several values; -m runs each of them, a list is written key=[a,b]")
+        if override.key_or_group == "hydra.mode":
+            raise UserError(f"{override.input_line}: -m says that the values make a grid")
         if override.key_or_group.partition(".")[0] == "sweep" and not grid:
             raise UserError(f"{override.input_line}: this is about grids; add -m")
     return [key for key in keys if not key.startswith("hydra")]
