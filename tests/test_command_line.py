@@ -29,7 +29,7 @@ HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "
 CHOICES = {
     "backend": "jax, tensorflow, torch",
     "model": "cnn, linear, mlp, mnist_cnn",
-    "dataset": "digits, fashion_mnist, mnist",
+    "dataset": "digits, fashion_mnist, mnist, mnist_20k",
     "loss": "cross_entropy, hinge, mse",
 }
 KEYS = "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, run, seed, "

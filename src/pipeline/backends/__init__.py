@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.backends.allocator import keep_freed_memory
 from pipeline.device import Place
 from pipeline.errors import Impossible, UserError
 from pipeline.spec import spec
@@ -62,6 +63,7 @@ class Torch:
 
     def load(self) -> ModuleType:
         """Import the backend."""
+        keep_freed_memory()
         return importlib.import_module(self.modules[0])
 
     def no_gpu_because(self) -> str | None:
@@ -147,6 +149,7 @@ def _check_threads(threads: int | None) -> None:
 
 
 def _load_keras(backend: str) -> ModuleType:
+    keep_freed_memory()
     os.environ["KERAS_BACKEND"] = backend
     if backend != "tensorflow":
         sys.meta_path.insert(0, WithoutTensorFlow())
