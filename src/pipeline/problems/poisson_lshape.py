@@ -1,0 +1,43 @@
+"""Poisson's equation on the L-shape: -(u_xx + u_yy) = 1, u = 0 on the boundary (row A19)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
+
+from pipeline.pinn.domain import Polygon
+from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.spec import spec
+
+
+@spec
+class PoissonLShape:
+    """The square [-1, 1]^2 without its upper right quarter; the corner at the origin turns inwards."""
+
+    interior: PositiveInt = 1200
+    boundary: NonNegativeInt = 120
+
+    domain: ClassVar[Polygon] = Polygon(((0, 0), (0, 1), (-1, 1), (-1, -1), (1, -1), (1, 0)))
+    outputs: ClassVar[int] = 1
+    equations: ClassVar[tuple[str, ...]] = ("laplacian + 1",)
+    unknowns: ClassVar[Mapping[str, float]] = {}
+    enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)",)
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.second(0, 1) + 1.0]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        def everywhere(points: np.ndarray) -> np.ndarray:
+            return np.ones(len(points), bool)
+
+        return (Condition("u on the boundary", lambda points: np.zeros(len(points)), on=everywhere),)
+
+    def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
+        """r^(2/3) sin(2 theta/3), theta counted from the side (0, 0)-(0, 1): harmonic, 0 on both sides of the corner."""
+        raise NotImplementedError
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
