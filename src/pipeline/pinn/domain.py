@@ -1,4 +1,4 @@
-"""Domains: where a problem lives. Points inside and on the boundary, drawn by a NumPy generator, and a grid to judge on."""
+"""Domains: where a problem lives. Points inside and on the boundary, drawn by a generator, and a grid to judge on."""
 
 from __future__ import annotations
 

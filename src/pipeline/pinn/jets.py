@@ -1,7 +1,7 @@
 """Jets: values with their first derivatives and the second derivatives that are asked for, pushed forward together.
 
-A Jet's `parts` is one array (1 + d + s, N, c): the value, the derivative by each of d coordinates, and for each of the s
-entries of `seconds` the sum of the second derivatives by the coordinates it names, `(0, 1)` being the Laplacian of the
+A Jet's `parts` is one array (1 + d + s, N, c): the value, the derivative by each of d coordinates, and for each of the
+s entries of `seconds` the sum of the second derivatives by the coordinates it names, `(0, 1)` being the Laplacian of the
 plane. A linear layer is then one matrix product, and the Laplacian of a plane costs four products, not the six of
 reverse over reverse. Works on NumPy and on JAX arrays; `xp` is the module.
 Source: Li et al., "Forward Laplacian" (Nature Machine Intelligence 6, 2024); Griewank & Walther, "Evaluating
@@ -124,16 +124,16 @@ class JetMath:
         return self._apply(x, "cos", lambda v, f: (-self.xp.sin(v), -f))
 
     def exp(self, x: Any) -> Any:
-        return self._apply(x, "exp", lambda v, f: (f, f))
+        return self._apply(x, "exp", lambda _, f: (f, f))
 
     def log(self, x: Any) -> Any:
-        return self._apply(x, "log", lambda v, f: (1 / v, -1 / v**2))
+        return self._apply(x, "log", lambda v, _: (1 / v, -1 / v**2))
 
     def sqrt(self, x: Any) -> Any:
         return self._apply(x, "sqrt", lambda v, f: (0.5 / f, -0.25 / (f * v)))
 
     def tanh(self, x: Any) -> Any:
-        return self._apply(x, "tanh", lambda v, f: (1 - f * f, -2 * f * (1 - f * f)))
+        return self._apply(x, "tanh", lambda _, f: (1 - f * f, -2 * f * (1 - f * f)))
 
     def arctan2(self, y: Any, x: Any) -> Any:
         """The angle of (x, y), of coordinates alone (its second derivatives are those of a harmonic function)."""
