@@ -79,6 +79,8 @@ class Jet:
 
     def __pow__(self, power: float) -> Jet:
         v = self.value
+        if not self.coordinates:  # the value alone, also where no derivative exists: in a corner
+            return self.like(v**power, self.first, self.second)
         if power in (0, 1):
             return self.through(v**power, power * self.xp.ones_like(v), self.xp.zeros_like(v))
         return self.through(v**power, power * v ** (power - 1), power * (power - 1) * v ** (power - 2))
@@ -139,6 +141,8 @@ class JetMath:
         """The angle of (x, y), of coordinates alone (its second derivatives are those of a harmonic function)."""
         if not isinstance(x, Jet):
             return self.xp.arctan2(y, x)
+        if not x.coordinates:
+            return x.like(self.xp.arctan2(y.value, x.value), x.first, x.second)
         square = x.value**2 + y.value**2
         by_x, by_y = -y.value / square, x.value / square
         by_xx, by_xy = 2 * x.value * y.value / square**2, (y.value**2 - x.value**2) / square**2

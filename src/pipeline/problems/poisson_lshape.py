@@ -10,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Polygon
 from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.references import lshape
 from pipeline.spec import spec
 
 
@@ -20,7 +21,7 @@ class PoissonLShape:
     interior: PositiveInt = 1200
     boundary: NonNegativeInt = 120
 
-    domain: ClassVar[Polygon] = Polygon(((0, 0), (0, 1), (-1, 1), (-1, -1), (1, -1), (1, 0)))
+    domain: ClassVar[Polygon] = Polygon(lshape.VERTICES)
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("laplacian + 1",)
     unknowns: ClassVar[Mapping[str, float]] = {}
@@ -35,9 +36,13 @@ class PoissonLShape:
 
         return (Condition("u on the boundary", lambda points: np.zeros(len(points)), on=everywhere),)
 
+    def known(self, x: Sequence[Column], math: Any) -> list[Column]:
+        """The r^2 log r of u at the six corners, whose coefficients are known: harmonic, so no residual changes."""
+        return [lshape.log_terms(x[0], x[1], math)]
+
     def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
-        """r^(2/3) sin(2 theta/3), theta counted from the side (0, 0)-(0, 1): harmonic, 0 on both sides of the corner."""
-        raise NotImplementedError
+        """r^(2/3) sin(2 theta/3), theta counted from a side of the corner: harmonic, 0 on both sides of the corner."""
+        return [lshape.corner_term(x[0], x[1], math)]
 
     def reference(self, points: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        return lshape.solution(points)[:, None]
