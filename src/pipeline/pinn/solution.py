@@ -21,14 +21,14 @@ CHUNK = 20_000  # points predicted at once
 
 @dataclass(frozen=True)
 class Fitted:
-    """A tanh network, the coefficients found beside it, and whether its outputs were put through `problem.hard`.
+    """A tanh network, the coefficients found beside it, and what else is added to it or done to its outputs.
 
-    `enrichment` has a coefficient for each of `problem.enriched`, where those were used; `unknowns` for each of an
-    inverse problem's.
+    `enrichment` has a coefficient for each of `problem.enriched`, where the problem's enrichment was used (None where
+    not); `unknowns` for each of an inverse problem's. `hard`: the outputs are put through `problem.hard`.
     """
 
     layers: Layers
-    enrichment: Mapping[str, float] = field(default_factory=dict)
+    enrichment: Mapping[str, float] | None = None
     unknowns: Mapping[str, float] = field(default_factory=dict)
     hard: bool = False
 
@@ -71,20 +71,25 @@ def outputs(
 ) -> jets.Jet:
     """The problem's functions at the coordinates `x`: the network, what it is enriched by, and the hard conditions.
 
-    `enrichment`: a coefficient for each column of `added`, which goes to the first function.
+    `added`, where there is enrichment: the columns of `enriched`; the first go to the first function, each with its
+    coefficient of `enrichment`, the others are added as they are.
     """
     u = jets.network(x, layers)
     values = [u.column(index) for index in range(problem.outputs)]
     for index, coefficient in enumerate(enrichment):
         values[0] = values[0] + added.column(index) * coefficient
+    if added is not None and hasattr(problem, "known"):
+        values = [value + added.column(len(enrichment) + index) for index, value in enumerate(values)]
     if hard:
         values = problem.hard(_columns(x), values, jets.JetMath(x.xp))  # type: ignore[attr-defined]
     return _side_by_side(values)
 
 
 def enriched(problem: Problem, x: jets.Jet) -> jets.Jet:
-    """The functions that the problem is enriched by, a column each."""
-    return _side_by_side(problem.enrichment(_columns(x), jets.JetMath(x.xp)))  # type: ignore[attr-defined]
+    """The functions that the problem is enriched by, a column each, and behind them what is known of each output."""
+    columns, math = _columns(x), jets.JetMath(x.xp)
+    known = problem.known(columns, math) if hasattr(problem, "known") else []
+    return _side_by_side([*problem.enrichment(columns, math), *known])  # type: ignore[attr-defined]
 
 
 def _columns(x: jets.Jet) -> list[jets.Jet]:
@@ -112,8 +117,8 @@ def predict(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
 def _values(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
     x = jets.coordinates(np, points.astype(np.float64), (), order=0)
     layers = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in fitted.layers]
-    added = enriched(problem, x) if fitted.enrichment else None
-    coefficients = list(fitted.enrichment.values())
+    added = enriched(problem, x) if fitted.enrichment is not None else None
+    coefficients = list((fitted.enrichment or {}).values())
     return np.asarray(
         outputs(problem, x, layers, hard=fitted.hard, enrichment=coefficients, added=added).value, dtype=np.float64
     )
@@ -124,20 +129,21 @@ def save(path: Path, fitted: Fitted) -> None:
     stored: weights.Weights = {}
     for number, (kernel, bias) in enumerate(fitted.layers):
         stored |= {f"{number:02d}.kernel": kernel, f"{number:02d}.bias": bias}
-    stored |= {f"enrichment.{name}": np.array(value) for name, value in fitted.enrichment.items()}
+    stored |= {f"enrichment.{name}": np.array(value) for name, value in (fitted.enrichment or {}).items()}
     stored |= {f"unknowns.{name}": np.array(value) for name, value in fitted.unknowns.items()}
-    weights.save(path, {**stored, "hard": np.array(fitted.hard)})
+    weights.save(path, {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enrichment is not None)})
 
 
 def load(path: Path) -> Fitted:
     """Read what `save` wrote. Raises UserError for a file that is missing, damaged or something else."""
     stored = weights.load(path)
     kernels = [name for name in stored if name.endswith(".kernel")]
-    if "hard" not in stored or not kernels:
+    if not {"hard", "enriched"} <= set(stored) or not kernels:
         raise UserError(f"{path}: no network of stage=pinn; it has {', '.join(stored)}")
 
     def named(group: str) -> dict[str, float]:
         return {name.partition(".")[2]: float(stored[name]) for name in stored if name.startswith(f"{group}.")}
 
     layers = tuple((stored[name], stored[name.replace("kernel", "bias")]) for name in kernels)
-    return Fitted(layers, named("enrichment"), named("unknowns"), bool(stored["hard"]))
+    enrichment = named("enrichment") if stored["enriched"] else None
+    return Fitted(layers, enrichment, named("unknowns"), bool(stored["hard"]))
