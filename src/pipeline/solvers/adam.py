@@ -14,7 +14,7 @@ from pipeline.spec import spec
 
 @spec
 class Adam(Own):
-    """`decay`: what share of the learning rate is left after the last step; it shrinks evenly on a logarithmic scale."""
+    """`decay`: the share of the learning rate that is left after the last step; each step takes off the same share."""
 
     steps: Annotated[int, Field(gt=0)] = 10_000
     learning_rate: LearningRate = 1e-3

@@ -44,6 +44,7 @@ class Own(ABC):
 
     backends: ClassVar[tuple[str, ...]] = ("jax",)
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)
+    hint: ClassVar[str]  # what to try where the loss leaves the finite numbers
 
     def __post_init__(self) -> None:
         if self.adaptive and not self.resample:

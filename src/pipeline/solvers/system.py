@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ Data = dict[str, dict[str, Any]]  # of each part: its points `x`, what is `added
 
 @dataclass(frozen=True)
 class Ansatz:
-    """How the outputs come about: hidden layers, hard conditions, enrichment, the range that coordinates are mapped to."""
+    """How the outputs come about; `units` are the hidden layers, the other settings those of a solver (own.py)."""
 
     units: tuple[int, ...]
     hard: bool = False
@@ -59,8 +60,8 @@ class System:
 
     def _tree(self, seed: int) -> dict[str, Any]:
         sizes = [len(self.problem.domain.names), *self.ansatz.units, self.problem.outputs]
-        like = {}
-        for number, (inputs, units) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        like: weights.Weights = {}
+        for number, (inputs, units) in enumerate(pairwise(sizes)):
             like |= {f"{number:02d}.kernel": np.zeros((inputs, units)), f"{number:02d}.bias": np.zeros(units)}
         drawn = list(weights.initial(like, seed).values())
         return {
@@ -85,7 +86,9 @@ class System:
             if points is None:
                 points = edge if condition.on is None else edge[condition.on(edge)]
             if not len(points):
-                raise UserError(f"dataset.boundary={self.problem.boundary}: no point for the condition {condition.name}")
+                raise UserError(
+                    f"dataset.boundary={self.problem.boundary}: no point for the condition {condition.name}"
+                )
             part = self._part(points, 0, ())
             data[condition.name] = part | {"values": condition.values(points)[:, None].astype(self.dtype)}
         return data
@@ -130,9 +133,7 @@ class System:
         if "added" in part:
             added = jets.Jet(jnp, part["added"].swapaxes(0, 1), x.coordinates, x.seconds)
         enrichment = list(tree["enrichment"]) if added is not None else ()
-        return outputs(
-            self.problem, x, self.layers(tree), hard=self.ansatz.hard, enrichment=enrichment, added=added
-        )
+        return outputs(self.problem, x, self.layers(tree), hard=self.ansatz.hard, enrichment=enrichment, added=added)
 
     def inside_residual(self, theta: Any, part: Any) -> Any:
         """The equations' residuals (N, equations) at the points of `part`."""
