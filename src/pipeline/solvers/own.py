@@ -74,7 +74,8 @@ class Own(ABC):
         if self.resample and not problem.equations:
             raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
 
-    def solve(self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
+    def solve(self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any = None
+    ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)
         training = quiet_import("pipeline.solvers.training")
