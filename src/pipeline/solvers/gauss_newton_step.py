@@ -70,8 +70,11 @@ def by_cholesky(jacobian: Any, residual: Any) -> Direction:
     else:
         gram, right = jacobian.T @ jacobian, jacobian.T @ residual
 
+    least = jnp.finfo(gram.dtype).eps * jnp.trace(gram)  # with less, rounding makes it indefinite
+
     def direction(damping: Any) -> Any:
-        solved = cho_solve(cho_factor(gram + damping * jnp.eye(len(gram), dtype=gram.dtype)), right)
+        damped = gram + jnp.maximum(damping, least) * jnp.eye(len(gram), dtype=gram.dtype)
+        solved = cho_solve(cho_factor(damped), right)
         return jacobian.T @ solved if m < n else solved
 
     return direction

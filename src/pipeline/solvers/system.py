@@ -35,6 +35,7 @@ class Ansatz:
     hard: bool = False
     enrichment: bool = False
     scale: float | None = None
+    start: str = "glorot"
     condition_weight: float = 1.0
 
 
@@ -71,8 +72,18 @@ class System:
         }
 
     def initial(self, seed: int) -> np.ndarray:
-        """Starting parameters: kernels Glorot uniform, biases and coefficients of the enrichment zero."""
-        leaves = jax.tree.leaves(self._tree(seed))
+        """Starting parameters: kernels Glorot uniform, biases and coefficients of the enrichment zero.
+
+        With start=features neurons of the first layer turn anywhere in the domain and the last layer is zero.
+        """
+        tree = self._tree(seed)
+        if self.ansatz.start == "features":
+            generator = np.random.default_rng([seed, 2])
+            (kernel, bias), *_, (last, _) = tree["layers"]
+            kernel[:] = generator.uniform(-1, 1, kernel.shape)
+            bias[:] = (self.ansatz.scale or 1.0) * generator.uniform(-1, 1, bias.shape)
+            last[:] = 0
+        leaves = jax.tree.leaves(tree)
         return np.concatenate([leaf.ravel() for leaf in leaves]).astype(self.dtype)
 
     def draw(self, generator: np.random.Generator) -> Data:

@@ -50,6 +50,7 @@ def train(
         hard=solver.conditions == "hard",
         enrichment=solver.enrichment,
         scale=solver.scale,
+        start=solver.start,
         condition_weight=solver.condition_weight,
     )
     with settings(precision, place):
