@@ -64,6 +64,7 @@ class Solution:
     dtypes: Mapping[str, str]
     peak_memory: Mapping[str, int]
     seeds: tuple[Solution, ...] = ()
+    device: str | None = None  # where the parameters lay, by the framework's name
 
 
 def outputs(
@@ -124,14 +125,19 @@ def _values(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
     )
 
 
-def save(path: Path, fitted: Fitted) -> None:
-    """Write an .npz of plain arrays from which `load` makes the same again."""
+def as_weights(fitted: Fitted) -> weights.Weights:
+    """All that was fitted, as arrays by name."""
     stored: weights.Weights = {}
     for number, (kernel, bias) in enumerate(fitted.layers):
         stored |= {f"{number:02d}.kernel": kernel, f"{number:02d}.bias": bias}
     stored |= {f"enrichment.{name}": np.array(value) for name, value in (fitted.enrichment or {}).items()}
     stored |= {f"unknowns.{name}": np.array(value) for name, value in fitted.unknowns.items()}
-    weights.save(path, {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enrichment is not None)})
+    return {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enrichment is not None)}
+
+
+def save(path: Path, fitted: Fitted) -> None:
+    """Write an .npz of plain arrays from which `load` makes the same again."""
+    weights.save(path, as_weights(fitted))
 
 
 def load(path: Path) -> Fitted:
