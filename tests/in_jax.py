@@ -35,13 +35,14 @@ from pipeline.solvers.system import INSIDE, Ansatz, System
 from pipeline.solvers.training import settings
 
 CPU = Place("cpu")
+SMALL = Fnn(units=(6, 5))
 FUNCTION, ODE, LSHAPE = Function(), Ode(), PoissonLShape(interior=150, boundary=60)
 ANSATZE: dict[str, tuple[Any, Ansatz]] = {
-    "function": (FUNCTION, Ansatz(units=(6, 5), scale=0.5)),
-    "ode soft": (ODE, Ansatz(units=(6, 5), condition_weight=3.0)),
-    "ode hard": (ODE, Ansatz(units=(6, 5), hard=True, scale=1.0)),
-    "poisson": (LSHAPE, Ansatz(units=(6, 5))),
-    "poisson enriched": (LSHAPE, Ansatz(units=(6, 5), enrichment=True, scale=0.7)),
+    "function": (FUNCTION, Ansatz(SMALL, scale=0.5)),
+    "ode soft": (ODE, Ansatz(SMALL, condition_weight=3.0)),
+    "ode hard": (ODE, Ansatz(SMALL, hard=True, scale=1.0)),
+    "poisson": (LSHAPE, Ansatz(SMALL)),
+    "poisson enriched": (LSHAPE, Ansatz(SMALL, enrichment=True, scale=0.7)),
 }
 SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "adam": (FUNCTION, Adam(steps=3000, learning_rate=1e-2, decay=0.01), (20, 20)),

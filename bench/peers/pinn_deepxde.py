@@ -1,7 +1,7 @@
 """Rows A17 to A19 as DeepXDE's documentation writes them, on its torch backend.
 
-Arguments: the problem, float32 or float64, and the steps of Adam. Figures: milliseconds a step, the seconds of them all,
-and the relative L2 on the grid that the pipeline judges by.
+Arguments: the problem, float32 or float64, and the steps of Adam. Figures: milliseconds a step, the seconds of them
+all, and the relative L2 on the grid that the pipeline judges by.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 os.environ["DDE_BACKEND"] = "pytorch"
 
@@ -38,8 +39,8 @@ def ode() -> tuple[object, list[int]]:
     def start(_: object, on_initial: bool) -> bool:
         return on_initial
 
-    conditions = [dde.icbc.IC(geometry, lambda x: 0, start, component=0)]
-    conditions.append(dde.icbc.IC(geometry, lambda x: 1, start, component=1))
+    conditions = [dde.icbc.IC(geometry, lambda _: 0, start, component=0)]
+    conditions.append(dde.icbc.IC(geometry, lambda _: 1, start, component=1))
     return dde.data.PDE(geometry, system, conditions, 35, 2, num_test=100), [1, 50, 50, 50, 2]
 
 
@@ -48,13 +49,17 @@ def poisson() -> tuple[object, list[int]]:
         return -dde.grad.hessian(y, x, i=0, j=0) - dde.grad.hessian(y, x, i=1, j=1) - 1
 
     geometry = dde.geometry.Polygon([[0, 0], [1, 0], [1, -1], [-1, -1], [-1, 1], [0, 1]])
-    condition = dde.icbc.DirichletBC(geometry, lambda x: 0, lambda _, on_boundary: on_boundary)
+    condition = dde.icbc.DirichletBC(geometry, lambda _: 0, lambda _, on_boundary: on_boundary)
     return dde.data.PDE(geometry, equation, condition, num_domain=1200, num_boundary=120, num_test=1500), [
         2, 50, 50, 50, 50, 1,
     ]  # fmt: skip
 
 
-PROBLEMS = {"function": (function, Function()), "ode": (ode, Ode()), "poisson": (poisson, PoissonLShape())}
+PROBLEMS: dict[str, tuple[Any, Any]] = {
+    "function": (function, Function()),
+    "ode": (ode, Ode()),
+    "poisson": (poisson, PoissonLShape()),
+}
 
 
 def main() -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from pipeline.device import Place
+from pipeline.models.fnn import Fnn
 from pipeline.pinn.solution import predict
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
@@ -43,11 +43,9 @@ class Silent:
 def main() -> None:
     name, precision, steps = sys.argv[1], {"float32": "fp32", "float64": "fp64"}[sys.argv[2]], int(sys.argv[3])
     problem, units = PROBLEMS[name]
-    model: Any = SimpleNamespace(units=units)
-    model.of = lambda _: model
     solver = Adam(steps=steps, every=steps // BLOCKS)
     run: Any = Silent()
-    solution = solver.solve(problem, model, precision=precision, seed=0, place=Place("cpu"), run=run)
+    solution = solver.solve(problem, Fnn(units=units), precision=precision, seed=0, place=Place("cpu"), run=run)
     first, last = solution.history[0], solution.history[-1]  # without the first block, as there
     grid = problem.domain.grid(10_000)
     wanted = problem.reference(grid)

@@ -23,14 +23,16 @@ CHUNK = 20_000  # points predicted at once
 class Fitted:
     """A tanh network, the coefficients found beside it, and what else is added to it or done to its outputs.
 
-    `enrichment` has a coefficient for each of `problem.enriched`, where the problem's enrichment was used (None where
-    not); `unknowns` for each of an inverse problem's. `hard`: the outputs are put through `problem.hard`.
+    `enriched`: with what the problem is enriched by and what it knows of its outputs. `enrichment` has then a
+    coefficient for each of `problem.enriched`; `unknowns` for each of an inverse problem's. `hard`: the outputs are put
+    through `problem.hard`.
     """
 
     layers: Layers
-    enrichment: Mapping[str, float] | None = None
+    enrichment: Mapping[str, float] = field(default_factory=dict)
     unknowns: Mapping[str, float] = field(default_factory=dict)
     hard: bool = False
+    enriched: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ def predict(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
 def _values(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
     x = jets.coordinates(np, points.astype(np.float64), (), order=0)
     layers = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in fitted.layers]
-    added = enriched(problem, x) if fitted.enrichment is not None else None
-    coefficients = list((fitted.enrichment or {}).values())
+    added = enriched(problem, x) if fitted.enriched else None
+    coefficients = list(fitted.enrichment.values())
     return np.asarray(
         outputs(problem, x, layers, hard=fitted.hard, enrichment=coefficients, added=added).value, dtype=np.float64
     )
@@ -130,9 +132,9 @@ def as_weights(fitted: Fitted) -> weights.Weights:
     stored: weights.Weights = {}
     for number, (kernel, bias) in enumerate(fitted.layers):
         stored |= {f"{number:02d}.kernel": kernel, f"{number:02d}.bias": bias}
-    stored |= {f"enrichment.{name}": np.array(value) for name, value in (fitted.enrichment or {}).items()}
+    stored |= {f"enrichment.{name}": np.array(value) for name, value in fitted.enrichment.items()}
     stored |= {f"unknowns.{name}": np.array(value) for name, value in fitted.unknowns.items()}
-    return {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enrichment is not None)}
+    return {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enriched)}
 
 
 def save(path: Path, fitted: Fitted) -> None:
@@ -151,5 +153,5 @@ def load(path: Path) -> Fitted:
         return {name.partition(".")[2]: float(stored[name]) for name in stored if name.startswith(f"{group}.")}
 
     layers = tuple((stored[name], stored[name.replace("kernel", "bias")]) for name in kernels)
-    enrichment = named("enrichment") if stored["enriched"] else None
-    return Fitted(layers, enrichment, named("unknowns"), bool(stored["hard"]))
+    hard, enriched = bool(stored["hard"]), bool(stored["enriched"])
+    return Fitted(layers, named("enrichment"), named("unknowns"), hard, enriched)

@@ -81,7 +81,11 @@ def by_cholesky(jacobian: Any, residual: Any) -> Direction:
 
 
 def by_svd(jacobian: Any, residual: Any) -> Direction:
-    """By the singular values, whose squares are never formed."""
+    """By the singular values, whose squares are never formed.
+
+    A parameter that changes nothing stays: rounding in `v`, divided by a small value, would move it.
+    """
     u, values, v = jnp.linalg.svd(jacobian, full_matrices=False)
     right = u.T @ residual
-    return lambda damping: v.T @ (values / (values**2 + damping) * right)
+    moves = jacobian.any(axis=0)
+    return lambda damping: jnp.where(moves, v.T @ (values / (values**2 + damping) * right), 0)

@@ -19,6 +19,7 @@ class Lbfgs(Own):
     remembered: Annotated[int, Field(gt=0, le=1000)] = 50
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64")
+    line_search: ClassVar[bool] = True
     hint: ClassVar[str] = "begin with solver=adam"
 
     def method(self, dtype: str) -> Any:

@@ -27,11 +27,12 @@ class Own(ABC):
 
     `conditions`: soft ones are terms of the loss, `condition_weight` times as heavy as an equation; hard ones are built
     into the outputs (`problem.hard`). `enrichment`: with the problem's singular functions. `scale`: coordinates are
-    mapped to [-scale, scale] first (null: they stay as they are). `start`: `glorot` as everywhere; `features` spreads the
-    first layer's neurons evenly over the domain and begins with an output of 0, so that the first step of Gauss-Newton
-    finds the best output layer, and of a linear problem nearly all (Huang, Zhu & Siew, Neurocomputing 70, 2006). `resample`: new points inside the domain every so
-    many steps (0: never); `adaptive`: drawn where the residual is large (Wu et al., CMAME 403, 2023). `seeds`: so many
-    are trained at once, from `seed` upwards. `every`: steps between two rows of the history.
+    mapped to [-scale, scale] first (null: they stay as they are). `start`: `glorot` as everywhere; `features` spreads
+    the neurons of the first layer over the domain and begins with an output of 0, so that the first step of
+    Gauss-Newton finds the best last layer, and of a linear problem nearly all (Huang, Zhu & Siew, Neurocomputing 70,
+    2006). `resample`: new points inside the domain every so many steps (0: never); `adaptive`: drawn where the residual
+    is large (Wu et al., CMAME 403, 2023). `seeds`: so many are trained at once, from `seed` upwards. `every`: steps
+    between two rows of the history.
     """
 
     steps: PositiveInt = 1000
@@ -77,9 +78,10 @@ class Own(ABC):
         if self.resample and not problem.equations:
             raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
 
-    def solve(self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any = None
+    def solve(
+        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any = None
     ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)
         training = quiet_import("pipeline.solvers.training")
-        return training.train(self, problem, model.units, precision=precision, seed=seed, place=place, run=run)
+        return training.train(self, problem, model, precision=precision, seed=seed, place=place, run=run)

@@ -21,6 +21,7 @@ class SsBroyden(Own):
 
     steps: Annotated[int, Field(gt=0)] = 5000
 
+    line_search: ClassVar[bool] = True
     hint: ClassVar[str] = "begin with solver=adam"
 
     def method(self, dtype: str) -> Any:

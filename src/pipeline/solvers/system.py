@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -17,8 +16,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from pipeline.errors import UserError
-from pipeline.models import weights
+from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
+from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Fitted, enriched, outputs
 
@@ -29,9 +29,9 @@ Data = dict[str, dict[str, Any]]  # of each part: its points `x`, what is `added
 
 @dataclass(frozen=True)
 class Ansatz:
-    """How the outputs come about; `units` are the hidden layers, the other settings those of a solver (own.py)."""
+    """How the outputs come about from the network; the settings are those of a solver (own.py)."""
 
-    units: tuple[int, ...]
+    model: Fnn
     hard: bool = False
     enrichment: bool = False
     scale: float | None = None
@@ -60,13 +60,8 @@ class System:
         return (low + high) / 2, 2 * self.ansatz.scale / (high - low)
 
     def _tree(self, seed: int) -> dict[str, Any]:
-        sizes = [len(self.problem.domain.names), *self.ansatz.units, self.problem.outputs]
-        like: weights.Weights = {}
-        for number, (inputs, units) in enumerate(pairwise(sizes)):
-            like |= {f"{number:02d}.kernel": np.zeros((inputs, units)), f"{number:02d}.bias": np.zeros(units)}
-        drawn = list(weights.initial(like, seed).values())
         return {
-            "layers": list(zip(drawn[::2], drawn[1::2], strict=True)),
+            "layers": list(self.ansatz.model.initial(self.problem, seed)),
             "enrichment": np.zeros(len(getattr(self.problem, "enriched", ())) if self.ansatz.enrichment else 0),
             "unknowns": np.array(list(self.problem.unknowns.values()), float),
         }
@@ -183,16 +178,7 @@ class System:
         """What `theta` says, as NumPy arrays."""
         tree = jax.tree.map(np.asarray, self.tree(jnp.asarray(theta)))
         layers = tuple((np.asarray(kernel), np.asarray(bias)) for kernel, bias in self.layers(tree))
-        enrichment = None
-        if self.ansatz.enrichment:
-            enrichment = dict(zip(getattr(self.problem, "enriched", ()), map(float, tree["enrichment"]), strict=True))
+        names = getattr(self.problem, "enriched", ()) if self.ansatz.enrichment else ()
+        enrichment = dict(zip(names, map(float, tree["enrichment"]), strict=True))
         unknowns = dict(zip(self.problem.unknowns, map(float, tree["unknowns"]), strict=True))
-        return Fitted(layers, enrichment, unknowns, self.ansatz.hard)
-
-
-def asked(problem: Problem) -> tuple[int, jets.Seconds]:
-    """The order of the derivatives that the equations ask for, and which second ones."""
-    one = np.ones((1, 1))
-    field = jets.Asked(np, one)
-    problem.residuals([one] * len(problem.domain.names), field, np, problem.unknowns)
-    return field.order, tuple(field.seconds)
+        return Fitted(layers, enrichment, unknowns, self.ansatz.hard, self.ansatz.enrichment)

@@ -15,6 +15,7 @@ from pipeline.backends.memory import process_peak_bytes
 from pipeline.device import Place
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
+from pipeline.models.fnn import Fnn
 from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment, Solution
 from pipeline.precision import FORMATS
@@ -41,12 +42,10 @@ def settings(precision: str, place: Place) -> Iterator[None]:
         yield
 
 
-def train(
-    solver: Own, problem: Problem, units: tuple[int, ...], *, precision: str, seed: int, place: Place, run: Run
-) -> Solution:
+def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
     """All seeds of the solver, and the solution of the lowest loss."""
     ansatz = Ansatz(
-        units=units,
+        model=model,
         hard=solver.conditions == "hard",
         enrichment=solver.enrichment,
         scale=solver.scale,
@@ -155,7 +154,8 @@ class Training:
 
     def _tell(self, before: State) -> None:
         """A row of the history for each seed. Raises RunError where one is not finite."""
-        terms = np.asarray(self._compiled("terms", self.system.terms, self.state.theta, self.data), np.float64)
+        found = self._compiled("terms", self.system.terms, self.state.theta, self.data)
+        terms, self.loss_dtype = np.asarray(found, np.float64), str(found.dtype)
         thetas = np.asarray(self.state.theta)
         for at, seed_terms in enumerate(terms if self.several else terms[None]):
             named = dict(zip(self.system.names, map(float, seed_terms), strict=True))
@@ -208,6 +208,7 @@ class Training:
             compile_s=self.compile_s,
             parameters=int(self.theta.shape[-1]),
             residual_evaluations=evaluations * sum(len(part) for part in points.values()),
-            dtypes={"parameters": str(self.state.theta.dtype)},
+            dtypes={"parameters": str(self.state.theta.dtype), "loss": self.loss_dtype},
+            device=str(next(iter(self.state.theta.devices()))),
             peak_memory={"process_bytes": process_peak_bytes()},
         )
