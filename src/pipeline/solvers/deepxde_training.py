@@ -1,4 +1,4 @@
-"""A training by DeepXDE, watched: the loss and its terms into the journal, a progress bar, a stop at what is no number."""
+"""A training by DeepXDE, watched: loss and terms into the journal, a progress bar, a stop at what is no number."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
 def watch_for(dde: ModuleType) -> Any:
     """The callback's class: its base exists when DeepXDE has been imported."""
 
-    class Watch(dde.callbacks.Callback):  # type: ignore[misc,name-defined]
+    class Watch(dde.callbacks.Callback):  # type: ignore[name-defined]
         """Looks on where DeepXDE has taken the losses."""
 
         def __init__(self, problem: Problem, backend: str, unknowns: Mapping[str, Any], run: Run, total: int) -> None:
@@ -158,7 +158,7 @@ def watch_for(dde: ModuleType) -> Any:
             for name, value in terms.items():
                 if not math.isfinite(value):
                     raise RunError(
-                        f"the loss became {value} by step {step}, first in the term {name!r} (a look every solver.every "
+                        f"the loss became {value} by step {step}, first in the term {name!r} (a look each solver.every "
                         "steps); try a smaller solver.learning_rate or precision=fp64"
                     )
             if self.history and self.history[-1].step == step:
