@@ -50,8 +50,7 @@ class Problem(Protocol):
     `interior`, `boundary`: how many points a training uses. `equations`: a name for each residual, none for a plain
     fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
     Optional: `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
-    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`; `known(x, math)`,
-    a part of each output that is known beforehand and added as it is, so that the network need not find it.
+    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`.
     """
 
     interior: int

@@ -1,6 +1,6 @@
 """-(u_xx + u_yy) = 1 on the L-shape, u = 0 on its boundary, by the method of particular solutions.
 
-u = -(x^2 + y^2) / 4 + known + a sum of harmonic functions, whose coefficients make u vanish on the boundary. Only there
+u = -(x^2 + y^2) / 4 + `log_terms` + a sum of harmonic functions, whose coefficients make u vanish on the boundary. Only there
 does the sum err, and by the maximum principle nowhere by more than there: `boundary_error()`, about 1e-14.
 
 At every corner u has a logarithm, whose coefficient follows from the right-hand side alone (`log_terms`); at the corner
