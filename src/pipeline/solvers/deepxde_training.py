@@ -31,6 +31,8 @@ def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *,
     data = data_of(dde, problem, backend, test_points, unknowns)
     net = dde.nn.FNN(model.sizes(problem), model.activation, "Glorot uniform")
     learner = dde.Model(data, net)
+    if backend == "jax":
+        _initialise(dde, learner)
     steps, lbfgs_steps = solver.steps_for(problem), getattr(solver, "lbfgs_steps", 0)
     watch = watch_for(dde)(problem, backend, unknowns, run, steps + lbfgs_steps)
     started = time.perf_counter()
@@ -61,6 +63,16 @@ def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *,
         peak_memory={"process_bytes": process_peak_bytes()},
         device=device_of(learner, backend),
     )
+
+
+def _initialise(dde: ModuleType, learner: Any) -> None:
+    """Draw the parameters as DeepXDE would, in the float that it was told: flax makes them float32 whatever that is."""
+    import jax
+
+    net, dtype = learner.net, dde.config.real(np)
+    drawn = net.init(jax.random.PRNGKey(dde.config.jax_random_seed), learner.data.test()[0])
+    net.params = jax.tree.map(lambda array: array.astype(dtype), drawn)
+    learner.params = [net.params, []]  # not drawn again then
 
 
 def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], watch: Any, backend: str) -> int:
