@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ class Fnn:
         """Kernels and biases to start from, in float64: Glorot uniform and zeros."""
         sizes = self.sizes(problem)
         like: weights.Weights = {}
-        for number, (inputs, units) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for number, (inputs, units) in enumerate(pairwise(sizes)):
             like |= {f"{number:02d}.kernel": np.empty((inputs, units)), f"{number:02d}.bias": np.empty(units)}
         arrays = list(weights.initial(like, seed).values())
         return tuple(zip(arrays[::2], arrays[1::2], strict=True))

@@ -58,7 +58,7 @@ def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray) -
         raise _wrong(problem, f"{name} is on output {condition.output}; there are {problem.outputs}, from 0")
     points = condition.points
     if points is None:
-        points = edge if condition.on is None else edge[_called(problem, name, lambda: condition.on(edge))]  # type: ignore[misc]
+        points = edge if condition.on is None else edge[_called(problem, name, lambda: condition.on(edge))]
         if not problem.boundary or not len(points):
             raise UserError(f"dataset.boundary={problem.boundary}: no point for {name} of {_name(problem)}; give more")
     elif not len(points):

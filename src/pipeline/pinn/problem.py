@@ -65,8 +65,7 @@ class Problem(Protocol):
     fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
     Optional: `recipe`, how its source solves it;
     `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
-    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`; `known(x, math)`,
-    a part of each output that is known beforehand and added as it is, so that the network need not find it.
+    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`.
     """
 
     interior: int

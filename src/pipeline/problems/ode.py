@@ -1,4 +1,4 @@
-"""A system of two ordinary differential equations: y1' = y2, y2' = -y1 on [0, 10], whose solution is sine, cosine (A18)."""
+"""A system of two ordinary differential equations, y1' = y2, y2' = -y1 on [0, 10]: sine and cosine (row A18)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class PoissonLShape:
     equations: ClassVar[tuple[str, ...]] = ("laplacian + 1",)
     unknowns: ClassVar[Mapping[str, float]] = {}
     recipe: ClassVar[Recipe] = Recipe((50, 50, 50, 50), 50_000, 1500)
-    enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)",)
+    enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)", "r^2 log r")
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return [u.second(0, 1) + 1.0]
@@ -37,13 +37,12 @@ class PoissonLShape:
 
         return (Condition("u on the boundary", lambda points: np.zeros(len(points)), on=everywhere),)
 
-    def known(self, x: Sequence[Column], math: Any) -> list[Column]:
-        """The r^2 log r of u at the six corners, whose coefficients are known: harmonic, so no residual changes."""
-        return [lshape.log_terms(x[0], x[1], math)]
-
     def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
-        """r^(2/3) sin(2 theta/3), theta counted from a side of the corner: harmonic, 0 on both sides of the corner."""
-        return [lshape.corner_term(x[0], x[1], math)]
+        """What u has at its corners and no network can follow, both harmonic: the residual does not change.
+
+        The coefficient of the first is to be found (0.4019310310137); that of the second is 1.
+        """
+        return [lshape.corner_term(x[0], x[1], math), lshape.log_terms(x[0], x[1], math)]
 
     def reference(self, points: np.ndarray) -> np.ndarray:
         return lshape.solution(points)[:, None]

@@ -111,7 +111,7 @@ def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
         error = np.maximum(np.abs(values - reference), SMALLEST)
         low, high = float(reference.min()), float(reference.max())
         top = float(error.max())
-        shades = [
+        shades: list[tuple[str, np.ndarray, dict[str, Any]]] = [
             ("network", values, {"cmap": "viridis", "vmin": low, "vmax": high}),
             ("reference", reference, {"cmap": "viridis", "vmin": low, "vmax": high}),
             ("absolute error", error, {"cmap": "magma", "norm": LogNorm(top * 1e-4, top)}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
@@ -96,7 +97,9 @@ def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapp
     def residuals(x: Any, y: Any) -> list[Any]:
         return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=False), functions, unknowns)
 
-    def of_jax(x: Any, y: Any, unknowns: Any = tuple(problem.unknowns.values())) -> list[Any]:
+    guesses = tuple(problem.unknowns.values())
+
+    def of_jax(x: Any, y: Any, unknowns: Any = guesses) -> list[Any]:
         named = dict(zip(problem.unknowns, unknowns, strict=True))
         return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=True), functions, named)
 
@@ -105,12 +108,7 @@ def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapp
 
 def functions_of(backend: str) -> Any:
     """`math` for the residuals: the same names on every backend."""
-    if backend == "torch":
-        import torch as source
-    elif backend == "jax":
-        import jax.numpy as source
-    else:
-        from tensorflow import math as source
+    source = importlib.import_module({"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}[backend])
     found = {name: getattr(source, name, None) or getattr(source, name.replace("arctan", "atan")) for name in FUNCTIONS}
     return SimpleNamespace(pi=math.pi, **found)
 

@@ -1,4 +1,4 @@
-"""A training by DeepXDE, watched: the loss and its terms into the journal, a progress bar, a stop at what is no number."""
+"""A training by DeepXDE, watched: loss and terms into the journal, a progress bar, a stop at what is no number."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *,
     data = data_of(dde, problem, backend, test_points, unknowns)
     net = dde.nn.FNN(model.sizes(problem), model.activation, "Glorot uniform")
     learner = dde.Model(data, net)
+    if backend == "jax":
+        _initialise(dde, learner)
     steps, lbfgs_steps = solver.steps_for(problem), getattr(solver, "lbfgs_steps", 0)
     watch = watch_for(dde)(problem, backend, unknowns, run, steps + lbfgs_steps)
     started = time.perf_counter()
@@ -61,6 +63,16 @@ def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *,
         peak_memory={"process_bytes": process_peak_bytes()},
         device=device_of(learner, backend),
     )
+
+
+def _initialise(dde: ModuleType, learner: Any) -> None:
+    """Draw the parameters as DeepXDE would, in the float that it was told: flax makes them float32 whatever that is."""
+    import jax
+
+    net, dtype = learner.net, dde.config.real(np)
+    drawn = net.init(jax.random.PRNGKey(dde.config.jax_random_seed), learner.data.test()[0])
+    net.params = jax.tree.map(lambda array: array.astype(dtype), drawn)
+    learner.params = [net.params, []]  # not drawn again then
 
 
 def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], watch: Any, backend: str) -> int:
@@ -110,7 +122,7 @@ def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
 def watch_for(dde: ModuleType) -> Any:
     """The callback's class: its base exists when DeepXDE has been imported."""
 
-    class Watch(dde.callbacks.Callback):  # type: ignore[misc,name-defined]
+    class Watch(dde.callbacks.Callback):  # type: ignore[name-defined]
         """Looks on where DeepXDE has taken the losses."""
 
         def __init__(self, problem: Problem, backend: str, unknowns: Mapping[str, Any], run: Run, total: int) -> None:
@@ -158,7 +170,7 @@ def watch_for(dde: ModuleType) -> Any:
             for name, value in terms.items():
                 if not math.isfinite(value):
                     raise RunError(
-                        f"the loss became {value} by step {step}, first in the term {name!r} (a look every solver.every "
+                        f"the loss became {value} by step {step}, first in the term {name!r} (a look each solver.every "
                         "steps); try a smaller solver.learning_rate or precision=fp64"
                     )
             if self.history and self.history[-1].step == step:

@@ -147,7 +147,7 @@ def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) 
 
     problem, title = experiment.dataset, experiment.name
     way = errors.along(problem, found.history)
-    errors.write_history(run.artifact("history.csv"), found.history, way)
+    errors.write_history(run.artifact("tables/history.csv"), found.history, way)
     drawing.loss_history(run.artifact("figures/loss_history.png"), found.history, way, title)
     drawing.solution(run.artifact("figures/solution.png"), problem, measured, found.points, title)
     drawing.training_points(run.artifact("figures/training_points.png"), problem, found.points, title)

@@ -1,1 +1,1 @@
-"""References: solutions of our own computation, in float64, against which the problems are judged. Nothing is downloaded."""
+"""References: solutions computed here, in float64, against which the problems are judged. Nothing is downloaded."""

@@ -1,7 +1,7 @@
 """-(u_xx + u_yy) = 1 on the L-shape, u = 0 on its boundary, by the method of particular solutions.
 
-u = -(x^2 + y^2) / 4 + known + a sum of harmonic functions, whose coefficients make u vanish on the boundary. Only there
-does the sum err, and by the maximum principle nowhere by more than there: `boundary_error()`, about 1e-14.
+u = -(x^2 + y^2) / 4 + `log_terms` + a sum of harmonic functions, whose coefficients make u vanish on the boundary. Only
+there does the sum err, and by the maximum principle nowhere by more than there: `boundary_error()`, about 1e-14.
 
 At every corner u has a logarithm, whose coefficient follows from the right-hand side alone (`log_terms`); at the corner
 that turns inwards it has r^(2k/3) too (`corner_term` is the first, whose coefficient is 0.4019310310137).
@@ -83,7 +83,8 @@ def _particular(points: np.ndarray) -> np.ndarray:
 
 def _harmonic(points: np.ndarray) -> np.ndarray:
     """(N, powers), scaled to at most 1 in the domain, whose farthest point is sqrt(2) away."""
-    along, across = _along_bisector(*points.T, CORNERS[0])
+    x, y = points.T
+    along, across = _along_bisector(x, y, CORNERS[0])
     r, phi = np.hypot(along, across) / np.sqrt(2), np.arctan2(across, along)
     return np.stack([r**power * np.cos(power * phi) for power in POWERS], axis=1)
 
