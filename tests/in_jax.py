@@ -49,6 +49,7 @@ SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "lbfgs": (FUNCTION, Lbfgs(steps=1000), (20, 20)),
     "ssbroyden": (ODE, SsBroyden(steps=1000, conditions="hard", scale=1.0), (15, 15)),
     "gauss_newton": (ODE, GaussNewton(steps=200, conditions="hard", scale=1.0), (15, 15)),
+    "features": (Ode(interior=80), GaussNewton(steps=2, conditions="hard", scale=3.0, start="features"), (80,)),
 }
 
 
@@ -147,7 +148,13 @@ class Trainings:
         solver = Adam(steps=300, every=300, resample=150, adaptive=adaptive)
         solution = self.solve(LSHAPE, solver, (10, 10))
         inside = solution.points[INSIDE]
+        with settings("fp64", CPU):
+            system = System(LSHAPE, Ansatz(Fnn(units=(10, 10))), "float64")
+            before = self.solve(LSHAPE, Adam(steps=150, every=150), (10, 10))  # as it was when the points were drawn
+            theta = np.concatenate([leaf.ravel() for layer in before.fitted.layers for leaf in layer])
+            square = jnp.mean(system.inside_residual(jnp.asarray(theta), system.inside(inside)) ** 2)
         return {
+            "mean_square": float(square),
             "inside": bool(LSHAPE.domain.contains(inside).all()),
             "count": len(inside),
             "points": inside.tolist(),
