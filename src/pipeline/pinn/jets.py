@@ -1,8 +1,8 @@
 """Jets: values with their first derivatives and the second derivatives that are asked for, pushed forward together.
 
 A Jet's `parts` is one array (1 + d + s, N, c): the value, the derivative by each of d coordinates, and for each of the
-s entries of `seconds` the sum of the second derivatives by the coordinates it names, `(0, 1)` being the Laplacian of the
-plane. A linear layer is then one matrix product, and the Laplacian of a plane costs four products, not the six of
+s entries of `seconds` the sum of the second derivatives by the coordinates it names, `(0, 1)` being the Laplacian of
+the plane. A linear layer is then one matrix product, and the Laplacian of a plane costs four products, not the six of
 reverse over reverse. Works on NumPy and on JAX arrays; `xp` is the module.
 Source: Li et al., "Forward Laplacian" (Nature Machine Intelligence 6, 2024); Griewank & Walther, "Evaluating
 Derivatives", chapter 13.

@@ -44,12 +44,27 @@ class Condition:
     points: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How the problem's source solves it: the hidden layers, the steps of Adam, the points of the test loss."""
+
+    units: tuple[int, ...] = (20, 20, 20)
+    steps: int = 10_000
+    test_points: int = 100
+
+
+def recipe_of(problem: Problem) -> Recipe:
+    """The problem's own recipe, or one to begin with."""
+    return getattr(problem, "recipe", Recipe())
+
+
 class Problem(Protocol):
     """A problem's spec. `math` is the module or object whose sin, cos, exp, tanh, sqrt, log, arctan2 fit the columns.
 
     `interior`, `boundary`: how many points a training uses. `equations`: a name for each residual, none for a plain
     fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
-    Optional: `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
+    Optional: `recipe`, how its source solves it;
+    `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
     `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`.
     """
 

@@ -21,16 +21,18 @@ CHUNK = 20_000  # points predicted at once
 
 @dataclass(frozen=True)
 class Fitted:
-    """A tanh network, the coefficients found beside it, and whether its outputs were put through `problem.hard`.
+    """A tanh network, the coefficients found beside it, and what else is added to it or done to its outputs.
 
-    `enrichment` has a coefficient for each of `problem.enriched`, where those were used; `unknowns` for each of an
-    inverse problem's.
+    `enriched`: with what the problem is enriched by and what it knows of its outputs. `enrichment` has then a
+    coefficient for each of `problem.enriched`; `unknowns` for each of an inverse problem's. `hard`: the outputs are put
+    through `problem.hard`.
     """
 
     layers: Layers
     enrichment: Mapping[str, float] = field(default_factory=dict)
     unknowns: Mapping[str, float] = field(default_factory=dict)
     hard: bool = False
+    enriched: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Solution:
     dtypes: Mapping[str, str]
     peak_memory: Mapping[str, int]
     seeds: tuple[Solution, ...] = ()
+    device: str | None = None  # where the parameters lay, by the framework's name
 
 
 def outputs(
@@ -71,20 +74,25 @@ def outputs(
 ) -> jets.Jet:
     """The problem's functions at the coordinates `x`: the network, what it is enriched by, and the hard conditions.
 
-    `enrichment`: a coefficient for each column of `added`, which goes to the first function.
+    `added`, where there is enrichment: the columns of `enriched`; the first go to the first function, each with its
+    coefficient of `enrichment`, the others are added as they are.
     """
     u = jets.network(x, layers)
     values = [u.column(index) for index in range(problem.outputs)]
     for index, coefficient in enumerate(enrichment):
         values[0] = values[0] + added.column(index) * coefficient
+    if added is not None and hasattr(problem, "known"):
+        values = [value + added.column(len(enrichment) + index) for index, value in enumerate(values)]
     if hard:
         values = problem.hard(_columns(x), values, jets.JetMath(x.xp))  # type: ignore[attr-defined]
     return _side_by_side(values)
 
 
 def enriched(problem: Problem, x: jets.Jet) -> jets.Jet:
-    """The functions that the problem is enriched by, a column each."""
-    return _side_by_side(problem.enrichment(_columns(x), jets.JetMath(x.xp)))  # type: ignore[attr-defined]
+    """The functions that the problem is enriched by, a column each, and behind them what is known of each output."""
+    columns, math = _columns(x), jets.JetMath(x.xp)
+    known = problem.known(columns, math) if hasattr(problem, "known") else []
+    return _side_by_side([*problem.enrichment(columns, math), *known])  # type: ignore[attr-defined]
 
 
 def _columns(x: jets.Jet) -> list[jets.Jet]:
@@ -112,32 +120,38 @@ def predict(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
 def _values(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
     x = jets.coordinates(np, points.astype(np.float64), (), order=0)
     layers = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in fitted.layers]
-    added = enriched(problem, x) if fitted.enrichment else None
+    added = enriched(problem, x) if fitted.enriched else None
     coefficients = list(fitted.enrichment.values())
     return np.asarray(
         outputs(problem, x, layers, hard=fitted.hard, enrichment=coefficients, added=added).value, dtype=np.float64
     )
 
 
-def save(path: Path, fitted: Fitted) -> None:
-    """Write an .npz of plain arrays from which `load` makes the same again."""
+def as_weights(fitted: Fitted) -> weights.Weights:
+    """All that was fitted, as arrays by name."""
     stored: weights.Weights = {}
     for number, (kernel, bias) in enumerate(fitted.layers):
         stored |= {f"{number:02d}.kernel": kernel, f"{number:02d}.bias": bias}
     stored |= {f"enrichment.{name}": np.array(value) for name, value in fitted.enrichment.items()}
     stored |= {f"unknowns.{name}": np.array(value) for name, value in fitted.unknowns.items()}
-    weights.save(path, {**stored, "hard": np.array(fitted.hard)})
+    return {**stored, "hard": np.array(fitted.hard), "enriched": np.array(fitted.enriched)}
+
+
+def save(path: Path, fitted: Fitted) -> None:
+    """Write an .npz of plain arrays from which `load` makes the same again."""
+    weights.save(path, as_weights(fitted))
 
 
 def load(path: Path) -> Fitted:
     """Read what `save` wrote. Raises UserError for a file that is missing, damaged or something else."""
     stored = weights.load(path)
     kernels = [name for name in stored if name.endswith(".kernel")]
-    if "hard" not in stored or not kernels:
+    if not {"hard", "enriched"} <= set(stored) or not kernels:
         raise UserError(f"{path}: no network of stage=pinn; it has {', '.join(stored)}")
 
     def named(group: str) -> dict[str, float]:
         return {name.partition(".")[2]: float(stored[name]) for name in stored if name.startswith(f"{group}.")}
 
     layers = tuple((stored[name], stored[name.replace("kernel", "bias")]) for name in kernels)
-    return Fitted(layers, named("enrichment"), named("unknowns"), bool(stored["hard"]))
+    hard, enriched = bool(stored["hard"]), bool(stored["enriched"])
+    return Fitted(layers, named("enrichment"), named("unknowns"), hard, enriched)

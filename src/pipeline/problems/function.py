@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.spec import spec
 
 
@@ -24,6 +24,7 @@ class Function:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ()
     unknowns: ClassVar[Mapping[str, float]] = {}
+    recipe: ClassVar[Recipe] = Recipe((20, 20, 20), 10_000, 100)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return []

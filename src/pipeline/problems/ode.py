@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.spec import spec
 
 
@@ -24,6 +24,7 @@ class Ode:
     outputs: ClassVar[int] = 2
     equations: ClassVar[tuple[str, ...]] = ("y1' - y2", "y2' + y1")
     unknowns: ClassVar[Mapping[str, float]] = {}
+    recipe: ClassVar[Recipe] = Recipe((50, 50, 50), 20_000, 100)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return [u.first(0, output=0) - u.value(1), u.first(0, output=1) + u.value(0)]

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Polygon
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.pinn.references import lshape
 from pipeline.spec import spec
 
@@ -25,6 +25,7 @@ class PoissonLShape:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("laplacian + 1",)
     unknowns: ClassVar[Mapping[str, float]] = {}
+    recipe: ClassVar[Recipe] = Recipe((50, 50, 50, 50), 50_000, 1500)
     enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)", "r^2 log r")
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:

@@ -1,0 +1,96 @@
+"""DeepXDE brought up: one backend, float and device for the process. It must not choose for itself.
+
+Without DDE_BACKEND it would look for a backend and write its choice into the user's home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from pipeline.device import Place
+from pipeline.precision import FORMATS
+from pipeline.quiet import quiet_import
+
+NAMES = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
+
+
+@contextlib.contextmanager
+def started(backend: Any, precision: str, seed: int, place: Place) -> Iterator[ModuleType]:
+    """DeepXDE, imported and set up. What it and the frameworks print is left out: it is in the journal and the table.
+
+    The seed is also NumPy's, which draws a polygon's points.
+    """
+    os.environ["DDE_BACKEND"] = NAMES[backend.name]
+    form = FORMATS[precision]
+    with {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}[backend.name](backend, form, place):
+        dde = quiet_import("deepxde")
+        with contextlib.redirect_stdout(io.StringIO()), _placed(backend.name, place):
+            dde.config.set_default_float(form.compute)
+            dde.config.set_random_seed(seed)
+            yield dde
+
+
+@contextlib.contextmanager
+def _torch(backend: Any, form: Any, place: Place) -> Iterator[None]:
+    import torch
+
+    before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.get_num_threads()
+    if place.kind == "gpu":
+        torch.set_float32_matmul_precision("high" if form.tf32 else "highest")
+    torch.set_num_threads(backend.threads or before[2])
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before[0])
+        torch.set_float32_matmul_precision(before[1])
+        torch.set_num_threads(before[2])
+
+
+@contextlib.contextmanager
+def _tensorflow(backend: Any, form: Any, place: Place) -> Iterator[None]:
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    tf = quiet_import("tensorflow")
+    if place.kind == "cpu":
+        tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
+    if backend.threads:
+        with contextlib.suppress(RuntimeError):  # already started
+            tf.config.threading.set_intra_op_parallelism_threads(backend.threads)
+    tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
+    yield
+
+
+@contextlib.contextmanager
+def _jax(backend: Any, form: Any, place: Place) -> Iterator[None]:
+    jax = quiet_import("jax")
+    with (
+        jax.enable_x64(form.compute == "float64"),
+        jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
+        jax.default_device(jax.devices("cuda" if place.kind == "gpu" else "cpu")[place.index]),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _placed(backend: str, place: Place) -> Iterator[None]:
+    """DeepXDE takes the first GPU that it finds: here the device that was asked for."""
+    if backend == "torch":
+        import torch
+
+        before = torch.get_default_device()
+        torch.set_default_device(place.torch)
+        try:
+            yield
+        finally:
+            torch.set_default_device(before)
+    elif backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.device(place.tensorflow):
+            yield
+    else:
+        yield
