@@ -1,4 +1,4 @@
-"""The reference on the L-shape: its own bound, finite elements, the file that circulates, and what hard conditions reach."""
+"""The reference on the L-shape: its bound, finite elements, the file that circulates; what hard conditions reach."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pipeline.pinn.references import lshape
 from pipeline.problems.poisson_lshape import PoissonLShape
 
 PROBLEM = PoissonLShape()
-# 1 less its part in the range of the Laplacian of smooth functions that are 0 on the boundary has this mean square root;
-# `wrong_limit` computes it.
+# The root mean square of what no Laplacian of a smooth function that is 0 on the boundary mends; see `wrong_limit`.
 UNREACHABLE = 0.517
 
 
@@ -146,10 +145,12 @@ def test_hard_conditions_have_a_wrong_limit() -> None:
 
 
 def hard_functions(points: np.ndarray, degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Laplacians and values of rho T_i(x) T_k(y), rho > 0 inside and 0 on the boundary: what a network times rho spans."""
+    """Laplacians and values of rho T_i(x) T_k(y), rho > 0 inside and 0 on the boundary, as a network times rho is."""
     at, math = jets.coordinates(np, points, ((0, 1),)), jets.JetMath(np)
     x, y = at.column(0), at.column(1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # rho has no derivative in the corner; its values are used there
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # rho has no derivative in the corner; its values are used there
         rho = (1 - x**2) * (1 - y**2) * (math.sqrt(x**2 + y**2) - x - y)
         waves = [[0 * one + 1.0, one] for one in (x, y)]
         for found, one in zip(waves, (x, y), strict=True):
