@@ -64,7 +64,7 @@ def best(problem: str, error: float) -> dict[str, float]:
         run = pipeline_in(folder, f"experiment={problem}_best")
         scalars = json.loads((run / "result.json").read_text())["scalars"]
         paper = json.loads((run / "receipt.json").read_text())
-        with (Path(run) / "artifacts" / "history.csv").open(encoding="utf-8") as file:
+        with (Path(run) / "artifacts" / "tables" / "history.csv").open(encoding="utf-8") as file:
             reached = [float(r["training_s"]) for r in csv.DictReader(file) if float(r["relative_l2"]) <= error]
     seconds = min(reached, default=float("nan"))
     return {"seconds": seconds, "error": scalars["test/relative_l2"], "compile_s": paper["compile_s"]}

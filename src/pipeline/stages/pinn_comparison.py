@@ -80,9 +80,11 @@ class PinnComparison:
         run.journal.write_receipt(receipt.before(experiment, resolved))
         plan = self.plan(experiment)
         entries = run_cells(run, plan)
-        found = [measured(name, [one for one in entries if one.cell.swept["row"] == name], self) for name in self.chosen]
+        found = [
+            measured(name, [one for one in entries if one.cell.swept["row"] == name], self) for name in self.chosen
+        ]
         beside = classical(plan, Pinn().grid)
-        write_csv(run.artifact("comparison.csv"), [*found, *beside])
+        write_csv(run.artifact("tables/comparison.csv"), [*found, *beside])
         return Result(
             metrics=metrics([*found, *beside]),
             table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
@@ -111,7 +113,9 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
     errors = [entry.figures["test/relative_l2"] for entry in ended]
     if not errors:
         return Measured(name, 0, *(float("nan"),) * 5, {})
-    histories = [read_history(entry.run / "artifacts" / "history.csv") for entry in ended if entry.run is not None]
+    histories = [
+        read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
+    ]
     to_level = {f"{level:g}": statistics.median(reached(one, level) for one in histories) for level in stage.levels}
 
     def middle(figure: str) -> float:
