@@ -36,7 +36,8 @@ from pipeline.solvers.training import settings
 
 CPU = Place("cpu")
 SMALL = Fnn(units=(6, 5))
-FUNCTION, ODE, LSHAPE = Function(), Ode(), PoissonLShape(interior=150, boundary=60)
+FUNCTION, ODE = Function(), Ode()
+LSHAPE: Any = PoissonLShape(interior=150, boundary=60)
 ANSATZE: dict[str, tuple[Any, Ansatz]] = {
     "function": (FUNCTION, Ansatz(SMALL, scale=0.5)),
     "ode soft": (ODE, Ansatz(SMALL, condition_weight=3.0)),

@@ -32,8 +32,8 @@ Level = Annotated[float, Field(gt=0, lt=1)]
 
 @spec
 class PinnComparison:
-    """`rows`: name -> what is solved and how, as on the command line (null leaves one out); each with `seeds` seeds from
-    the experiment's upwards. `levels`: errors of which the time to reach them is told."""
+    """`rows`: name -> what is solved and how, as on the command line (null leaves one out), each with `seeds` seeds
+    from the experiment's upwards. `levels`: errors of which the time to reach them is told."""
 
     rows: dict[Name, str | None]
     seeds: PositiveInt = 10
