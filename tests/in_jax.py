@@ -90,14 +90,15 @@ def derivatives(problem: Any, ansatz: Ansatz) -> dict[str, float]:
             return values.value[0]
 
         columns = [x[:, i : i + 1] for i in range(x.shape[1])]
-        wanted = jnp.concatenate(problem.residuals(columns, ByGrad(u, x), jnp, {}), axis=1)
-        found["residual"] = float(jnp.abs(system.inside_residual(theta, data[INSIDE]) - wanted).max())
+        wanted = jax.jit(lambda x: jnp.concatenate(problem.residuals(columns, ByGrad(u, x), jnp, {}), axis=1))(x)
+        found["residual"] = float(jnp.abs(jax.jit(system.inside_residual)(theta, data[INSIDE]) - wanted).max())
         found["size"] = float(jnp.abs(wanted).max())
-    jacobian, wanted = system.jacobian(theta, data), jax.jacfwd(system.vector)(theta, data)
+    jacobian = jax.jit(system.jacobian)(theta, data)
+    wanted = jax.jit(jax.jacfwd(system.vector))(theta, data)
     found["jacobian"] = float(jnp.abs(jacobian - wanted).max() / jnp.abs(wanted).max())
-    gradient, vector = jax.grad(system.loss)(theta, data), system.vector(theta, data)
+    gradient, vector = jax.jit(jax.grad(system.loss))(theta, data), jax.jit(system.vector)(theta, data)
     found["gradient"] = float(jnp.abs(2 * vector @ jacobian - gradient).max() / jnp.abs(gradient).max())
-    terms, weights = system.terms(theta, data), jnp.array([system.weight(name) for name in system.names])
+    terms, weights = jax.jit(system.terms)(theta, data), jnp.array([system.weight(name) for name in system.names])
     found["loss"] = float(jnp.abs(weights @ terms / system.loss(theta, data) - 1))
     return found
 
