@@ -40,10 +40,8 @@ FUNCTION, ODE = Function(), Ode()
 LSHAPE: Any = PoissonLShape(interior=150, boundary=60)
 ANSATZE: dict[str, tuple[Any, Ansatz]] = {
     "function": (FUNCTION, Ansatz(SMALL, scale=0.5)),
-    "ode soft": (ODE, Ansatz(SMALL, condition_weight=3.0)),
     "ode hard": (ODE, Ansatz(SMALL, hard=True, scale=1.0)),
-    "poisson": (LSHAPE, Ansatz(SMALL)),
-    "poisson enriched": (LSHAPE, Ansatz(SMALL, enrichment=True, scale=0.7)),
+    "poisson enriched": (LSHAPE, Ansatz(SMALL, enrichment=True, scale=0.7, condition_weight=3.0)),
 }
 SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "adam": (FUNCTION, Adam(steps=3000, learning_rate=1e-2, decay=0.01), (20, 20)),
@@ -52,6 +50,11 @@ SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "gauss_newton": (ODE, GaussNewton(steps=200, conditions="hard", scale=1.0), (15, 15)),
     "features": (Ode(interior=80), GaussNewton(steps=2, conditions="hard", scale=3.0, start="features"), (80,)),
 }
+ENRICHED: tuple[Any, Any, tuple[int, ...]] = (
+    PoissonLShape(interior=600, boundary=120),
+    GaussNewton(steps=1, enrichment=True, start="features", scale=3.0, condition_weight=1e4),
+    (200,),
+)
 
 
 class ByGrad:
@@ -178,7 +181,7 @@ def everything(folder: Path) -> Mapping[str, Any]:
     do = Trainings(folder)
     found["solved"] = {name: do.told(of[0], do.solve(*of)) for name, of in SOLVED.items()}
     found["fp32"] = do.told(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
-    found["enriched"] = do.told(LSHAPE, do.solve(LSHAPE, GaussNewton(steps=100, enrichment=True), (12, 12)))
+    found["enriched"] = do.told(LSHAPE, do.solve(*ENRICHED))
     found["together"] = {
         "adam": do.together(ODE, Adam(steps=50), Adam(steps=50, seeds=3)),
         "gauss_newton": do.together(ODE, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),

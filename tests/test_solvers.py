@@ -24,8 +24,8 @@ from pipeline.solvers.lbfgs import Lbfgs
 from pipeline.solvers.own import Own
 from pipeline.solvers.ssbroyden import SsBroyden
 
-ANSATZE = ("function", "ode soft", "ode hard", "poisson", "poisson enriched")
-REACHED = {"adam": 2e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
+ANSATZE = ("function", "ode hard", "poisson enriched")
+REACHED = {"adam": 5e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
 PINN = ("stage=pinn", "backend=jax", "tracking=none")
 
 
@@ -71,10 +71,10 @@ def test_float32_is_float32(found: dict[str, Any]) -> None:
 
 
 def test_the_coefficient_of_the_singularity_is_found(found: dict[str, Any]) -> None:
-    """Soft and enriched, 30 neurons: the L-shape's r^(2/3) to four digits."""
+    """The L-shape's r^(2/3), to four digits by 200 neurons."""
     told = found["enriched"]
-    assert told["error"] <= 1e-3
-    assert told["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=2e-3)
+    assert told["error"] <= 1e-4
+    assert told["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["adam", "gauss_newton"])
@@ -98,7 +98,7 @@ def test_adaptive_points_gather_where_the_residual_is(found: dict[str, Any]) -> 
 
 
 def test_a_loss_that_is_no_number_names_step_and_term(found: dict[str, Any]) -> None:
-    assert "at step 2" in found["diverged"] and "y1' - y2" in found["diverged"]
+    assert "at step 1," in found["diverged"] and "y1' - y2" in found["diverged"]
     assert "learning_rate" in found["diverged"]
 
 
