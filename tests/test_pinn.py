@@ -306,7 +306,7 @@ def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
 
 
 def test_the_guard_warns_of_a_line_search_below_float64() -> None:
-    problem = Function()
+    problem: Any = Function()
     layers = Fnn().of(problem).initial(problem, seed=0)
     found = guard.look(problem, layers, "fp32", hard=False, line_search=True, seed=0)
     (warning,) = found.warnings
@@ -315,7 +315,7 @@ def test_the_guard_warns_of_a_line_search_below_float64() -> None:
 
 def test_the_guards_derivatives_are_those_of_the_network() -> None:
     """Against central differences of the same network in float64."""
-    problem = PoissonLShape()
+    problem: Any = PoissonLShape()
     layers = Fnn(units=(8, 8)).initial(problem, seed=3)
     points = np.array([[-0.5, 0.25], [0.3, -0.7]])
     found = guard.quantities(problem, layers, points, "fp64", hard=False)

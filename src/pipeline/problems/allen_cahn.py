@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from pipeline.pinn.domain import Polygon, rectangle
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.pinn.references import allen_cahn
 from pipeline.spec import spec
 
@@ -29,6 +29,7 @@ class AllenCahn:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("u_t - 0.001 u_xx - 5 (u - u^3)",)
     unknowns: ClassVar[Mapping[str, float]] = {}
+    recipe: ClassVar[Recipe] = Recipe((20, 20, 20), 40_000, 100)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         value = u.value()

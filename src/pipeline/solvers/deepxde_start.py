@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 from collections.abc import Iterator
 from types import ModuleType
@@ -61,6 +62,8 @@ def _tensorflow(backend: Any, form: Any, place: Place) -> Iterator[None]:
         with contextlib.suppress(RuntimeError):  # already started
             tf.config.threading.set_intra_op_parallelism_threads(backend.threads)
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
+    tf.autograph.set_verbosity(0)  # a problem's residual has nothing to transform, and it would say so each time
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     yield
 
 
