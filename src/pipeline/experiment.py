@@ -153,6 +153,11 @@ class Experiment:
             name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Whose versions have a part in the result."""
+        return (*self.backend.packages, *getattr(self.solver, "packages", ()))
+
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
         return group in getattr(self.stage, "reads", GROUPS)

@@ -56,7 +56,6 @@ class Pinn:
         problem, solver = experiment.dataset, experiment.solver
         model = experiment.model.of(problem)
         paper = receipt.before(experiment, resolved)
-        paper["versions"] |= receipt.versions(getattr(solver, "packages", ()), always=())
         guarded = guard.look(
             problem,
             model.initial(problem, experiment.seed),
@@ -117,7 +116,6 @@ def save(run: Run, experiment: Experiment, found: Solution) -> None:
 def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
     """Add to the receipt what was seen. Raises RunError where it was computed in another dtype (strict)."""
     paper["points_sha256"] = errors.points_sha256(found.points)
-    paper["data_sha256"] = paper["points_sha256"]
     paper["weights_sha256"] = weights_sha256(found)
     paper["parameters"] = found.parameters
     paper["peak_memory"] = dict(found.peak_memory)
