@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cuda
-from pipeline.backends import Fit, Observation
+from pipeline.backends.fit import Fit, Observation
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
 from pipeline.device import canonical, gpus
