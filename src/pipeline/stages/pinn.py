@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
 from pipeline import receipt
+from pipeline.backends.fit import Observation
 from pipeline.capability import Resolved
 from pipeline.errors import RunError
 from pipeline.pinn import errors, guard, solution
@@ -119,17 +121,23 @@ def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, foun
     paper["weights_sha256"] = weights_sha256(found)
     paper["parameters"] = found.parameters
     paper["peak_memory"] = dict(found.peak_memory)
-    paper["device"]["effective"] = found.device or str(resolved.place)
+    where = Observation("where the parameters lie", product_devices=Counter([found.device] if found.device else []))
+    paper["device"]["effective"] = ", ".join(receipt.places(where)) or "none seen"
     paper["precision"]["observed"] = dict(found.dtypes)
     wanted = FORMATS[resolved.precision].parameters
-    wrong = {name: dtype for name, dtype in found.dtypes.items() if dtype != wanted}
-    paper["precision"]["as_requested"] = not wrong
-    if wrong and experiment.precision.strict:
-        told = ", ".join(f"the {name} in {dtype}" for name, dtype in wrong.items())
-        raise RunError(
-            f"precision={resolved.precision} asks for {wanted} but DeepXDE or the solver has {told}; "
-            "precision.strict=false lets the run pass and keeps this in the receipt"
+    wrong = [f"the {name} in {dtype}" for name, dtype in found.dtypes.items() if dtype != wanted]
+    problems: dict[str, str | None] = {"device": None, "precision": None}
+    if wrong:
+        problems["precision"] = (
+            f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
         )
+    if found.device and receipt.misplaced(resolved, where):
+        problems["device"] = f"device={resolved.place} but the parameters lie on {paper['device']['effective']}"
+    for part, problem in problems.items():
+        paper[part]["as_requested"] = problem is None
+    told = "; ".join(problem for problem in problems.values() if problem)
+    if told and experiment.precision.strict:
+        raise RunError(f"{told}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
 def weights_sha256(found: Solution) -> str:
