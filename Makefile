@@ -17,10 +17,10 @@ study: $(BUILT) ## rebuild every result of the study that is stale; `make study 
 	PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) dvc repro $(ARGS)
 
 test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
-	$(RUN) pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(RUN) pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 wide: $(BUILT) ## run what `make test` shows on one backend on the others too (minutes)
-	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile $(ARGS)
+	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 slow: $(BUILT) ## run the recipes against the figures they must reach (an hour)
 	$(RUN) pytest -m slow --timeout 3600 $(ARGS)

@@ -23,7 +23,7 @@ from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline
 from PIL import Image
 
 from pipeline import journal as journals
-from pipeline.backends import Epoch, Fit, Observation
+from pipeline.backends.fit import Epoch, Fit, Observation
 from pipeline.errors import RunError
 from pipeline.report.figures import image_sheet
 from pipeline.stages import classifier as stage

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import own_problems
 import pytest
-from command import done, failed, pipeline, refused
+from command import done, failed, pipeline, refused, runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +140,18 @@ def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
     assert figures(run)["train/loss"] < 0.1 * after[100]
     assert 100 < figures(run)["steps"] <= 250
     assert figures(run)["residual_evaluations"] >= 16 * figures(run)["steps"]
+
+
+def test_seeds_make_a_grid_that_runs_once(place: Path) -> None:
+    folder = place / "grid"
+    folder.mkdir()
+    words = ("-m", *PINN, "dataset=function", "solver.steps=20", "solver.every=10", "seed=0,1")
+    assert pipeline(folder, *words).returncode == 0
+    cells = [run for run in runs(folder) if (run / "artifacts" / "model").exists()]
+    assert len({receipt(run)["weights_sha256"] for run in cells}) == 2
+    before = len(runs(folder))
+    assert pipeline(folder, *words).returncode == 0
+    assert len(runs(folder)) == before + 1  # the grid's own run; no cell is run again
 
 
 def test_a_problem_is_one_file(place: Path) -> None:
@@ -306,7 +318,7 @@ def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
 
 
 def test_the_guard_warns_of_a_line_search_below_float64() -> None:
-    problem = Function()
+    problem: Any = Function()
     layers = Fnn().of(problem).initial(problem, seed=0)
     found = guard.look(problem, layers, "fp32", hard=False, line_search=True, seed=0)
     (warning,) = found.warnings
@@ -315,7 +327,7 @@ def test_the_guard_warns_of_a_line_search_below_float64() -> None:
 
 def test_the_guards_derivatives_are_those_of_the_network() -> None:
     """Against central differences of the same network in float64."""
-    problem = PoissonLShape()
+    problem: Any = PoissonLShape()
     layers = Fnn(units=(8, 8)).initial(problem, seed=3)
     points = np.array([[-0.5, 0.25], [0.3, -0.7]])
     found = guard.quantities(problem, layers, points, "fp64", hard=False)

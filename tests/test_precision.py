@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcome, outcomes
 
 from pipeline import receipt
-from pipeline.backends import Fit, Observation
+from pipeline.backends.fit import Fit, Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved, refusal, resolve, runnable
 from pipeline.device import Device, Gpu, Place, canonical, parse_size

@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, shown
-from pipeline.metrics import METRICS
 from pipeline.pinn.check import check_problem
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, spec
@@ -37,6 +36,8 @@ class Training:
     evaluation_batch_size: PositiveInt = 1000
 
     def __post_init__(self) -> None:
+        from pipeline.metrics import METRICS  # NumPy, which a refusal has no time for
+
         for name in self.metrics:
             if name not in METRICS:
                 raise bad_choice("training.metrics", name, METRICS)
@@ -153,6 +154,11 @@ class Experiment:
             name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Whose versions have a part in the result."""
+        return (*self.backend.packages, *getattr(self.solver, "packages", ()))
+
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
         return group in getattr(self.stage, "reads", GROUPS)
@@ -188,6 +194,13 @@ def stage_of(config: Mapping[str, Any]) -> Any:
     """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
     _check_keys(config)
     return _part(config, "stage", GROUPS["stage"])
+
+
+def place_of(config: Mapping[str, Any]) -> tuple[Any, Device, Precision]:
+    """Backend, device and precision of a composed config, before anything else of it is looked at. Raises UserError."""
+    _check_keys(config)
+    backend, device, precision = (_part(config, key, GROUPS[key]) for key in ("backend", "device", "precision"))
+    return backend, device, precision
 
 
 def load(config: Mapping[str, Any]) -> Experiment:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cuda
-from pipeline.backends import Fit, Observation
+from pipeline.backends.fit import Fit, Observation
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
 from pipeline.device import canonical, gpus
@@ -49,7 +49,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
             "reason": resolved.precision_reason,
             **({"loss_scaling": UNSCALED} if unscaled(experiment, resolved) else {}),
         },
-        "versions": versions(experiment.backend.packages) | cuda.versions(experiment.backend),
+        "versions": versions(experiment.packages) | cuda.versions(experiment.backend),
     }
 
 

@@ -32,10 +32,11 @@ def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
 def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline import experiment as experiments
-    from pipeline.capability import resolve
-    from pipeline.device import count_by_bus, gpus
+    from pipeline.device import count_by_bus
 
     count_by_bus()
+    if config.get("run") is None:
+        cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
     if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.saved import config_of
 
@@ -46,14 +47,24 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
         experiment.stage.check(experiment)
     if hasattr(experiment.stage, "check_keys"):
         experiment.stage.check_keys(experiment, overridden)
-    because = experiment.backend.no_gpu_because() if gpus() else None
-    resolved = resolve(experiment.backend.name, experiment.device, experiment.precision.name, gpus(), because)
+    resolved = cell_of(experiment.config)
     for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
         if hasattr(part, "check_place"):
             part.check_place(resolved.place)
     if hasattr(experiment.profiler, "check_place"):
         experiment.profiler.check_place(resolved.place, experiment.backend.name)
     return experiment, resolved
+
+
+def cell_of(config: Mapping[str, Any]) -> Resolved:
+    """What a config's backend, device and precision come to on this machine. Raises UserError."""
+    from pipeline.capability import resolve
+    from pipeline.device import gpus
+    from pipeline.experiment import place_of
+
+    backend, device, precision = place_of(config)
+    because = backend.no_gpu_because() if gpus() else None
+    return resolve(backend.name, device, precision.name, gpus(), because)
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:

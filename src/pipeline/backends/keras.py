@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import psutil
 
-from pipeline.backends import Fit, Observation, Predict
+from pipeline.backends.fit import Fit, Observation, Predict
 from pipeline.backends.memory import process_peak_bytes, refuse_too_large
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import dtypes
 
-from pipeline.backends import Observation
+from pipeline.backends.fit import Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
 from pipeline.device import gpus

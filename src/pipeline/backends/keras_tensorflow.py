@@ -12,7 +12,8 @@ import tensorflow as tf
 from keras.src.layers.convolutional.base_conv import BaseConv
 from tensorflow.python.eager import context as eager
 
-from pipeline.backends import Observation, tensorflow_graph
+from pipeline.backends import tensorflow_graph
+from pipeline.backends.fit import Observation
 from pipeline.backends.hlo import products
 from pipeline.capability import Resolved
 from pipeline.loaders import padded

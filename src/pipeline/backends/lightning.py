@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pipeline.backends import Fit, Observation, Predict
+from pipeline.backends.fit import Fit, Observation, Predict
 from pipeline.backends.lean_import import lean_import
 from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_net import initial_net, peak_memory, widened

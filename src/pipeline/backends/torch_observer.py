@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pipeline.backends import Observation
+from pipeline.backends.fit import Observation
 
 PRODUCTS = (
     "mm",

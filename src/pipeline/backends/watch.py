@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.backends import Epoch
+from pipeline.backends.fit import Epoch
 from pipeline.backends.loss_scale import LossScale
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped

@@ -48,7 +48,7 @@ class Ode:
 
         low, high = self.domain.low, self.domain.high
         found = solve_ivp(
-            lambda t, y: [y[1], -y[0]], (low, high), [0.0, 1.0], "DOP853", points[:, 0], rtol=1e-13, atol=1e-14
+            lambda _, y: [y[1], -y[0]], (low, high), [0.0, 1.0], "DOP853", points[:, 0], rtol=1e-13, atol=1e-14
         )
         return "ode-runge-kutta", np.asarray(found.y.T)
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.backends import Epoch
+from pipeline.backends.fit import Epoch
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images

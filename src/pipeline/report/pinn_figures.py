@@ -58,7 +58,7 @@ def solution(path: Path, problem: Problem, measured: Measured, points: Mapping[s
 def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarray], title: str) -> None:
     """Where the equations and the conditions were asked to hold."""
     names = problem.domain.names
-    figure = _figure(6, 5) if len(names) > 1 else _figure(7, 1.2 + 0.45 * len(points))
+    figure = _figure(5.4, 5.6) if len(names) > 1 else _figure(7, 1.2 + 0.45 * len(points))
     axes = figure.add_subplot()
     for number, (name, array) in enumerate(points.items()):
         colour, label = COLOURS[number % len(COLOURS)], f"{name} ({len(array):,})"
@@ -72,7 +72,7 @@ def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarra
         axes.set_yticks([-number for number in range(len(points))], [f"{n} ({len(a):,})" for n, a in points.items()])
         axes.set_ylim(-len(points) + 0.4, 0.6)
     if len(names) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     _plain(axes)
     axes.set_title(f"{title}: training points", fontsize=10)
     figure.savefig(path)
@@ -143,7 +143,9 @@ def _proportions(axes: Any, problem: Problem) -> None:
 
 
 def _positive(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    return np.maximum(np.asarray(values, float), SMALLEST)
+    """For a logarithmic axis, which has no 0: a gap stands there."""
+    found = np.asarray(values, float)
+    return np.where(found > SMALLEST, found, np.nan)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -72,4 +72,4 @@ class DeepxdeAdam:
         with started(backend, precision, seed, place) as dde:
             from pipeline.solvers.deepxde_training import train
 
-            return train(dde, self, problem, model, backend=backend.name, run=run)
+            return train(dde, self, problem, model, backend=backend.name, place=place, run=run)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 from collections.abc import Iterator
 from types import ModuleType
@@ -39,28 +40,34 @@ def started(backend: Any, precision: str, seed: int, place: Place) -> Iterator[M
 def _torch(backend: Any, form: Any, place: Place) -> Iterator[None]:
     import torch
 
-    before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.get_num_threads()
+    dtype, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    threads, device = torch.get_num_threads(), torch.get_default_device()
     if place.kind == "gpu":
         torch.set_float32_matmul_precision("high" if form.tf32 else "highest")
-    torch.set_num_threads(backend.threads or before[2])
+    torch.set_num_threads(backend.threads or threads)
     try:
         yield
     finally:
-        torch.set_default_dtype(before[0])
-        torch.set_float32_matmul_precision(before[1])
-        torch.set_num_threads(before[2])
+        torch.set_default_dtype(dtype)
+        torch.set_float32_matmul_precision(products)
+        torch.set_num_threads(threads)
+        torch.set_default_device(device)
 
 
 @contextlib.contextmanager
 def _tensorflow(backend: Any, form: Any, place: Place) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     tf = quiet_import("tensorflow")
-    if place.kind == "cpu":
-        tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
-    if backend.threads:
-        with contextlib.suppress(RuntimeError):  # already started
+    with contextlib.suppress(RuntimeError):  # already started
+        if place.kind == "cpu":
+            tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
+        else:
+            tf.config.experimental.set_memory_growth(tf.config.list_physical_devices("GPU")[place.index], True)
+        if backend.threads:
             tf.config.threading.set_intra_op_parallelism_threads(backend.threads)
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
+    tf.autograph.set_verbosity(0)  # a problem's residual has nothing to transform, and it would say so each time
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     yield
 
 
@@ -81,12 +88,8 @@ def _placed(backend: str, place: Place) -> Iterator[None]:
     if backend == "torch":
         import torch
 
-        before = torch.get_default_device()
         torch.set_default_device(place.torch)
-        try:
-            yield
-        finally:
-            torch.set_default_device(before)
+        yield
     elif backend == "tensorflow":
         import tensorflow as tf
 

@@ -18,13 +18,16 @@ from pipeline.pinn.solution import Fitted, Layers, Moment, Solution
 from pipeline.solvers.deepxde_problem import data_of
 
 if TYPE_CHECKING:
+    from pipeline.device import Place
     from pipeline.run import Run
     from pipeline.solvers.deepxde_adam import DeepxdeAdam
 
 LBFGS_BLOCK = 1000  # steps between which DeepXDE itself comes to look, at the most
 
 
-def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *, backend: str, run: Run) -> Solution:
+def train(
+    dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *, backend: str, place: Place, run: Run
+) -> Solution:
     """Adam, then L-BFGS where the solver has it."""
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
     test_points = solver.test_points or recipe_of(problem).test_points
@@ -60,7 +63,7 @@ def train(dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *,
             "parameters": str(fitted.layers[0][0].dtype),
             "loss": str(np.asarray(learner.train_state.loss_train).dtype),
         },
-        peak_memory={"process_bytes": process_peak_bytes()},
+        peak_memory=peak_memory(backend, place),
         device=device_of(learner, backend),
     )
 
@@ -222,6 +225,26 @@ def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
     for condition, start, end in zip(conditions, ends, ends[1:], strict=False):
         found[condition.name] = np.asarray(data.train_x[start:end], np.float64)
     return {name: points for name, points in found.items() if len(points)}
+
+
+def peak_memory(backend: str, place: Place) -> dict[str, int]:
+    """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
+    peak = {"process_bytes": process_peak_bytes()}
+    if place.kind == "cpu":
+        return peak
+    if backend == "torch":
+        import torch
+
+        given = torch.cuda.max_memory_allocated(place.torch)
+    elif backend == "tensorflow":
+        import tensorflow as tf
+
+        given = tf.config.experimental.get_memory_info(f"GPU:{place.index}")["peak"]
+    else:
+        import jax
+
+        given = jax.devices("cuda")[place.index].memory_stats()["peak_bytes_in_use"]
+    return {**peak, "device_bytes": int(given)}
 
 
 def device_of(learner: Any, backend: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pipeline import metrics, probe, receipt
-from pipeline.backends import Epoch, Fit, Observation
+from pipeline.backends.fit import Epoch, Fit, Observation
 from pipeline.backends.loss_scale import LossScale
 from pipeline.backends.watch import diverged
 from pipeline.capability import Resolved

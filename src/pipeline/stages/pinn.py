@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
 from pipeline import receipt
+from pipeline.backends.fit import Observation
 from pipeline.capability import Resolved
 from pipeline.errors import RunError
 from pipeline.pinn import errors, guard, solution
@@ -56,7 +59,6 @@ class Pinn:
         problem, solver = experiment.dataset, experiment.solver
         model = experiment.model.of(problem)
         paper = receipt.before(experiment, resolved)
-        paper["versions"] |= receipt.versions(getattr(solver, "packages", ()), always=())
         guarded = guard.look(
             problem,
             model.initial(problem, experiment.seed),
@@ -85,6 +87,7 @@ class Pinn:
             run.journal.write_receipt(paper)
         measured = errors.measure(problem, found.fitted, self.grid)
         draw(run, experiment, found, measured)
+        spread = errors.over_seeds(problem, found, self.grid)
         paper |= {
             "wall_time_s": seconds_since_start(),
             "training_s": found.seconds,
@@ -93,8 +96,8 @@ class Pinn:
         }
         run.journal.write_receipt(paper)
         return Result(
-            metrics=figures_of(found, measured),
-            table=tuple(rows(experiment, resolved, found, measured, guarded, paper)),
+            metrics=figures_of(found, measured) | figures_over(spread),
+            table=(*rows(experiment, resolved, found, measured, guarded, paper), *rows_over(spread)),
         )
 
 
@@ -117,21 +120,26 @@ def save(run: Run, experiment: Experiment, found: Solution) -> None:
 def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
     """Add to the receipt what was seen. Raises RunError where it was computed in another dtype (strict)."""
     paper["points_sha256"] = errors.points_sha256(found.points)
-    paper["data_sha256"] = paper["points_sha256"]
     paper["weights_sha256"] = weights_sha256(found)
     paper["parameters"] = found.parameters
     paper["peak_memory"] = dict(found.peak_memory)
-    paper["device"]["effective"] = found.device or str(resolved.place)
+    where = Observation("where the parameters lie", product_devices=Counter([found.device] if found.device else []))
+    paper["device"]["effective"] = ", ".join(receipt.places(where)) or "none seen"
     paper["precision"]["observed"] = dict(found.dtypes)
     wanted = FORMATS[resolved.precision].parameters
-    wrong = {name: dtype for name, dtype in found.dtypes.items() if dtype != wanted}
-    paper["precision"]["as_requested"] = not wrong
-    if wrong and experiment.precision.strict:
-        told = ", ".join(f"the {name} in {dtype}" for name, dtype in wrong.items())
-        raise RunError(
-            f"precision={resolved.precision} asks for {wanted} but DeepXDE or the solver has {told}; "
-            "precision.strict=false lets the run pass and keeps this in the receipt"
+    wrong = [f"the {name} in {dtype}" for name, dtype in found.dtypes.items() if dtype != wanted]
+    problems: dict[str, str | None] = {"device": None, "precision": None}
+    if wrong:
+        problems["precision"] = (
+            f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
         )
+    if found.device and receipt.misplaced(resolved, where):
+        problems["device"] = f"device={resolved.place} but the parameters lie on {paper['device']['effective']}"
+    for part, problem in problems.items():
+        paper[part]["as_requested"] = problem is None
+    told = "; ".join(problem for problem in problems.values() if problem)
+    if told and experiment.precision.strict:
+        raise RunError(f"{told}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
 def weights_sha256(found: Solution) -> str:
@@ -165,6 +173,21 @@ def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
         **{f"unknown/{name}": value for name, value in found.fitted.unknowns.items()},
         **{f"enrichment/{name}": value for name, value in found.fitted.enrichment.items()},
     }
+
+
+def figures_over(spread: Sequence[float]) -> dict[str, float]:
+    """The errors of several seeds in numbers."""
+    if not spread:
+        return {}
+    return {"seeds/median_l2": statistics.median(spread), "seeds/min_l2": min(spread), "seeds/max_l2": max(spread)}
+
+
+def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
+    """The same in words. The rows above are of the seed with the lowest loss."""
+    if not spread:
+        return []
+    middle, low, high = statistics.median(spread), min(spread), max(spread)
+    return [("over the seeds", f"relative L2 error {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
 
 
 def rows(
