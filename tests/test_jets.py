@@ -99,3 +99,16 @@ def test_only_what_is_asked_for_is_carried() -> None:
     assert (asked.order, list(asked.seconds)) == (1, [])
     asked.second(0, 1)
     assert (asked.order, list(asked.seconds)) == (2, [(0, 1)])
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_a_network_is_its_layers(order: int) -> None:
+    generator = np.random.default_rng(0)
+    layers = [(generator.normal(size=(a, b)), generator.normal(size=b)) for a, b in ((2, 5), (5, 4), (4, 3))]
+    x = jets.coordinates(np, generator.normal(size=(6, 2)), ((0, 1), (1,)), order)
+    by_layers = x
+    for kernel, bias in layers[:-1]:
+        by_layers = jets.JetMath(np).tanh(by_layers.linear(kernel, bias))
+    found = jets.network(x, layers)
+    np.testing.assert_allclose(found.parts, by_layers.linear(*layers[-1]).parts, rtol=1e-12, atol=1e-12)
+    assert len(found.parts) == (1, 3, 5)[order]

@@ -201,8 +201,20 @@ class Asked:
 
 
 def network(x: Jet, layers: Sequence[tuple[Any, Any]]) -> Jet:
-    """A fully connected tanh network; `layers` are (kernel, bias), the last one linear."""
-    math = JetMath(x.xp)
+    """A fully connected tanh network; `layers` are (kernel, bias), the last one linear.
+
+    As `tanh(x.linear(kernel, bias))` would, layer by layer, but joining the parts once a layer, as rows of one matrix:
+    on a CPU half of a training step were copies.
+    """
+    xp, d, (count, n, _) = x.xp, x.coordinates, x.parts.shape
+    rows = x.parts.reshape(count * n, -1)
     for kernel, bias in layers[:-1]:
-        x = math.tanh(x.linear(kernel, bias))
-    return x.linear(*layers[-1])
+        z = (rows @ kernel).reshape(count, n, -1)
+        f = xp.tanh(z[0] + bias)
+        slope = 1 - f * f
+        bends = [sum(z[1 + i] ** 2 for i in group) for group in x.seconds]
+        seconds = [slope * (z[1 + d + s] - 2 * f * bend) for s, bend in enumerate(bends)]
+        rows = xp.concatenate([f, *(slope * z[1 + i] for i in range(d)), *seconds])
+    kernel, bias = layers[-1]
+    z = (rows @ kernel).reshape(count, n, -1)
+    return Jet(xp, xp.concatenate([z[:1] + bias, z[1:]]), d, x.seconds)
