@@ -147,10 +147,8 @@ def test_a_reference_covers_the_grid(name: str) -> None:
     assert found.shape == (len(grid), problem.outputs)
     assert found.dtype == np.float64
     assert np.isfinite(found).all()
-    assert (
-        np.array_equal(found[::-7], problem.reference(grid[::-7]))
-        or np.abs(found[::-7] - problem.reference(grid[::-7])).max() < 1e-13
-    )  # a point's value does not hang on the others
+    alone = problem.reference(grid[::-7])  # a point's value does not hang on the others
+    assert np.abs(found[::-7] - alone).max() < 1e-13
 
 
 def test_burgers_with_twice_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
