@@ -60,11 +60,13 @@ class Differences:
 
     def first(self, coordinate: int, output: int = 0) -> np.ndarray:
         weights = {-2: 1, -1: -8, 1: 8, 2: -1}
-        return sum(w * self._shifted(coordinate, k, output) for k, w in weights.items()) / (12 * STEP)
+        return np.asarray(sum(w * self._shifted(coordinate, k, output) for k, w in weights.items()) / (12 * STEP))
 
     def second(self, *coordinates: int, output: int = 0) -> np.ndarray:
         weights = {-2: -1, -1: 16, 0: -30, 1: 16, 2: -1}
-        return sum(w * self._shifted(c, k, output) for c in coordinates for k, w in weights.items()) / (12 * STEP**2)
+        return np.asarray(
+            sum(w * self._shifted(c, k, output) for c in coordinates for k, w in weights.items()) / (12 * STEP**2)
+        )
 
 
 def looked_at(problem: Any) -> np.ndarray:
