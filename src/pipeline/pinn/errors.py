@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.pinn.problem import Problem
-from pipeline.pinn.solution import Fitted, Moment, predict
+from pipeline.pinn.solution import Fitted, Moment, Solution, predict
 
 WAY_POINTS = 1000  # of the grid on which the history's errors are taken
 
@@ -38,6 +38,11 @@ def measure(problem: Problem, fitted: Fitted, points: int) -> Measured:
     """On about so many regular points of the closed domain."""
     grid = problem.domain.grid(points)
     return Measured(grid, predict(fitted, problem, grid), problem.reference(grid))
+
+
+def over_seeds(problem: Problem, found: Solution, points: int) -> list[float]:
+    """The relative L2 error of each seed, where several were trained at once."""
+    return [measure(problem, one.fitted, points).relative_l2 for one in found.seeds]
 
 
 def along(problem: Problem, history: Sequence[Moment]) -> list[float | None]:

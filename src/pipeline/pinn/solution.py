@@ -23,9 +23,8 @@ CHUNK = 20_000  # points predicted at once
 class Fitted:
     """A tanh network, the coefficients found beside it, and what else is added to it or done to its outputs.
 
-    `enriched`: with what the problem is enriched by and what it knows of its outputs. `enrichment` has then a
-    coefficient for each of `problem.enriched`; `unknowns` for each of an inverse problem's. `hard`: the outputs are put
-    through `problem.hard`.
+    `enrichment` has a coefficient for each of `problem.enriched`, where the problem's enrichment was used (`enriched`);
+    `unknowns` for each of an inverse problem's. `hard`: the outputs are put through `problem.hard`.
     """
 
     layers: Layers
@@ -74,25 +73,21 @@ def outputs(
 ) -> jets.Jet:
     """The problem's functions at the coordinates `x`: the network, what it is enriched by, and the hard conditions.
 
-    `added`, where there is enrichment: the columns of `enriched`; the first go to the first function, each with its
-    coefficient of `enrichment`, the others are added as they are.
+    `added`, where there is enrichment: the columns of `enriched`, each with its coefficient of `enrichment`; they go to
+    the first function.
     """
     u = jets.network(x, layers)
     values = [u.column(index) for index in range(problem.outputs)]
     for index, coefficient in enumerate(enrichment):
         values[0] = values[0] + added.column(index) * coefficient
-    if added is not None and hasattr(problem, "known"):
-        values = [value + added.column(len(enrichment) + index) for index, value in enumerate(values)]
     if hard:
         values = problem.hard(_columns(x), values, jets.JetMath(x.xp))  # type: ignore[attr-defined]
     return _side_by_side(values)
 
 
 def enriched(problem: Problem, x: jets.Jet) -> jets.Jet:
-    """The functions that the problem is enriched by, a column each, and behind them what is known of each output."""
-    columns, math = _columns(x), jets.JetMath(x.xp)
-    known = problem.known(columns, math) if hasattr(problem, "known") else []
-    return _side_by_side([*problem.enrichment(columns, math), *known])  # type: ignore[attr-defined]
+    """The functions that the problem is enriched by, a column each."""
+    return _side_by_side(problem.enrichment(_columns(x), jets.JetMath(x.xp)))  # type: ignore[attr-defined]
 
 
 def _columns(x: jets.Jet) -> list[jets.Jet]:

@@ -29,7 +29,7 @@ class AllenCahn:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("u_t - 0.001 u_xx - 5 (u - u^3)",)
     unknowns: ClassVar[Mapping[str, float]] = {}
-    recipe: ClassVar[Recipe] = Recipe((20, 20, 20), 40_000, 100)
+    recipe: ClassVar[Recipe] = Recipe(steps=40_000, test_points=10_000)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         value = u.value()

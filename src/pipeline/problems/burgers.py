@@ -28,7 +28,7 @@ class Burgers:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("u_t + u u_x - (0.01/pi) u_xx",)
     unknowns: ClassVar[Mapping[str, float]] = {}
-    recipe: ClassVar[Recipe] = Recipe((20, 20, 20), 15_000, 100)
+    recipe: ClassVar[Recipe] = Recipe(steps=15_000, test_points=10_000)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return [u.first(1) + u.value() * u.first(0) - burgers.VISCOSITY * u.second(0)]

@@ -28,7 +28,7 @@ class DiffusionInverse:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("u_t - C u_xx + exp(-t) (1 - pi^2) sin(pi x)",)
     unknowns: ClassVar[Mapping[str, float]] = {"C": 2.0}
-    recipe: ClassVar[Recipe] = Recipe((32, 32, 32), 20_000, 100)
+    recipe: ClassVar[Recipe] = Recipe((32, 32, 32), steps=50_000, test_points=10_000)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         source = math.exp(-x[1]) * math.sin(np.pi * x[0]) * (1 - np.pi**2)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.polynomial import Chebyshev
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Interval
@@ -31,6 +32,12 @@ class Function:
 
     def conditions(self) -> tuple[Condition, ...]:
         return (Condition("values", _values, points=self.domain.grid(self.interior)),)
+
+    def classical(self, points: np.ndarray) -> tuple[str, np.ndarray]:
+        """The polynomial through the values."""
+        x = self.domain.grid(self.interior)
+        fitted = Chebyshev.fit(x[:, 0], _values(x), len(x) - 1)
+        return "function-polynomial", np.asarray(fitted(points[:, :1]))
 
     def reference(self, points: np.ndarray) -> np.ndarray:
         return _values(points)[:, None]

@@ -12,10 +12,21 @@ if TYPE_CHECKING:
 
 
 class Solver(Protocol):
-    """What a solver's spec offers. `backends`: those that it can run on."""
+    """What a solver's spec offers. `backends`, `precisions`: those that it can run on and in, by name.
+
+    Optional: `line_search`, whether rounding may look to it like the end; `packages`, whose versions the receipt tells;
+    `check_backend(name)`, what only it can know of a backend.
+    """
 
     backends: ClassVar[tuple[str, ...]]
+    precisions: ClassVar[tuple[str, ...]]
 
-    def solve(self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
-        """Train `model` (its `units` are the hidden layers) in a precision, by name, on a device."""
+    def check(self, problem: Problem, precision: str) -> None:
+        """Refuse what the solver or the problem lacks, before anything is imported. Raises UserError and Impossible."""
+        ...
+
+    def solve(
+        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
+    ) -> Solution:
+        """Train `model` (pipeline.models.fnn) on a device. Raises RunError for a loss that is not finite."""
         ...

@@ -28,11 +28,11 @@ class Own(ABC):
     `conditions`: soft ones are terms of the loss, `condition_weight` times as heavy as an equation; hard ones are built
     into the outputs (`problem.hard`). `enrichment`: with the problem's singular functions. `scale`: coordinates are
     mapped to [-scale, scale] first (null: they stay as they are). `start`: `glorot` as everywhere; `features` spreads
-    the neurons of the first layer over the domain and begins with an output of 0, so that the first step of
-    Gauss-Newton finds the best last layer, and of a linear problem nearly all (Huang, Zhu & Siew, Neurocomputing 70,
-    2006). `resample`: new points inside the domain every so many steps (0: never); `adaptive`: drawn where the residual
-    is large (Wu et al., CMAME 403, 2023). `seeds`: so many are trained at once, from `seed` upwards. `every`: steps
-    between two rows of the history.
+    the neurons of the first layer over the domain and fits the last layer by least squares before the first step, which
+    nearly solves a linear problem (Huang, Zhu & Siew, "Extreme learning machine", Neurocomputing 70, 2006). `resample`:
+    new points inside the domain every so many steps (0: never); `adaptive`: drawn where the residual is large (Wu et
+    al., CMAME 403, 2023). `seeds`: so many are trained at once, from `seed` upwards. `every`: steps between two rows of
+    the history.
     """
 
     steps: PositiveInt = 1000

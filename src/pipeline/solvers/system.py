@@ -6,7 +6,7 @@ pass, and only those that the equations ask for are computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class System:
     def initial(self, seed: int) -> np.ndarray:
         """Starting parameters: kernels Glorot uniform, biases and coefficients of the enrichment zero.
 
-        With start=features neurons of the first layer turn anywhere in the domain and the last layer is zero.
+        With start=features the neurons of the first layer turn anywhere in the domain and the last layer is zero.
         """
         tree = self._tree(seed)
         if self.ansatz.start == "features":
@@ -163,16 +163,32 @@ class System:
         return jnp.concatenate([(self.weight(part) / len(r)) ** 0.5 * r.ravel() for part, r in found])
 
     def jacobian(self, theta: Any, data: Data) -> Any:
-        """Of `vector` by `theta`: point by point, since no residual knows another point's."""
+        """Of `vector` by `theta`."""
+        return self._jacobian(lambda theta: theta, theta, data)
+
+    def _jacobian(self, whole: Callable[[Any], Any], some: Any, data: Data) -> Any:
+        """Of `vector` by `some` parameters, of which `whole` makes all. Point by point: no residual knows another's."""
 
         def rows(part: str) -> Any:
-            def at(theta: Any, point: Any) -> Any:
-                return self._residual(part, self.tree(theta), jax.tree.map(lambda a: a[None], point))[0]
+            def at(some: Any, point: Any) -> Any:
+                return self._residual(part, self.tree(whole(some)), jax.tree.map(lambda a: a[None], point))[0]
 
-            found = jax.vmap(jax.jacrev(at), in_axes=(None, 0))(theta, data[part])
+            found = jax.vmap(jax.jacrev(at), in_axes=(None, 0))(some, data[part])
             return (self.weight(part) / len(found)) ** 0.5 * found.reshape(-1, found.shape[-1])
 
         return jnp.concatenate([rows(part) for part in self.parts])
+
+    def last_layer(self) -> np.ndarray:
+        """Where in the vector of parameters those are on which the outputs depend linearly."""
+        marked = jax.tree.map(np.zeros_like, self._tree(0))
+        for leaf in (*marked["layers"][-1], marked["enrichment"]):
+            leaf[...] = 1
+        return np.flatnonzero(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(marked)]))
+
+    def linear_model(self, theta: Any, data: Data) -> tuple[Any, Any]:
+        """The residuals and their Jacobian by the last layer and the coefficients of the enrichment."""
+        at = self.last_layer()
+        return self.vector(theta, data), self._jacobian(theta.at[at].set, theta[at], data)
 
     def fitted(self, theta: np.ndarray) -> Fitted:
         """What `theta` says, as NumPy arrays."""

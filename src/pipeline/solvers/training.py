@@ -71,6 +71,7 @@ class Training:
         self.data = self._together(self.drawn)
         self.theta = self._together([system.initial(seed) for seed in seeds])
         self.compile_s = self.seconds = 0.0
+        self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
         self.programs: dict[Any, Any] = {}
         self.history: list[list[Moment]] = [[] for _ in seeds]
 
@@ -92,6 +93,8 @@ class Training:
     def run(self) -> None:
         """Until the steps are done or no seed has anything to gain."""
         system, method, solver = self.system, self.method, self.solver
+        if solver.start == "features":
+            self._fit_last_layer()
         self.state = self._compiled("start", lambda theta: method.start(system, theta), self.theta)
         progress = self.watch.progress("training", total=solver.steps)
         self.step = 0
@@ -108,6 +111,20 @@ class Training:
                     break
         finally:
             progress.close()
+
+    def _fit_last_layer(self) -> None:
+        """By least squares, whose singular values NumPy finds; kept where it lowers the loss."""
+        compiled, started = self.compile_s, time.perf_counter()
+        system, start = self.system, self.theta
+        residual, jacobian = self._compiled("linear", system.linear_model, start, self.data)
+        at, thetas = system.last_layer(), np.array(start, ndmin=2)
+        for theta, r, j in zip(thetas, np.array(residual, ndmin=2), np.array(jacobian, ndmin=3), strict=True):
+            theta[at] -= np.linalg.lstsq(j, r, rcond=np.finfo(j.dtype).eps)[0]
+        fitted = jnp.asarray(thetas if self.several else thetas[0])
+        lower = self._compiled("loss", system.loss, fitted, self.data) < jnp.sum(residual**2, axis=-1)
+        self.theta = jnp.where(lower[..., None], fitted, start)
+        self.beside += 2 * sum(len(part["x"]) for part in self.drawn[0].values())
+        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
 
     def _block_length(self) -> int:
         """Steps to the next row of the history, to new points or to the end."""
@@ -141,6 +158,7 @@ class Training:
             parts = self._together([self.system.inside(points) for points in candidates])
             found = np.asarray(self._compiled("squares", self._squares, self.state.theta, parts), np.float64)
             squares = found if self.several else found[None]
+            self.beside += many
             for at, generator in enumerate(self.generators):
                 share = squares[at] / squares[at].mean() + 1
                 chosen = generator.choice(many, n, replace=False, p=share / share.sum())
@@ -207,7 +225,7 @@ class Training:
             seconds=self.seconds,
             compile_s=self.compile_s,
             parameters=int(self.theta.shape[-1]),
-            residual_evaluations=evaluations * sum(len(part) for part in points.values()),
+            residual_evaluations=self.beside + evaluations * sum(len(part) for part in points.values()),
             dtypes={"parameters": str(self.state.theta.dtype), "loss": self.loss_dtype},
             device=str(next(iter(self.state.theta.devices()))),
             peak_memory={"process_bytes": process_peak_bytes()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -86,6 +87,7 @@ class Pinn:
             run.journal.write_receipt(paper)
         measured = errors.measure(problem, found.fitted, self.grid)
         draw(run, experiment, found, measured)
+        spread = errors.over_seeds(problem, found, self.grid)
         paper |= {
             "wall_time_s": seconds_since_start(),
             "training_s": found.seconds,
@@ -94,8 +96,8 @@ class Pinn:
         }
         run.journal.write_receipt(paper)
         return Result(
-            metrics=figures_of(found, measured),
-            table=tuple(rows(experiment, resolved, found, measured, guarded, paper)),
+            metrics=figures_of(found, measured) | figures_over(spread),
+            table=(*rows(experiment, resolved, found, measured, guarded, paper), *rows_over(spread)),
         )
 
 
@@ -171,6 +173,21 @@ def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
         **{f"unknown/{name}": value for name, value in found.fitted.unknowns.items()},
         **{f"enrichment/{name}": value for name, value in found.fitted.enrichment.items()},
     }
+
+
+def figures_over(spread: Sequence[float]) -> dict[str, float]:
+    """The errors of several seeds in numbers."""
+    if not spread:
+        return {}
+    return {"seeds/median_l2": statistics.median(spread), "seeds/min_l2": min(spread), "seeds/max_l2": max(spread)}
+
+
+def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
+    """The same in words. The rows above are of the seed with the lowest loss."""
+    if not spread:
+        return []
+    middle, low, high = statistics.median(spread), min(spread), max(spread)
+    return [("over the seeds", f"relative L2 error {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
 
 
 def rows(

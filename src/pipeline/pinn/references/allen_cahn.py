@@ -1,7 +1,7 @@
 """u_t = 0.001 u_xx + 5 (u - u^3) on [-1, 1], u(x, 0) = x^2 cos(pi x), u = -1 at both ends, by a spectral method.
 
-Chebyshev points in x, of which u, being even, needs half; in t the exponential Runge-Kutta scheme of fourth order, which
-takes the diffusion exactly. Source: Trefethen, "Spectral Methods in MATLAB" (2000), chapter 6; Cox & Matthews,
+Chebyshev points in x, of which u, being even, needs half; in t the exponential Runge-Kutta scheme of fourth order,
+which takes the diffusion exactly. Source: Trefethen, "Spectral Methods in MATLAB" (2000), chapter 6; Cox & Matthews,
 J. Comput. Phys. 176 (2002), ETDRK4; Kassam & Trefethen, SIAM J. Sci. Comput. 26 (2005), its coefficients.
 """
 
