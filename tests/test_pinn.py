@@ -203,7 +203,8 @@ REFUSED = {
     "dataset=lorenz": "dataset=lorenz: no such choice; choose from ...",
     "solver=deepxde_adam_lbfgs backend=jax": "solver=deepxde_adam_lbfgs with backend=jax: it runs on torch, "
     "tensorflow; DeepXDE has no L-BFGS on JAX",
-    "solver=gauss_newton": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
+    "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
+    "solver=gauss_newton precision=fp32": "precision=fp32 with solver=gauss_newton: it computes in fp64; use ...",
     "solver.steps=0": "solver.steps=0: should be greater than 0",
     "solver.learning_rate=-1": "solver.learning_rate=-1: should be greater than 0",
 }

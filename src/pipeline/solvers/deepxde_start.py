@@ -24,7 +24,7 @@ NAMES = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 
 
 def step_flop(problem: Problem, model: Any) -> float:
-    """Operations of one step's matrix products, roughly: each derivative, and the gradient, triples what is below it."""
+    """Operations of a step's matrix products, roughly: each derivative, and the gradient, triples what is below it."""
     sizes = model.sizes(problem)
     products = sum(2 * inputs * units for inputs, units in pairwise(sizes))
     return float(products * (problem.interior + problem.boundary) * 3 ** (1 + asked(problem)[0]))
