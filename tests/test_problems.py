@@ -60,11 +60,13 @@ class Differences:
 
     def first(self, coordinate: int, output: int = 0) -> np.ndarray:
         weights = {-2: 1, -1: -8, 1: 8, 2: -1}
-        return sum(w * self._shifted(coordinate, k, output) for k, w in weights.items()) / (12 * STEP)
+        return np.asarray(sum(w * self._shifted(coordinate, k, output) for k, w in weights.items()) / (12 * STEP))
 
     def second(self, *coordinates: int, output: int = 0) -> np.ndarray:
         weights = {-2: -1, -1: 16, 0: -30, 1: 16, 2: -1}
-        return sum(w * self._shifted(c, k, output) for c in coordinates for k, w in weights.items()) / (12 * STEP**2)
+        return np.asarray(
+            sum(w * self._shifted(c, k, output) for c in coordinates for k, w in weights.items()) / (12 * STEP**2)
+        )
 
 
 def looked_at(problem: Any) -> np.ndarray:
@@ -147,10 +149,8 @@ def test_a_reference_covers_the_grid(name: str) -> None:
     assert found.shape == (len(grid), problem.outputs)
     assert found.dtype == np.float64
     assert np.isfinite(found).all()
-    assert (
-        np.array_equal(found[::-7], problem.reference(grid[::-7]))
-        or np.abs(found[::-7] - problem.reference(grid[::-7])).max() < 1e-13
-    )  # a point's value does not hang on the others
+    alone = problem.reference(grid[::-7])  # a point's value does not hang on the others
+    assert np.abs(found[::-7] - alone).max() < 1e-13
 
 
 def test_burgers_with_twice_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
