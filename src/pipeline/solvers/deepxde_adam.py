@@ -67,9 +67,9 @@ class DeepxdeAdam:
         self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
     ) -> Solution:
         """Train. Raises RunError for a loss that is not finite."""
-        from pipeline.solvers.deepxde_start import started
+        from pipeline.solvers.deepxde_start import started, step_flop
 
-        with started(backend, precision, seed, place) as dde:
+        with started(backend, precision, seed, place, step_flop(problem, model)) as dde:
             from pipeline.solvers.deepxde_training import train
 
             return train(dde, self, problem, model, backend=backend.name, place=place, run=run)

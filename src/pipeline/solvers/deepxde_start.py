@@ -10,25 +10,35 @@ import io
 import logging
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
 from pipeline.device import Place
+from pipeline.pinn.guard import asked
+from pipeline.pinn.problem import Problem
 from pipeline.precision import FORMATS
 from pipeline.quiet import quiet_import
 
 NAMES = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 
 
+def step_flop(problem: Problem, model: Any) -> float:
+    """Operations of a step's matrix products, roughly: each derivative, and the gradient, triples what is below it."""
+    sizes = model.sizes(problem)
+    products = sum(2 * inputs * units for inputs, units in pairwise(sizes))
+    return float(products * (problem.interior + problem.boundary) * 3 ** (1 + asked(problem)[0]))
+
+
 @contextlib.contextmanager
-def started(backend: Any, precision: str, seed: int, place: Place) -> Iterator[ModuleType]:
+def started(backend: Any, precision: str, seed: int, place: Place, flop: float) -> Iterator[ModuleType]:
     """DeepXDE, imported and set up. What it and the frameworks print is left out: it is in the journal and the table.
 
-    The seed is also NumPy's, which draws a polygon's points.
+    The seed is also NumPy's, which draws a polygon's points. `flop`: of a step, by which torch's threads are chosen.
     """
     os.environ["DDE_BACKEND"] = NAMES[backend.name]
     form = FORMATS[precision]
-    with {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}[backend.name](backend, form, place):
+    with {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}[backend.name](backend, form, place, flop):
         dde = quiet_import("deepxde")
         with contextlib.redirect_stdout(io.StringIO()), _placed(backend.name, place):
             dde.config.set_default_float(form.compute)
@@ -37,14 +47,16 @@ def started(backend: Any, precision: str, seed: int, place: Place) -> Iterator[M
 
 
 @contextlib.contextmanager
-def _torch(backend: Any, form: Any, place: Place) -> Iterator[None]:
+def _torch(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     import torch
+
+    from pipeline.backends.torch_threads import SMALL_STEP_FLOP
 
     dtype, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     threads, device = torch.get_num_threads(), torch.get_default_device()
     if place.kind == "gpu":
         torch.set_float32_matmul_precision("high" if form.tf32 else "highest")
-    torch.set_num_threads(backend.threads or threads)
+    torch.set_num_threads(backend.threads or (1 if flop < SMALL_STEP_FLOP else threads))
     try:
         yield
     finally:
@@ -55,7 +67,7 @@ def _torch(backend: Any, form: Any, place: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _tensorflow(backend: Any, form: Any, place: Place) -> Iterator[None]:
+def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     tf = quiet_import("tensorflow")
     with contextlib.suppress(RuntimeError):  # already started
@@ -72,7 +84,7 @@ def _tensorflow(backend: Any, form: Any, place: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _jax(backend: Any, form: Any, place: Place) -> Iterator[None]:
+def _jax(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     jax = quiet_import("jax")
     with (
         jax.enable_x64(form.compute == "float64"),
