@@ -74,7 +74,7 @@ class System:
         tree = self._tree(seed)
         if self.ansatz.start == "features":
             generator = np.random.default_rng([seed, 2])
-            (kernel, bias), *_, (last, _) = tree["layers"]
+            (kernel, bias), (last, _) = tree["layers"][0], tree["layers"][-1]
             kernel[:] = generator.uniform(-1, 1, kernel.shape)
             bias[:] = (self.ansatz.scale or 1.0) * generator.uniform(-1, 1, bias.shape)
             last[:] = 0
