@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.measure import machine
 from pipeline.receipt import git_state
 
-BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking", "sweep", "search", "amp")
+BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking", "sweep", "search", "amp", "pinn")
 
 
 def main() -> None:

@@ -98,14 +98,19 @@ def peer(script: str, *arguments: str) -> dict[str, float]:
 def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
     """Run `python -m pipeline` in a folder of its own; the receipt and the result it left."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pipeline", *overrides]
-        status = _in_terminal(command, folder) if terminal else _in_silence(command, folder)
-        if status:
-            raise SystemExit(f"{' '.join(command)} failed with status {status}")
-        run = next((Path(folder) / "runs").iterdir())
+        run = pipeline_in(folder, *overrides, terminal=terminal)
         receipt = json.loads((run / "receipt.json").read_text())
         scalars = json.loads((run / "result.json").read_text())["scalars"]
     return {"receipt": receipt, **scalars}
+
+
+def pipeline_in(folder: str, *overrides: str, terminal: bool = False) -> Path:
+    """Run `python -m pipeline` in a folder; the folder of its run."""
+    command = [sys.executable, "-m", "pipeline", *overrides]
+    status = _in_terminal(command, folder) if terminal else _in_silence(command, folder)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed with status {status}")
+    return next((Path(folder) / "runs").iterdir())
 
 
 def wall(command: Sequence[str], status: int = 0, folder: str | None = None) -> dict[str, float]:

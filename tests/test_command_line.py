@@ -28,11 +28,14 @@ HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "
 
 CHOICES = {
     "backend": "jax, tensorflow, torch",
-    "model": "cnn, linear, mlp, mnist_cnn",
-    "dataset": "digits, fashion_mnist, mnist, mnist_20k",
+    "model": "cnn, fnn, linear, mlp, mnist_cnn",
+    "dataset": ", ".join(sorted(path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml"))),
     "loss": "cross_entropy, hinge, mse",
 }
-KEYS = "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, run, seed, "
+KEYS = (
+    "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, run, seed, "
+    "solver, stage, sweep, tracking, training"
+)
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
 FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
 OFFERS = "CONTRIBUTING.md says what one has to offer"
@@ -50,8 +53,8 @@ REFUSALS = {
     "experiment=nothing": "experiment=nothing: no such choice; choose from ...",
     "model.activation=relux": "model.activation='relux': should be 'relu', 'tanh', 'sigmoid', 'gelu', 'silu' or 'elu'",
     "training.metrics=[f2]": "training.metrics=f2: no such choice; choose from accuracy, ...",
-    "modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}stage, sweep, tracking, training",
-    "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}stage, sweep, tracking, training",
+    "modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
+    "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
     "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "+model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "++model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
@@ -249,7 +252,7 @@ def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "wide.yaml").touch()
     told = pipeline(tmp_path, "model=wide", "--config-dir=mine", "-h")
-    assert "model: cnn, linear, mlp, mnist_cnn, wide\n" in told.stdout
+    assert "model: cnn, fnn, linear, mlp, mnist_cnn, wide\n" in told.stdout
     assert message(pipeline(tmp_path, "--help", "--config-dir", "nope")) == "--config-dir nope: no such folder"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, DIGITS, environment, failed, message, runs, status
+from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, failed, message, runs, status
 
 from pipeline import journal as journals
 from pipeline import runs as runs_below
@@ -99,6 +99,21 @@ def test_a_signal_in_training(backend: str, number: signal.Signals, exit_status:
     (run,) = runs(tmp_path)
     assert (status(run).state, status(run).error) == ("KILLED", f"stopped by {number.name}")
     check_journal(run)
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_signal_while_deepxde_trains(backend: str, tmp_path: Path) -> None:
+    words = ("stage=pinn", "solver.steps=10000000", "solver.every=10", "tracking=none", f"backend={backend}")
+    with begin(tmp_path, *words) as process:
+        wait_until(trained_for(tmp_path, 20), process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (130, ""), err
+    assert err.splitlines()[-1] == "stopped by SIGINT"
+    (run,) = runs(tmp_path)
+    assert (status(run).state, status(run).error) == ("KILLED", "stopped by SIGINT")
+    steps = [record.step for record in journals.read_metrics(run)]
+    assert steps == list(range(0, 10 * len(steps), 10))
 
 
 def test_mlflow_learns_of_a_killed_run(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pipeline.study.run import run
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
-STAGES = ["compose", "data", *EXPERIMENTS, "amp", "report"]
+STAGES = ["compose", "data", *EXPERIMENTS, "amp", "physics", "report"]
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
 classifier_torch: &short
@@ -38,6 +38,7 @@ classifier_torch: &short
 classifier_tensorflow: {<<: *short, backend: tensorflow}
 classifier_jax: {<<: *short, backend: jax}
 amp: {<<: *short, stage: amp, model: mlp, training: {epochs: 1}, stage.repeats: 1, stage.precisions: [fp32, mixed]}
+physics: {stage: pinn, backend: torch, precision: fp64, solver.steps: 200, tracking: {wait: 100.0}}
 """
 
 
@@ -127,7 +128,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert all(lock.block_of(stage) in report for stage in EXPERIMENTS)
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
-    assert len(shown) == len([*EXPERIMENTS, "amp"])
+    assert len(shown) == len([*EXPERIMENTS, "amp", "physics"])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

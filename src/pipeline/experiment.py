@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, shown
+from pipeline.pinn.check import check_problem
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, spec
 from pipeline.sweep import Sweep
@@ -80,11 +81,15 @@ GROUPS: dict[str, type[Any]] = {
     "loader": object,
     "optimizer": object,
     "loss": object,
+    "solver": object,
     "training": Training,
     "profiler": object,
     "tracking": object,
     "sweep": Sweep,
 }
+
+# Groups that the runs saved before they existed do not have.
+SINCE = {"solver": {"_target_": "pipeline.solvers.none.Off"}}
 
 # Keys that say what a run is called, where things lie, who looks on, who is told and how cells are run.
 NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
@@ -103,11 +108,12 @@ def _builds(cls: type[Any], *arguments: str) -> bool:
 KINDS: dict[str, Callable[[type[Any]], bool]] = {
     "stage": lambda cls: hasattr(cls, "run"),
     "backend": lambda cls: hasattr(cls, "builder"),
-    "model": lambda cls: _builds(cls, "shapes") and not hasattr(cls, "slots"),
-    "dataset": lambda cls: hasattr(cls, "load") and not hasattr(cls, "builder"),
+    "model": lambda cls: hasattr(cls, "sizes") or (_builds(cls, "shapes") and not hasattr(cls, "slots")),
+    "dataset": lambda cls: hasattr(cls, "residuals") or (hasattr(cls, "load") and not hasattr(cls, "builder")),
     "loader": lambda cls: hasattr(cls, "backends"),
     "optimizer": lambda cls: hasattr(cls, "slots"),
     "loss": lambda cls: _builds(cls) and not hasattr(cls, "slots"),
+    "solver": lambda cls: hasattr(cls, "solve"),
     "profiler": lambda cls: hasattr(cls, "tool"),
 }
 
@@ -127,6 +133,7 @@ class Experiment:
     loader: Any
     optimizer: Any
     loss: Any
+    solver: Any
     training: Training
     profiler: Any
     tracking: Any
@@ -147,6 +154,11 @@ class Experiment:
             name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Whose versions have a part in the result."""
+        return (*self.backend.packages, *getattr(self.solver, "packages", ()))
+
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
         return group in getattr(self.stage, "reads", GROUPS)
@@ -158,6 +170,8 @@ class Experiment:
         """
         few = hasattr(self.stage, "reads")
         keys = ("stage", *self.stage.reads) if few else [key for key in self.config if key not in NOT_DECIDING]
+        if self.solver.solve is None:  # no part of an experiment that solves nothing
+            keys = [key for key in keys if key != "solver"]
         return {key: self._deciding(key) for key in keys}
 
     def config_sha256(self) -> str:
@@ -191,6 +205,7 @@ def place_of(config: Mapping[str, Any]) -> tuple[Any, Device, Precision]:
 
 def load(config: Mapping[str, Any]) -> Experiment:
     """Build and check the experiment of a composed config. Imports no framework. Raises UserError."""
+    config = {**SINCE, **config}
     _check_keys(config)
     parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
     settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
@@ -207,6 +222,8 @@ def check(experiment: Experiment) -> None:
             f"run={experiment.settings.run} with stage={_choice(experiment.stage)}: this stage starts from no run; "
             "stage=evaluate and stage=predict do"
         )
+    if check_problem(experiment):
+        return
     trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
     if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)

@@ -23,6 +23,7 @@ Say what you want by group=choice and key=value; the rest stays as below.
   python -m pipeline stage=amp training.epochs=1            what mixed precision buys here, and why
   python -m pipeline stage=evaluate run=latest              the test figures of a saved run again
   python -m pipeline stage=predict run=latest stage.images=[shoe.png]  a picture of yours
+  python -m pipeline stage=pinn dataset=ode                 differential equations, solved by a network
   python -m pipeline experiment=amp_ladder                  what each change of a training gains
   python -m pipeline stage=devices                          what this machine can run
 

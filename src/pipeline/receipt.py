@@ -49,7 +49,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
             "reason": resolved.precision_reason,
             **({"loss_scaling": UNSCALED} if unscaled(experiment, resolved) else {}),
         },
-        "versions": versions(experiment.backend.packages) | cuda.versions(experiment.backend),
+        "versions": versions(experiment.packages) | cuda.versions(experiment.backend),
     }
 
 

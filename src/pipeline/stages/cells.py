@@ -41,19 +41,27 @@ class Variant:
     keys: list[str]
 
 
-def variant(experiment: Experiment, swept: Mapping[str, str], *overrides: str, above: Variant | None = None) -> Variant:
-    """The classifier that the experiment becomes by overrides as on the command line, several in one text.
+def variant(
+    experiment: Experiment,
+    swept: Mapping[str, str],
+    *overrides: str,
+    above: Variant | None = None,
+    stage: type[Any] | None = None,
+) -> Variant:
+    """The run that the experiment becomes by overrides as on the command line, several in one text.
 
     A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
-    of the experiment's. Raises UserError for what the command line would refuse.
+    of the experiment's. `stage`: the run's (None: the classifier). Raises UserError for what the command line would
+    refuse.
     """
     from pipeline.stages.classifier import Classifier
     from pipeline.sweep.compose import overridden
 
     if not isinstance(experiment.profiler, Off):
-        name, stage = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
-        raise UserError(f"profiler={name} with stage={stage}: it compares times; profile one of its trainings alone")
-    target = f"{Classifier.__module__}.{Classifier.__qualname__}"
+        name, own = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
+        raise UserError(f"profiler={name} with stage={own}: it compares times; profile one of its trainings alone")
+    stage = stage or Classifier
+    target = f"{stage.__module__}.{stage.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
     config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
     for text in overrides:

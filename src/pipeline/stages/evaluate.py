@@ -26,6 +26,14 @@ class Evaluate:
     recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
 
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a run that has no test set."""
+        if hasattr(experiment.dataset, "residuals"):
+            raise UserError(
+                "stage=evaluate with a run that solved a problem: its errors are in its result.json; "
+                "stage=predict stage.points=points.csv gives its values anywhere"
+            )
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model or with data other than it was trained on."""
         source = Path(str(experiment.settings.run))

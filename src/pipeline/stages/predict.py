@@ -1,9 +1,10 @@
-"""stage=predict: class probabilities of the user's own images, by a saved run."""
+"""stage=predict: what a saved run makes of the user's own images, or of points in the domain of its problem."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,24 +29,55 @@ DRAWN = 24  # images on the sheet
 
 @spec
 class Predict:
-    """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground."""
+    """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground.
+
+    `points`: for a run of stage=pinn, a .npy or .csv file with a point a row.
+    """
 
     images: tuple[str, ...] = ()
+    points: str | None = None
     invert: bool = False
 
     starts_from_run: ClassVar[bool] = True
     recorded: ClassVar[bool] = True
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse images that are not there."""
+        """Refuse images or points that are not there, and the one where the run takes the other."""
+        solved = hasattr(experiment.dataset, "residuals")
+        if solved:
+            self._check_points()
+            return
+        if self.points is not None:
+            raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
         for text in self.images:
             if not Path(text).expanduser().is_file():
                 raise UserError(f"stage.images={text}: no such file")
 
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse what would not be followed: points are predicted in NumPy, in float64."""
+        for key in keys if self.points is not None else ():
+            if key.partition(".")[0] in ("backend", "device", "precision"):
+                raise UserError(f"{key} with stage.points: points are predicted in NumPy, in float64; leave it out")
+
+    def _check_points(self) -> None:
+        if self.images or self.invert:
+            raise UserError("stage.images with a run that solved a problem: use stage.points=points.csv")
+        if self.points is None:
+            raise UserError("stage.points=null: name a .npy or .csv file with a point a row")
+        path = Path(self.points).expanduser()
+        if not path.is_file():
+            raise UserError(f"stage.points={self.points}: no such file")
+        if path.suffix not in (".npy", ".csv"):
+            raise UserError(f"stage.points={self.points}: needs a .npy or a .csv file")
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Predict. Raises UserError for images that are unreadable."""
+        """Predict. Raises UserError for images or points that are unreadable."""
+        if self.points is not None:
+            from pipeline.pinn import at_points
+
+            return at_points.run(experiment, resolved, run, self.points)
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         about = model_card(source)

@@ -41,7 +41,7 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
             except UserError as error:
                 raise UserError(f"{source}: {block.name}: {error}") from error
             stages[block.name] = _entry(experiment)
-            if experiment.reads("dataset"):
+            if experiment.reads("dataset") and hasattr(experiment.dataset, "load"):  # a problem is all code
                 module = type(experiment.dataset).__module__
                 dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
                 data[block.name] = {"dataset": dataset, "code": code.closure([module])}

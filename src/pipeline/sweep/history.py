@@ -55,7 +55,7 @@ class History:
             found.append("the code")
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
-        for name, version in versions((*experiment.backend.packages, "numpy"), always=()).items():
+        for name, version in versions((*experiment.packages, "numpy"), always=()).items():
             old = then.get("versions", {}).get(name)
             if old != version:
                 found.append(f"{name} {old} -> {version}")
@@ -72,6 +72,8 @@ class History:
         """Hash of the dataset as it is now, read once for all cells that share it; None where it cannot be read."""
         key = json.dumps(experiment.config["dataset"], sort_keys=True)
         if key not in self.data:
+            if not hasattr(experiment.dataset, "load"):  # a problem is all code
+                return None
             from pipeline.stages.classifier import load_data
 
             try:

@@ -1,0 +1,99 @@
+"""stage=predict for a solved problem: its functions at points of the user's, by the saved network, in NumPy."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline import receipt
+from pipeline.capability import Resolved
+from pipeline.errors import UserError
+from pipeline.models import weights
+from pipeline.pinn import solution
+from pipeline.pinn.errors import points_sha256
+from pipeline.pinn.problem import Problem
+from pipeline.run import Result, Run
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+SHOWN = 10  # rows in the terminal's table; the CSV has them all
+
+
+def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
+    """Predict at the points of the file `text`. Raises UserError for points that do not fit the problem."""
+    problem: Problem = experiment.dataset
+    source = Path(str(experiment.settings.run)) / "artifacts" / "model" / "weights.npz"
+    fitted = solution.load(source)
+    points = read_points(text, problem)
+    values = solution.predict(fitted, problem, points)
+    paper = receipt.of_saved(experiment, resolved, weights.load(source), points_sha256({"points": points}))
+    paper |= {"backend": "numpy", "precision": {"effective": "fp64"}}
+    paper["device"] |= {"effective": "cpu"}
+    run.journal.write_receipt(paper)
+    path = run.artifact("predictions.csv")
+    names = [f"u{number + 1}" for number in range(problem.outputs)] if problem.outputs > 1 else ["u"]
+    write_csv(path, [*problem.domain.names, *names], np.hstack([points, values]))
+    rows = [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
+    if len(points) > SHOWN:
+        rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
+    return Result(metrics={"points": float(len(points))}, table=(*rows, ("predictions", str(path))))
+
+
+def read_points(text: str, problem: Problem) -> np.ndarray:
+    """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
+    key, path = f"stage.points={text}", Path(text).expanduser()
+    try:
+        points = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path)
+        points = np.asarray(points, np.float64)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{key}: no readable points ({error})") from error
+    names = problem.domain.names
+    if points.ndim == 1 and len(names) == 1:
+        points = points[:, None]
+    if points.ndim != 2 or points.shape[1] != len(names):
+        raise UserError(f"{key}: holds an array of shape {points.shape}; a point is ({', '.join(names)}), one a row")
+    if not len(points):
+        raise UserError(f"{key}: holds no point")
+    wrong = ~np.isfinite(points).all(axis=1)
+    if wrong.any():
+        raise UserError(f"{key}: row {int(np.argmax(wrong)) + 1} is no point: {_text(points[wrong][0])}")
+    outside = ~problem.domain.contains(points)
+    if outside.any():
+        first = int(np.argmax(outside))
+        raise UserError(
+            f"{key}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the network knows "
+            f"nothing; the first in row {first + 1}: {_text(points[first])}"
+        )
+    return points
+
+
+def _csv(path: Path) -> np.ndarray:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if rows and not _is_number(rows[0][0]):
+        rows = rows[1:]
+    return np.array([[float(cell) for cell in row] for row in rows])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def write_csv(path: Path, names: list[str], table: np.ndarray) -> None:
+    """A row for each point: its coordinates, then the functions there, with all their digits."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([[repr(float(value)) for value in row] for row in table])
+
+
+def _text(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)

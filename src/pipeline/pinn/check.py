@@ -1,0 +1,84 @@
+"""What an experiment with a problem must have, and one without must not: told before anything is imported or run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import Impossible, UserError
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+# By what a part is known to be made for problems, and what to say of one that is not, or that is here in vain.
+PARTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    "dataset": (
+        lambda part: hasattr(part, "residuals"),
+        "holds images; this stage solves problems such as dataset=ode",
+        "is a problem, not images; stage=pinn solves it",
+    ),
+    "model": (
+        lambda part: hasattr(part, "sizes"),
+        "classifies images; model=fnn is the network for problems",
+        "is a network for problems, not images; stage=pinn uses it",
+    ),
+    "solver": (
+        lambda part: part.solve is not None,
+        "solves nothing; choose one, such as solver=deepxde_adam",
+        "solves problems; stage=pinn uses it",
+    ),
+}
+OF_IMAGES = ("loader", "optimizer", "loss", "training")
+
+
+def check_problem(experiment: Experiment) -> bool:
+    """Whether the experiment is about a problem, not images. Raises UserError for a mixture of both."""
+    stage = experiment.stage
+    if stage.starts_from_run:
+        return PARTS["dataset"][0](experiment.dataset)
+    solves = getattr(stage, "solves", False)
+    for key, (of_problem, wanted, unwanted) in PARTS.items():
+        part = getattr(experiment, key)
+        if of_problem(part) != solves:
+            raise UserError(f"{key}={_name(part)} with stage={_name(stage)}: {wanted if solves else unwanted}")
+    if solves:
+        _check_settings(experiment)
+    return solves
+
+
+def _check_settings(experiment: Experiment) -> None:
+    """Refuse what a stage that solves would not follow. Raises UserError and Impossible."""
+    backend, solver = experiment.backend, experiment.solver
+    if backend.name not in solver.backends:
+        reason = getattr(solver, "instead", {}).get(backend.name, f"use backend={solver.backends[0]}")
+        raise Impossible(
+            f"solver={_name(solver)} with backend={backend.name}: it runs on {', '.join(solver.backends)}; {reason}"
+        )
+    if _name(experiment.profiler) != "none":
+        raise UserError(f"profiler={_name(experiment.profiler)} with stage=pinn: profilers look into classifiers only")
+    device = experiment.device
+    for key, value, default in (
+        ("backend.compile", getattr(backend, "compile", False), False),
+        ("backend.xla", getattr(backend, "xla", None), None),
+        ("device.memory_limit", device.memory_limit, None),
+        ("device.logical_devices", device.logical_devices, 1),
+        ("device.placement_log", device.placement_log, False),
+    ):
+        if value != default:
+            raise UserError(f"{key}={str(value).lower()} with stage=pinn: it would not be followed; leave it out")
+
+
+def refuse_keys(keys: Iterable[str]) -> None:
+    """Refuse keys of the user's that only a classifier reads. Raises UserError."""
+    for key in keys:
+        if key.lstrip("+~").partition(".")[0].partition("@")[0] in OF_IMAGES:
+            raise UserError(
+                f"{key} with stage=pinn: a problem has no batches and no classes; solver= and its settings say how "
+                "it is trained"
+            )
+
+
+def _name(part: Any) -> str:
+    """As the choice is called."""
+    cls = type(part)
+    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()

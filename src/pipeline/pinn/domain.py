@@ -1,0 +1,107 @@
+"""Domains: where a problem lives. Points inside and on the boundary, drawn by a generator, and a grid to judge on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class Domain(Protocol):
+    """Points are (N, d), float64."""
+
+    names: tuple[str, ...]  # of the coordinates
+
+    def inside(self, n: int, generator: np.random.Generator) -> np.ndarray: ...
+
+    def on_boundary(self, n: int, generator: np.random.Generator) -> np.ndarray: ...
+
+    def grid(self, n: int) -> np.ndarray:
+        """About `n` regular points of the closed domain."""
+        ...
+
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        """(N,) bool; the boundary belongs to the domain."""
+        ...
+
+
+@dataclass(frozen=True)
+class Interval:
+    """[low, high]; its boundary is its ends, each drawn in turn."""
+
+    low: float
+    high: float
+    names: tuple[str, ...] = ("x",)
+
+    def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        return generator.uniform(self.low, self.high, (n, 1))
+
+    def on_boundary(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        return np.resize([self.low, self.high], n)[:, None].astype(float)
+
+    def grid(self, n: int) -> np.ndarray:
+        return np.linspace(self.low, self.high, n)[:, None]
+
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        return np.asarray((points[:, 0] >= self.low) & (points[:, 0] <= self.high))
+
+
+@dataclass(frozen=True)
+class Polygon:
+    """A simple polygon, by its vertices counter-clockwise (a rectangle is one)."""
+
+    vertices: tuple[tuple[float, float], ...]
+    names: tuple[str, ...] = ("x", "y")
+
+    def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        """Uniform, by rejection from the bounding box."""
+        corners = np.array(self.vertices)
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        found = np.empty((0, 2))
+        while len(found) < n:
+            drawn = generator.uniform(low, high, (2 * n, 2))
+            found = np.concatenate([found, drawn[self.contains(drawn)]])
+        return found[:n]
+
+    def on_boundary(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        """Equal steps along the boundary, from a start that is drawn."""
+        corners = np.array([*self.vertices, self.vertices[0]])
+        lengths = np.linalg.norm(np.diff(corners, axis=0), axis=1)
+        ends = np.concatenate([[0.0], np.cumsum(lengths)])
+        at = (np.arange(n) + generator.uniform()) / n * ends[-1]
+        side = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(lengths) - 1)
+        share = ((at - ends[side]) / lengths[side])[:, None]
+        return corners[side] * (1 - share) + corners[side + 1] * share
+
+    def grid(self, n: int) -> np.ndarray:
+        corners = np.array(self.vertices)
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        step = np.sqrt(self.area() / n)
+        counts = np.round((high - low) / step).astype(int) + 1
+        axes = [np.linspace(low[i], high[i], counts[i]) for i in range(2)]
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        return points[self.contains(points)]
+
+    def area(self) -> float:
+        x, y = np.array(self.vertices).T
+        return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        """Even-odd rule, and a distance of under 1e-12 from a side counts as inside."""
+        corners = np.array(self.vertices)
+        crossings = np.zeros(len(points), int)
+        near = np.zeros(len(points), bool)
+        for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            side = b - a
+            along = np.clip((points - a) @ side / (side @ side), 0, 1)
+            near |= np.linalg.norm(points - a - along[:, None] * side, axis=1) < 1e-12
+            straddles = (a[1] > points[:, 1]) != (b[1] > points[:, 1])
+            if side[1] != 0:
+                crossings += straddles & (points[:, 0] < a[0] + (points[:, 1] - a[1]) * side[0] / side[1])
+        return np.asarray(near | (crossings % 2 == 1))
+
+
+def rectangle(x: tuple[float, float], y: tuple[float, float], names: tuple[str, str] = ("x", "y")) -> Polygon:
+    """[x0, x1] x [y0, y1]."""
+    return Polygon(((x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1])), names)

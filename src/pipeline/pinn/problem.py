@@ -1,0 +1,86 @@
+"""What a problem file says: a domain, equations, conditions on the boundary or at data points, and a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from pipeline.pinn.domain import Domain
+
+Column = Any  # (N, 1) of whatever computes: a NumPy or JAX array, a torch or TensorFlow tensor, a Jet
+
+
+class Field(Protocol):
+    """An unknown function and its derivatives at the points of a batch, each a column (N, 1).
+
+    `output` counts the functions of a system; `coordinate` counts x, y or t as the domain has them.
+    """
+
+    def value(self, output: int = 0) -> Column: ...
+
+    def first(self, coordinate: int, output: int = 0) -> Column:
+        """The partial derivative by one coordinate."""
+        ...
+
+    def second(self, *coordinates: int, output: int = 0) -> Column:
+        """The second derivative by each coordinate named, summed: `second(0, 1)` is the Laplacian of the plane."""
+        ...
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One output's value on a part of the boundary, or at points of its own (measurements).
+
+    `on(points)` picks the boundary points (N, d) -> (N,) bool; `values(points)` (N, d) -> (N,) is what holds there.
+    """
+
+    name: str
+    values: Callable[[np.ndarray], np.ndarray]
+    output: int = 0
+    on: Callable[[np.ndarray], np.ndarray] | None = None
+    points: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the problem's source solves it: the hidden layers, the steps of Adam, the points of the test loss."""
+
+    units: tuple[int, ...] = (20, 20, 20)
+    steps: int = 10_000
+    test_points: int = 100
+
+
+def recipe_of(problem: Problem) -> Recipe:
+    """The problem's own recipe, or one to begin with."""
+    return getattr(problem, "recipe", Recipe())
+
+
+class Problem(Protocol):
+    """A problem's spec. `math` is the module or object whose sin, cos, exp, tanh, sqrt, log, arctan2 fit the columns.
+
+    `interior`, `boundary`: how many points a training uses. `equations`: a name for each residual, none for a plain
+    fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
+    Optional: `recipe`, how its source solves it;
+    `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
+    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`.
+    """
+
+    interior: int
+    boundary: int
+    domain: ClassVar[Domain]
+    outputs: ClassVar[int]
+    equations: ClassVar[tuple[str, ...]]
+    unknowns: ClassVar[Mapping[str, float]]
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        """What has to vanish inside the domain, one column an equation; `x` one column a coordinate."""
+        ...
+
+    def conditions(self) -> tuple[Condition, ...]: ...
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        """The solution (N, outputs) at points (N, d), from a closed form or a computation of our own, in float64."""
+        ...

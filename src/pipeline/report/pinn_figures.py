@@ -1,0 +1,159 @@
+"""Figures of a solved problem: how the training went, the solution beside its reference, where it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.tri import Triangulation
+
+from pipeline.pinn.errors import Measured
+from pipeline.pinn.problem import Problem
+from pipeline.pinn.solution import Moment
+
+BLUE, GREY = "#2b6cb0", "#a0aec0"
+COLOURS = (BLUE, "#c05621", "#2f855a", "#6b46c1", "#b83280", "#975a16")
+SMALLEST = 1e-17  # below it a logarithmic axis shows nothing
+
+
+def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float | None], title: str) -> None:
+    """The loss with its terms, and the relative L2 error, by step."""
+    figure = _figure(9, 3.8)
+    steps = [moment.step for moment in history]
+    axes = figure.add_subplot(1, 2, 1)
+    if len(history[0].terms) > 1:
+        for name, colour in zip(history[0].terms, COLOURS[1:] * 9, strict=False):
+            axes.plot(steps, _positive([moment.terms[name] for moment in history]), lw=1, color=colour, label=name)
+    axes.plot(steps, _positive([moment.loss for moment in history]), lw=1.6, color=BLUE, label="loss", zorder=1)
+    axes.set_ylabel("mean squared residual")
+    axes.legend(frameon=False, fontsize=8)
+    known = [(step, error) for step, error in zip(steps, errors, strict=True) if error is not None]
+    right = figure.add_subplot(1, 2, 2)
+    if known:
+        right.plot([step for step, _ in known], _positive([error for _, error in known]), lw=1.6, color=BLUE)
+    right.set_ylabel("relative L2 error")
+    for each in (axes, right):
+        each.set_yscale("log")
+        each.set_xlabel("step")
+        _plain(each)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path)
+
+
+def solution(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
+    """The network and the reference, and the error between them; of one coordinate as curves, of two as maps."""
+    told = f"{title}: relative L2 error {measured.relative_l2:.2e}, maximum error {measured.largest:.2e}"
+    if len(problem.domain.names) == 1:
+        _curves(path, problem, measured, points, told)
+    else:
+        _maps(path, problem, measured, told)
+
+
+def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarray], title: str) -> None:
+    """Where the equations and the conditions were asked to hold."""
+    names = problem.domain.names
+    figure = _figure(5.4, 5.6) if len(names) > 1 else _figure(7, 1.2 + 0.45 * len(points))
+    axes = figure.add_subplot()
+    for number, (name, array) in enumerate(points.items()):
+        colour, label = COLOURS[number % len(COLOURS)], f"{name} ({len(array):,})"
+        heights = array[:, 1] if len(names) > 1 else np.full(len(array), -number)
+        axes.plot(array[:, 0], heights, "o", ms=3 if len(array) > 200 else 4, alpha=0.8, color=colour, label=label)
+    axes.set_xlabel(names[0])
+    if len(names) > 1:
+        axes.set_ylabel(names[1])
+        _proportions(axes, problem)
+    else:
+        axes.set_yticks([-number for number in range(len(points))], [f"{n} ({len(a):,})" for n, a in points.items()])
+        axes.set_ylim(-len(points) + 0.4, 0.6)
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    _plain(axes)
+    axes.set_title(f"{title}: training points", fontsize=10)
+    figure.savefig(path)
+
+
+def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
+    figure = _figure(9, 3.8)
+    left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    x = measured.grid[:, 0]
+    where = {name: array for name, array in points.items() if name == "inside" or len(points) == 1}
+    for output in range(problem.outputs):
+        colour, suffix = COLOURS[output % len(COLOURS)], f" {output + 1}" if problem.outputs > 1 else ""
+        left.plot(x, measured.reference[:, output], color=GREY, lw=4, label="reference" if not output else None)
+        left.plot(x, measured.values[:, output], color=colour, lw=1.5, label=f"network{suffix}")
+        error = np.abs(measured.values[:, output] - measured.reference[:, output])
+        right.plot(x, _positive(error), color=colour, lw=1, label=f"error{suffix}")
+        for array in where.values():
+            at = np.interp(array[:, 0], x, measured.values[:, output])
+            left.plot(array[:, 0], at, "o", ms=4, mfc="white", color=colour)
+    right.set_yscale("log")
+    right.set_ylabel("absolute error")
+    for axes in (left, right):
+        axes.set_xlabel(problem.domain.names[0])
+        _plain(axes)
+        axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(f"{title} (circles: training points)", fontsize=10)
+    figure.savefig(path)
+
+
+def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
+    """A row for each output: the network, the reference, the absolute error."""
+    figure = _figure(12, 3.7 * problem.outputs)
+    mesh = _mesh(problem, measured.grid)
+    for output in range(problem.outputs):
+        values, reference = measured.values[:, output], measured.reference[:, output]
+        error = np.maximum(np.abs(values - reference), SMALLEST)
+        low, high = float(reference.min()), float(reference.max())
+        top = float(error.max())
+        shades: list[tuple[str, np.ndarray, dict[str, Any]]] = [
+            ("network", values, {"cmap": "viridis", "vmin": low, "vmax": high}),
+            ("reference", reference, {"cmap": "viridis", "vmin": low, "vmax": high}),
+            ("absolute error", error, {"cmap": "magma", "norm": LogNorm(top * 1e-4, top)}),
+        ]
+        for place, (name, shown, look) in enumerate(shades):
+            axes = figure.add_subplot(problem.outputs, 3, 3 * output + place + 1)
+            image = axes.tripcolor(mesh, shown, shading="gouraud", **look)
+            figure.colorbar(image, ax=axes, shrink=0.85)
+            axes.set_title(name if problem.outputs == 1 else f"{name} {output + 1}", fontsize=9)
+            axes.set_xlabel(problem.domain.names[0])
+            axes.set_ylabel(problem.domain.names[1])
+            _proportions(axes, problem)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path)
+
+
+def _mesh(problem: Problem, grid: np.ndarray) -> Triangulation:
+    """Triangles between the grid's points, without those outside the domain."""
+    mesh = Triangulation(grid[:, 0], grid[:, 1])
+    centres = grid[mesh.triangles].mean(axis=1)
+    mesh.set_mask(~problem.domain.contains(centres))
+    return mesh
+
+
+def _proportions(axes: Any, problem: Problem) -> None:
+    """Equal scales where the coordinates are lengths; time has a scale of its own."""
+    if "t" not in problem.domain.names:
+        axes.set_aspect("equal")
+
+
+def _positive(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """For a logarithmic axis, which has no 0: a gap stands there."""
+    found = np.asarray(values, float)
+    return np.where(found > SMALLEST, found, np.nan)
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)

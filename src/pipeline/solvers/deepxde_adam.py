@@ -1,0 +1,75 @@
+"""DeepXDE with Adam, as the source has it: DeepXDE's geometry, sampling and training (rows A17 and A18)."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import PositiveInt
+
+from pipeline.errors import Impossible
+from pipeline.optimizers import LearningRate
+from pipeline.pinn.problem import Problem, recipe_of
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.device import Place
+    from pipeline.pinn.solution import Solution
+    from pipeline.run import Run
+
+# What DeepXDE imports on each backend besides the framework: the module, and the package that has it.
+EXTRAS = {
+    "tensorflow": (("tensorflow_probability", "tensorflow-probability"), ("tf_keras", "tf_keras")),
+    "jax": (("flax", "flax"),),
+}
+
+
+@spec
+class DeepxdeAdam:
+    """`steps` and `test_points` are those of the problem's recipe, where they are null.
+
+    `every`: steps between two looks at the loss.
+    """
+
+    steps: PositiveInt | None = None
+    learning_rate: LearningRate = 1e-3
+    every: PositiveInt = 100
+    test_points: PositiveInt | None = None
+
+    backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64", "tf32", "fp16")
+    packages: ClassVar[tuple[str, ...]] = ("deepxde",)
+    line_search: ClassVar[bool] = False
+
+    def steps_for(self, problem: Problem) -> int:
+        """Of Adam."""
+        return self.steps or recipe_of(problem).steps
+
+    def check(self, problem: Problem, precision: str) -> None:
+        """Refuse a precision that DeepXDE lacks. Raises Impossible."""
+        if precision not in self.precisions:
+            name = type(self).__module__.rpartition(".")[2]
+            raise Impossible(
+                f"precision={precision} with solver={name}: DeepXDE has one float for everything and no scaling of the "
+                f"loss; choose from {', '.join(self.precisions)}"
+            )
+
+    def check_backend(self, backend: str) -> None:
+        """Refuse a backend for which DeepXDE lacks a package. Raises Impossible."""
+        missing = [package for module, package in EXTRAS.get(backend, ()) if importlib.util.find_spec(module) is None]
+        if missing:
+            raise Impossible(
+                f"backend={backend}: DeepXDE needs {' and '.join(missing)} there, which is not installed; "
+                "pip install -c constraints.txt -e '.[physics]', or use backend=torch"
+            )
+
+    def solve(
+        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
+    ) -> Solution:
+        """Train. Raises RunError for a loss that is not finite."""
+        from pipeline.solvers.deepxde_start import started, step_flop
+
+        with started(backend, precision, seed, place, step_flop(problem, model)) as dde:
+            from pipeline.solvers.deepxde_training import train
+
+            return train(dde, self, problem, model, backend=backend.name, place=place, run=run)

@@ -1,0 +1,140 @@
+"""A problem in DeepXDE's terms: its geometry, the residuals by its automatic differentiation, its conditions."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import Impossible, UserError
+from pipeline.pinn.domain import Interval, Polygon
+from pipeline.pinn.problem import Condition, Problem
+
+FUNCTIONS = ("sin", "cos", "exp", "tanh", "sqrt", "log", "arctan2")
+
+
+class DeepxdeField:
+    """DeepXDE's outputs as a problem's Field."""
+
+    def __init__(self, grad: ModuleType, x: Any, y: Any, paired: bool) -> None:
+        self.grad, self.x, self.y = grad, x, y
+        self.paired = paired  # on JAX every value comes with the function that gives it
+
+    def value(self, output: int = 0) -> Any:
+        values = self.y[0] if self.paired else self.y
+        return values[:, output : output + 1]
+
+    def first(self, coordinate: int, output: int = 0) -> Any:
+        return self._plain(self.grad.jacobian(self.y, self.x, i=output, j=coordinate))
+
+    def second(self, *coordinates: int, output: int = 0) -> Any:
+        each = [self.grad.hessian(self.y, self.x, component=output, i=one, j=one) for one in coordinates]
+        return sum(self._plain(one) for one in each)
+
+    def _plain(self, found: Any) -> Any:
+        return found[0] if self.paired else found
+
+
+def data_of(dde: ModuleType, problem: Problem, backend: str, test_points: int, unknowns: Mapping[str, Any]) -> Any:
+    """DeepXDE's data: a function's values where there is no equation, otherwise the equations and their conditions."""
+    geometry = geometry_of(dde, problem)
+    conditions = problem.conditions()
+    if not problem.equations and len(conditions) == 1 and problem.outputs == 1:
+        (only,) = conditions
+        data = dde.data.Function(
+            geometry, lambda points: _column(dde, only, points), problem.interior, test_points, "uniform"
+        )
+        data.train_next_batch()
+        data.test()
+    else:
+        residuals = residuals_of(dde, problem, backend, unknowns) if problem.equations else None
+        data = dde.data.PDE(
+            geometry,
+            residuals,
+            [_condition(dde, geometry, condition) for condition in conditions],
+            num_domain=problem.interior,
+            num_boundary=problem.boundary,
+            num_test=test_points,
+        )
+        _check_points(problem, conditions, data.num_bcs)
+    for name in ("train_x", "train_y", "train_x_all", "train_x_bc", "test_x", "test_y"):
+        if isinstance(getattr(data, name, None), np.ndarray):  # a Polygon's come in float64 whatever was asked for
+            setattr(data, name, getattr(data, name).astype(dde.config.real(np)))
+    return data
+
+
+def geometry_of(dde: ModuleType, problem: Problem) -> Any:
+    """DeepXDE's own geometry of the domain. Raises Impossible where it has none."""
+    domain = problem.domain
+    if isinstance(domain, Interval):
+        return dde.geometry.Interval(domain.low, domain.high)
+    if isinstance(domain, Polygon):
+        corners = np.array(domain.vertices, float)
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        if len(corners) == 4 and math.isclose(domain.area(), np.prod(high - low)):
+            return dde.geometry.Rectangle(low, high)
+        if len(corners) == 3:
+            return dde.geometry.Triangle(*corners)
+        return dde.geometry.Polygon(domain.vertices)
+    raise Impossible(
+        f"dataset: solver=deepxde_* has no geometry for a {type(domain).__name__}; use an Interval or a Polygon, or "
+        "another solver"
+    )
+
+
+def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapping[str, Any]) -> Any:
+    """The function that DeepXDE calls with its points and outputs."""
+    columns = len(problem.domain.names)
+    functions = functions_of(backend)
+
+    def split(x: Any) -> list[Any]:
+        return [x[:, index : index + 1] for index in range(columns)]
+
+    def residuals(x: Any, y: Any) -> list[Any]:
+        return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=False), functions, unknowns)
+
+    guesses = tuple(problem.unknowns.values())
+
+    def of_jax(x: Any, y: Any, unknowns: Any = guesses) -> list[Any]:
+        named = dict(zip(problem.unknowns, unknowns, strict=True))
+        return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=True), functions, named)
+
+    return of_jax if backend == "jax" else residuals
+
+
+def functions_of(backend: str) -> Any:
+    """`math` for the residuals: the same names on every backend."""
+    source = importlib.import_module({"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}[backend])
+    found = {name: getattr(source, name, None) or getattr(source, name.replace("arctan", "atan")) for name in FUNCTIONS}
+    return SimpleNamespace(pi=math.pi, **found)
+
+
+def _condition(dde: ModuleType, geometry: Any, condition: Condition) -> Any:
+    if condition.points is not None:
+        points = condition.points.astype(dde.config.real(np))
+        return dde.icbc.PointSetBC(points, _column(dde, condition, condition.points), component=condition.output)
+    picked = condition.on
+
+    def here(x: np.ndarray, on_boundary: bool) -> bool:
+        return bool(on_boundary and (picked is None or picked(x[None])[0]))
+
+    return dde.icbc.DirichletBC(
+        geometry, lambda points: _column(dde, condition, points), here, component=condition.output
+    )
+
+
+def _column(dde: ModuleType, condition: Condition, points: np.ndarray) -> np.ndarray:
+    return condition.values(points)[:, None].astype(dde.config.real(np))
+
+
+def _check_points(problem: Problem, conditions: tuple[Condition, ...], counts: list[int]) -> None:
+    """That every condition has a point. Raises UserError."""
+    for condition, count in zip(conditions, counts, strict=True):
+        if not count:
+            raise UserError(
+                f"dataset.boundary={problem.boundary}: no point for the condition {condition.name}; give more"
+            )

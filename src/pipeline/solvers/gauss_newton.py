@@ -1,0 +1,32 @@
+"""Gauss-Newton with Levenberg and Marquardt's damping: the residuals' linear model solved exactly at each step.
+
+Source: Levenberg (1944); Marquardt (1963); Nielsen, "Damping parameter in Marquardt's method" (IMM-REP-1999-05).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from pipeline.quiet import quiet_import
+from pipeline.solvers.own import Own, Positive
+from pipeline.spec import spec
+
+
+@spec
+class GaussNewton(Own):
+    """`damping`: the first; it falls with every step that helps and grows with every trial that does not, within
+    [`least_damping`, 1e8]. `factorization`: `cholesky` of the normal equations, in whichever of the spaces of
+    parameters and residuals is the smaller; `svd` of the Jacobian itself, slower, with twice the digits."""
+
+    steps: Annotated[int, Field(gt=0)] = 500
+    damping: Positive = 1e-2
+    least_damping: Positive = 1e-14
+    factorization: Literal["cholesky", "svd"] = "cholesky"
+    every: Annotated[int, Field(gt=0)] = 10
+
+    hint: ClassVar[str] = "try a larger solver.damping"
+
+    def method(self, dtype: str) -> Any:
+        return quiet_import("pipeline.solvers.gauss_newton_step").GaussNewtonStep(self)

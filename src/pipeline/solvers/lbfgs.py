@@ -1,0 +1,26 @@
+"""L-BFGS: a quasi-Newton method that remembers the last steps (Nocedal & Wright, "Numerical Optimization", 7.2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from pipeline.quiet import quiet_import
+from pipeline.solvers.own import Own
+from pipeline.spec import spec
+
+
+@spec
+class Lbfgs(Own):
+    """`remembered`: how many steps."""
+
+    steps: Annotated[int, Field(gt=0)] = 5000
+    remembered: Annotated[int, Field(gt=0, le=1000)] = 50
+
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64")
+    line_search: ClassVar[bool] = True
+    hint: ClassVar[str] = "begin with solver=adam"
+
+    def method(self, dtype: str) -> Any:
+        return quiet_import("pipeline.solvers.lbfgs_step").LbfgsStep(self.remembered)

@@ -1,0 +1,87 @@
+"""What our own solvers have in common: their settings, and what they refuse before JAX is imported."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from pipeline.errors import Impossible, UserError
+from pipeline.quiet import quiet_import
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.device import Place
+    from pipeline.pinn.problem import Problem
+    from pipeline.pinn.solution import Solution
+    from pipeline.run import Run
+    from pipeline.solvers.method import Method
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@spec
+class Own(ABC):
+    """`steps`: at the most; a solver that can go no further stops before.
+
+    `conditions`: soft ones are terms of the loss, `condition_weight` times as heavy as an equation; hard ones are built
+    into the outputs (`problem.hard`). `enrichment`: with the problem's singular functions. `scale`: coordinates are
+    mapped to [-scale, scale] first (null: they stay as they are). `start`: `glorot` as everywhere; `features` spreads
+    the neurons of the first layer over the domain and fits the last layer by least squares before the first step, which
+    nearly solves a linear problem (Huang, Zhu & Siew, "Extreme learning machine", Neurocomputing 70, 2006). `resample`:
+    new points inside the domain every so many steps (0: never); `adaptive`: drawn where the residual is large (Wu et
+    al., CMAME 403, 2023). `seeds`: so many are trained at once, from `seed` upwards. `every`: steps between two rows of
+    the history.
+    """
+
+    steps: PositiveInt = 1000
+    conditions: Literal["soft", "hard"] = "soft"
+    condition_weight: Positive = 1.0
+    enrichment: bool = False
+    scale: Positive | None = None
+    start: Literal["glorot", "features"] = "glorot"
+    resample: NonNegativeInt = 0
+    adaptive: bool = False
+    seeds: PositiveInt = 1
+    every: PositiveInt = 100
+
+    backends: ClassVar[tuple[str, ...]] = ("jax",)
+    precisions: ClassVar[tuple[str, ...]] = ("fp64",)
+    hint: ClassVar[str]  # what to try where the loss leaves the finite numbers
+
+    def __post_init__(self) -> None:
+        if self.adaptive and not self.resample:
+            raise ValueError("adaptive=true: points are drawn anew every `resample` steps, which is 0; set it too")
+
+    @property
+    def name(self) -> str:
+        """As on the command line: the module's."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @abstractmethod
+    def method(self, dtype: str) -> Method:
+        """The update, compiled later. Imports JAX."""
+
+    def check(self, problem: Problem, precision: str) -> None:
+        """Refuse what this solver or this problem lacks. Raises UserError or Impossible."""
+        if precision not in self.precisions:
+            raise Impossible(
+                f"precision={precision} with solver={self.name}: it computes in {' or '.join(self.precisions)}; "
+                f"use precision={self.precisions[-1]}"
+            )
+        called = type(problem).__name__
+        if self.conditions == "hard" and not hasattr(problem, "hard"):
+            raise UserError(f"solver.conditions=hard: {called} has no hard conditions; use solver.conditions=soft")
+        if self.enrichment and not hasattr(problem, "enrichment"):
+            raise UserError(f"solver.enrichment=true: {called} has none; use solver.enrichment=false")
+        if self.resample and not problem.equations:
+            raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
+
+    def solve(
+        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any = None
+    ) -> Solution:
+        """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
+        self.check(problem, precision)
+        training = quiet_import("pipeline.solvers.training")
+        return training.train(self, problem, model, precision=precision, seed=seed, place=place, run=run)

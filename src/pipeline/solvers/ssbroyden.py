@@ -1,0 +1,28 @@
+"""Self-scaled Broyden: a quasi-Newton method with a dense inverse Hessian, which scales itself at each step.
+
+Source: Urbán, Stefanou & Pons, "Unveiling the optimization process of physics informed neural networks", J. Comput.
+Phys. 523 (2025); Al-Baali & Khalfan, "A combined class of self-scaling and modified quasi-Newton methods" (2012).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from pipeline.quiet import quiet_import
+from pipeline.solvers.own import Own
+from pipeline.spec import spec
+
+
+@spec
+class SsBroyden(Own):
+    """Keeps parameters x parameters numbers: 58 MB for 2,700 parameters."""
+
+    steps: Annotated[int, Field(gt=0)] = 5000
+
+    line_search: ClassVar[bool] = True
+    hint: ClassVar[str] = "begin with solver=adam"
+
+    def method(self, dtype: str) -> Any:
+        return quiet_import("pipeline.solvers.ssbroyden_step").SsBroydenStep()

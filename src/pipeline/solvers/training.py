@@ -1,0 +1,232 @@
+"""A training by one of our solvers: blocks of compiled steps, between them new points, the history and the stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pipeline.backends.memory import process_peak_bytes
+from pipeline.device import Place
+from pipeline.errors import RunError
+from pipeline.exits import raise_if_stopped
+from pipeline.models.fnn import Fnn
+from pipeline.pinn.problem import Problem
+from pipeline.pinn.solution import Moment, Solution
+from pipeline.precision import FORMATS
+from pipeline.solvers.method import Method, State
+from pipeline.solvers.system import INSIDE, Ansatz, Data, System
+
+if TYPE_CHECKING:
+    from pipeline.run import Run
+    from pipeline.solvers.own import Own
+
+CANDIDATES = 10  # for each point that is drawn where the residual is large
+
+
+@contextlib.contextmanager
+def settings(precision: str, place: Place) -> Iterator[None]:
+    """JAX's process-wide settings as a run needs them, put back afterwards: without them float64 is float32, and
+    float32 on a GPU is TF32."""
+    kind = "cuda" if place.kind == "gpu" else "cpu"
+    with (
+        jax.enable_x64(FORMATS[precision].parameters == "float64"),
+        jax.default_matmul_precision("highest"),
+        jax.default_device(jax.devices(kind)[place.index]),
+    ):
+        yield
+
+
+def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
+    """All seeds of the solver, and the solution of the lowest loss."""
+    ansatz = Ansatz(
+        model=model,
+        hard=solver.conditions == "hard",
+        enrichment=solver.enrichment,
+        scale=solver.scale,
+        start=solver.start,
+        condition_weight=solver.condition_weight,
+    )
+    with settings(precision, place):
+        system = System(problem, ansatz, FORMATS[precision].parameters)
+        training = Training(solver, system, range(seed, seed + solver.seeds), run)
+        training.run()
+        return training.solution()
+
+
+class Training:
+    """One training of one or more seeds, the latter side by side in one program."""
+
+    def __init__(self, solver: Own, system: System, seeds: Sequence[int], run: Run) -> None:
+        self.solver, self.system, self.watch = solver, system, run
+        self.method: Method = solver.method(system.dtype)
+        self.several = len(seeds) > 1
+        self.generators = [np.random.default_rng([seed, 1]) for seed in seeds]
+        self.drawn = [system.draw(generator) for generator in self.generators]
+        self.data = self._together(self.drawn)
+        self.theta = self._together([system.initial(seed) for seed in seeds])
+        self.compile_s = self.seconds = 0.0
+        self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
+        self.programs: dict[Any, Any] = {}
+        self.history: list[list[Moment]] = [[] for _ in seeds]
+
+    def _together(self, each: Sequence[Any]) -> Any:
+        """One tree of arrays with the seeds in front; of one seed alone without."""
+        if not self.several:
+            return jax.tree.map(jnp.asarray, each[0])
+        return jax.tree.map(lambda *arrays: jnp.stack(arrays), *each)
+
+    def _compiled(self, key: Any, function: Any, *arguments: Any) -> Any:
+        """Call `function`, compiled; the compilation has a clock of its own."""
+        if key not in self.programs:
+            started = time.perf_counter()
+            mapped = jax.vmap(function) if self.several else function
+            self.programs[key] = jax.jit(mapped).lower(*arguments).compile()
+            self.compile_s += time.perf_counter() - started
+        return self.programs[key](*arguments)
+
+    def run(self) -> None:
+        """Until the steps are done or no seed has anything to gain."""
+        system, method, solver = self.system, self.method, self.solver
+        if solver.start == "features":
+            self._fit_last_layer()
+        self.state = self._compiled("start", lambda theta: method.start(system, theta), self.theta)
+        progress = self.watch.progress("training", total=solver.steps)
+        self.step = 0
+        try:
+            while self.step < solver.steps:
+                raise_if_stopped()
+                n = self._block_length()
+                before = self.state
+                self._timed(n)
+                self.step += n
+                self._tell(before)
+                progress.advance(n, f"step {self.step}/{solver.steps}  loss {self._best():.3e}")
+                if bool(np.all(self.state.done)):
+                    break
+        finally:
+            progress.close()
+
+    def _fit_last_layer(self) -> None:
+        """By least squares, whose singular values NumPy finds; kept where it lowers the loss."""
+        compiled, started = self.compile_s, time.perf_counter()
+        system, start = self.system, self.theta
+        residual, jacobian = self._compiled("linear", system.linear_model, start, self.data)
+        at, thetas = system.last_layer(), np.array(start, ndmin=2)
+        for theta, r, j in zip(thetas, np.array(residual, ndmin=2), np.array(jacobian, ndmin=3), strict=True):
+            theta[at] -= np.linalg.lstsq(j, r, rcond=np.finfo(j.dtype).eps)[0]
+        fitted = jnp.asarray(thetas if self.several else thetas[0])
+        lower = self._compiled("loss", system.loss, fitted, self.data) < jnp.sum(residual**2, axis=-1)
+        self.theta = jnp.where(lower[..., None], fitted, start)
+        self.beside += 2 * sum(len(part["x"]) for part in self.drawn[0].values())
+        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
+
+    def _block_length(self) -> int:
+        """Steps to the next row of the history, to new points or to the end."""
+        nearest = [self.solver.every - self.step % self.solver.every, self.solver.steps - self.step]
+        if self.solver.resample:
+            nearest.append(self.solver.resample - self.step % self.solver.resample)
+        return min(nearest)
+
+    def _timed(self, n: int) -> None:
+        compiled, started = self.compile_s, time.perf_counter()
+        if self.solver.resample and self.step and self.step % self.solver.resample == 0:
+            self._draw_anew()
+        block = self._block(n)
+        self.state = jax.block_until_ready(self._compiled(("block", n), block, self.state, self.data))
+        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
+
+    def _block(self, n: int) -> Any:
+        def steps(state: State, data: Data) -> State:
+            state = self.method.renew(self.system, state, data)
+            return jax.lax.scan(lambda s, _: (self.method.step(self.system, s, data), None), state, length=n)[0]
+
+        return steps
+
+    def _draw_anew(self) -> None:
+        """New points inside the domain, uniform, or for `adaptive` chosen among ten times as many candidates with a
+        probability that grows with the square of the residual."""
+        domain, n = self.system.problem.domain, self.system.problem.interior
+        many = CANDIDATES * n if self.solver.adaptive else n
+        candidates = [domain.inside(many, generator) for generator in self.generators]
+        if self.solver.adaptive:
+            parts = self._together([self.system.inside(points) for points in candidates])
+            found = np.asarray(self._compiled("squares", self._squares, self.state.theta, parts), np.float64)
+            squares = found if self.several else found[None]
+            self.beside += many
+            for at, generator in enumerate(self.generators):
+                share = squares[at] / squares[at].mean() + 1
+                chosen = generator.choice(many, n, replace=False, p=share / share.sum())
+                candidates[at] = candidates[at][chosen]
+        for at, points in enumerate(candidates):
+            self.drawn[at][INSIDE] = self.system.inside(points)
+        self.data = self._together(self.drawn)
+
+    def _squares(self, theta: Any, part: Any) -> Any:
+        return jnp.sum(self.system.inside_residual(theta, part) ** 2, axis=1)
+
+    def _tell(self, before: State) -> None:
+        """A row of the history for each seed. Raises RunError where one is not finite."""
+        found = self._compiled("terms", self.system.terms, self.state.theta, self.data)
+        terms, self.loss_dtype = np.asarray(found, np.float64), str(found.dtype)
+        thetas = np.asarray(self.state.theta)
+        for at, seed_terms in enumerate(terms if self.several else terms[None]):
+            named = dict(zip(self.system.names, map(float, seed_terms), strict=True))
+            loss = sum(self.system.weight(name) * value for name, value in named.items())
+            if not np.isfinite(loss):
+                raise self._diverged(before, named)
+            fitted = self.system.fitted(thetas[at] if self.several else thetas)
+            self.history[at].append(Moment(self.step, self.seconds, loss, named, fitted))
+        best = min((rows[-1] for rows in self.history), key=lambda moment: moment.loss)
+        self.watch.log({"train/loss": best.loss, **{f"train/{name}": v for name, v in best.terms.items()}}, self.step)
+
+    def _best(self) -> float:
+        return min(rows[-1].loss for rows in self.history)
+
+    def _diverged(self, before: State, terms: dict[str, float]) -> RunError:
+        """Which step it was, and which term: the block is run again, step by step."""
+        start = self.step - 1
+        state, terms_of = before, self.system.terms
+        for number in range(self.history[0][-1].step if self.history[0] else 0, self.step):
+            state = self._compiled(("block", 1), self._block(1), state, self.data)
+            found = np.atleast_2d(np.asarray(self._compiled("terms", terms_of, state.theta, self.data)))
+            bad = np.argwhere(~np.isfinite(found))
+            if len(bad):
+                terms = dict(zip(self.system.names, found[bad[0][0]].tolist(), strict=True))
+                start = number
+                break
+        name = next((name for name, value in terms.items() if not np.isfinite(value)), "its sum")
+        return RunError(
+            f"the loss became {terms.get(name, float('inf'))} at step {start + 1}, first in the term {name!r}; "
+            f"{self.solver.hint}"
+        )
+
+    def solution(self) -> Solution:
+        """Of the seed with the lowest loss, those of all seeds beside it."""
+        evaluations = np.atleast_1d(np.asarray(self.state.evaluations))
+        each = [self._one(at, int(evaluations[at])) for at in range(len(self.history))]
+        best = min(each, key=lambda solution: solution.history[-1].loss)
+        return best if not self.several else Solution(**{**vars(best), "seeds": tuple(each)})
+
+    def _one(self, at: int, evaluations: int) -> Solution:
+        last = self.history[at][-1]
+        assert last.fitted is not None
+        points = {name: np.asarray(part["x"], np.float64) for name, part in self.drawn[at].items()}
+        return Solution(
+            fitted=last.fitted,
+            points=points,
+            history=tuple(self.history[at]),
+            steps=self.step,
+            seconds=self.seconds,
+            compile_s=self.compile_s,
+            parameters=int(self.theta.shape[-1]),
+            residual_evaluations=self.beside + evaluations * sum(len(part) for part in points.values()),
+            dtypes={"parameters": str(self.state.theta.dtype), "loss": self.loss_dtype},
+            device=str(next(iter(self.state.theta.devices()))),
+            peak_memory={"process_bytes": process_peak_bytes()},
+        )

@@ -1,0 +1,221 @@
+"""stage=pinn: solve a problem by a network, hold it against an independent reference, draw, save."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import PositiveInt
+
+from pipeline import receipt
+from pipeline.backends.fit import Observation
+from pipeline.capability import Resolved
+from pipeline.errors import RunError
+from pipeline.pinn import errors, guard, solution
+from pipeline.pinn.check import refuse_keys
+from pipeline.pinn.errors import Measured
+from pipeline.pinn.fits import check_fits
+from pipeline.pinn.solution import Solution
+from pipeline.precision import FORMATS
+from pipeline.report import table
+from pipeline.run import Result, Run, seconds_since_start
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+MODEL = "model/weights.npz"
+
+
+@spec
+class Pinn:
+    """`grid`: about so many regular points, at which the errors are taken."""
+
+    grid: PositiveInt = 10_000
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    solves: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("test/relative_l2", "min")
+    reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model", "dataset", "solver", "seed")
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.pinn_figures", "pipeline.receipt")
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
+        check_fits(experiment.dataset)
+        experiment.solver.check(experiment.dataset, experiment.precision.name)
+        if hasattr(experiment.solver, "check_backend"):
+            experiment.solver.check_backend(experiment.backend.name)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that only a classifier reads."""
+        refuse_keys(keys)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Guard, solve, measure. Raises RunError where training cannot go on."""
+        problem, solver = experiment.dataset, experiment.solver
+        model = experiment.model.of(problem)
+        paper = receipt.before(experiment, resolved)
+        guarded = guard.look(
+            problem,
+            model.initial(problem, experiment.seed),
+            resolved.precision,
+            hard=getattr(solver, "conditions", "soft") == "hard",
+            line_search=getattr(solver, "line_search", False),
+            seed=experiment.seed,
+        )
+        paper["precision"]["guard"] = guarded.plain()
+        run.journal.write_receipt(paper)
+        for warning in guarded.warnings:
+            run.say(f"warning: {warning}")
+        found: Solution = solver.solve(
+            problem,
+            model,
+            precision=resolved.precision,
+            seed=experiment.seed,
+            place=resolved.place,
+            run=run,
+            backend=experiment.backend,
+        )
+        save(run, experiment, found)
+        try:
+            seen(paper, experiment, resolved, found)
+        finally:
+            run.journal.write_receipt(paper)
+        measured = errors.measure(problem, found.fitted, self.grid)
+        draw(run, experiment, found, measured)
+        spread = errors.over_seeds(problem, found, self.grid)
+        paper |= {
+            "wall_time_s": seconds_since_start(),
+            "training_s": found.seconds,
+            "compile_s": found.compile_s,
+            **run.marks,
+        }
+        run.journal.write_receipt(paper)
+        return Result(
+            metrics=figures_of(found, measured) | figures_over(spread),
+            table=(*rows(experiment, resolved, found, measured, guarded, paper), *rows_over(spread)),
+        )
+
+
+def save(run: Run, experiment: Experiment, found: Solution) -> None:
+    """The network, what it takes and gives, and the points that it was trained on."""
+    problem = experiment.dataset
+    solution.save(run.artifact(MODEL), found.fitted)
+    card = {
+        "problem": experiment.config["dataset"]["_target_"],
+        "coordinates": list(problem.domain.names),
+        "outputs": problem.outputs,
+        "units": list(experiment.model.of(problem).units),
+        "enrichment": dict(found.fitted.enrichment),
+        "unknowns": dict(found.fitted.unknowns),
+        "hard_conditions": found.fitted.hard,
+    }
+    run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
+    """Add to the receipt what was seen. Raises RunError where it was computed in another dtype (strict)."""
+    paper["points_sha256"] = errors.points_sha256(found.points)
+    paper["weights_sha256"] = weights_sha256(found)
+    paper["parameters"] = found.parameters
+    paper["peak_memory"] = dict(found.peak_memory)
+    where = Observation("where the parameters lie", product_devices=Counter([found.device] if found.device else []))
+    paper["device"]["effective"] = ", ".join(receipt.places(where)) or "none seen"
+    paper["precision"]["observed"] = dict(found.dtypes)
+    wanted = FORMATS[resolved.precision].parameters
+    wrong = [f"the {name} in {dtype}" for name, dtype in found.dtypes.items() if dtype != wanted]
+    problems: dict[str, str | None] = {"device": None, "precision": None}
+    if wrong:
+        problems["precision"] = (
+            f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
+        )
+    if found.device and receipt.misplaced(resolved, where):
+        problems["device"] = f"device={resolved.place} but the parameters lie on {paper['device']['effective']}"
+    for part, problem in problems.items():
+        paper[part]["as_requested"] = problem is None
+    told = "; ".join(problem for problem in problems.values() if problem)
+    if told and experiment.precision.strict:
+        raise RunError(f"{told}; precision.strict=false lets the run pass and keeps this in the receipt")
+
+
+def weights_sha256(found: Solution) -> str:
+    """Hash of the layers and coefficients."""
+    from pipeline.models import weights
+
+    return weights.digest(solution.as_weights(found.fitted))
+
+
+def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) -> None:
+    """The history with its errors as a table, and the figures."""
+    from pipeline.report import pinn_figures as drawing
+
+    problem, title = experiment.dataset, experiment.name
+    way = errors.along(problem, found.history)
+    errors.write_history(run.artifact("tables/history.csv"), found.history, way)
+    drawing.loss_history(run.artifact("figures/loss_history.png"), found.history, way, title)
+    drawing.solution(run.artifact("figures/solution.png"), problem, measured, found.points, title)
+    drawing.training_points(run.artifact("figures/training_points.png"), problem, found.points, title)
+
+
+def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
+    """The run in numbers."""
+    return {
+        "test/relative_l2": measured.relative_l2,
+        "test/max_error": measured.largest,
+        "train/loss": found.history[-1].loss,
+        "steps": float(found.steps),
+        "residual_evaluations": float(found.residual_evaluations),
+        "training_s": found.seconds,
+        **{f"unknown/{name}": value for name, value in found.fitted.unknowns.items()},
+        **{f"enrichment/{name}": value for name, value in found.fitted.enrichment.items()},
+    }
+
+
+def figures_over(spread: Sequence[float]) -> dict[str, float]:
+    """The errors of several seeds in numbers."""
+    if not spread:
+        return {}
+    return {"seeds/median_l2": statistics.median(spread), "seeds/min_l2": min(spread), "seeds/max_l2": max(spread)}
+
+
+def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
+    """The same in words. The rows above are of the seed with the lowest loss."""
+    if not spread:
+        return []
+    middle, low, high = statistics.median(spread), min(spread), max(spread)
+    return [("over the seeds", f"relative L2 error {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
+
+
+def rows(
+    experiment: Experiment,
+    resolved: Resolved,
+    found: Solution,
+    measured: Measured,
+    guarded: guard.Guard,
+    paper: dict[str, Any],
+) -> list[tuple[str, str]]:
+    """The table at the end."""
+    last, count = found.history[-1], sum(len(points) for points in found.points.values())
+    each = f"{found.seconds / found.steps * 1000:.3g} ms a step"
+    guards = ", ".join(f"{name} {value:.1e}" for name, value in guarded.errors.items())
+    coefficients = {**found.fitted.unknowns, **found.fitted.enrichment}
+    return [
+        ("relative L2 error", f"{measured.relative_l2:.3e} on {len(measured.grid):,} points"),
+        ("maximum error", f"{measured.largest:.3e}"),
+        ("loss", f"{last.loss:.3e} after {found.steps:,} steps"),
+        *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
+        *((name, f"{value:.10g}") for name, value in coefficients.items()),
+        (
+            "wall time",
+            f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(found.seconds)}, {each}",
+        ),
+        ("training points", f"{count:,}; {found.residual_evaluations:,} evaluations at a point"),
+        ("network", f"{found.parameters:,} parameters"),
+        ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"),
+        ("rounding, before", guards),
+    ]

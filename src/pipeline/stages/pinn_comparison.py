@@ -1,0 +1,196 @@
+"""stage=pinn_comparison: solvers side by side, several seeds each, and the classical solver of each problem."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from pipeline import receipt
+from pipeline.capability import Resolved
+from pipeline.errors import UserError
+from pipeline.run import Grid, Result, Run
+from pipeline.spec import spec
+from pipeline.stages.cells import decided, if_any, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.pinn import Pinn
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.sweep.plan import Decision
+    from pipeline.sweep.summary import Entry
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,40}$")]
+Level = Annotated[float, Field(gt=0, lt=1)]
+
+
+@spec
+class PinnComparison:
+    """`rows`: name -> what is solved and how, as on the command line (null leaves one out), each with `seeds` seeds
+    from the experiment's upwards. `levels`: errors of which the time to reach them is told."""
+
+    rows: dict[Name, str | None]
+    seeds: PositiveInt = 10
+    levels: tuple[Level, ...] = (1e-2, 1e-3, 1e-4, 1e-6)
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    solves: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("rows", "max")
+
+    def __post_init__(self) -> None:
+        if not self.chosen:
+            raise ValueError("rows={}: a comparison has at least one row")
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The rows that are not left out."""
+        return {name: text for name, text in self.rows.items() if text is not None}
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a row that is a mistake, before anything runs."""
+        self.plan(experiment)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a key that every row sets anew."""
+        sets = [variant(experiment, {}, text, stage=Pinn).keys for text in self.chosen.values()]
+        refuse_overruled(keys, [key for key in sets[0] if all(key in one for one in sets)], "stage.rows")
+
+    def plan(self, experiment: Experiment) -> list[Decision]:
+        """Every row with every seed as a cell."""
+        decisions: list[Decision] = []
+        for name, text in self.chosen.items():
+            for seed in range(experiment.seed, experiment.seed + self.seeds):
+                swept = {"row": name, "seed": str(seed)}
+                try:
+                    cell = variant(experiment, swept, text, f"seed={seed}", stage=Pinn)
+                except UserError as error:
+                    raise UserError(f"stage.rows.{name}={text!r}: {error}") from error
+                decisions.append(decided(len(decisions), cell))
+        return if_any(decisions)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Solve, and hold the rows against each other."""
+        run.journal.write_receipt(receipt.before(experiment, resolved))
+        plan = self.plan(experiment)
+        entries = run_cells(run, plan)
+        found = [
+            measured(name, [one for one in entries if one.cell.swept["row"] == name], self) for name in self.chosen
+        ]
+        beside = classical(plan, Pinn().grid)
+        write_csv(run.artifact("tables/comparison.csv"), [*found, *beside])
+        return Result(
+            metrics=metrics([*found, *beside]),
+            table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
+            grids=(grid([*found, *beside], self.levels),),
+            failed=without_result(entries),
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row over its seeds. `to_level`: median seconds of training to each level, infinite where no seed got there."""
+
+    name: str
+    n: int
+    error: float
+    lowest: float
+    highest: float
+    training_s: float
+    evaluations: float
+    to_level: dict[str, float] = field(default_factory=dict)
+
+
+def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
+    """What the runs of a row have left."""
+    ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
+    errors = [entry.figures["test/relative_l2"] for entry in ended]
+    if not errors:
+        return Measured(name, 0, *(float("nan"),) * 5, {})
+    histories = [
+        read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
+    ]
+    to_level = {f"{level:g}": statistics.median(reached(one, level) for one in histories) for level in stage.levels}
+
+    def middle(figure: str) -> float:
+        return statistics.median(entry.figures[figure] for entry in ended)
+
+    seconds, evaluations = middle("training_s"), middle("residual_evaluations")
+    error = statistics.median(errors)
+    return Measured(name, len(errors), error, min(errors), max(errors), seconds, evaluations, to_level)
+
+
+def read_history(path: Path) -> list[tuple[float, float]]:
+    """(seconds of training, error) at each moment."""
+    with path.open(encoding="utf-8") as file:
+        return [(float(row["training_s"]), float(row["relative_l2"] or "nan")) for row in csv.DictReader(file)]
+
+
+def reached(history: Sequence[tuple[float, float]], level: float) -> float:
+    """Seconds to the first moment whose error is at most `level`."""
+    return next((seconds for seconds, error in history if error <= level), float("inf"))
+
+
+def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
+    """The classical solver of each problem that has one, run here: its own time and error."""
+    problems: dict[type[Any], Any] = {}
+    for decision in plan:
+        if decision.cell.experiment is not None:
+            problems.setdefault(type(decision.cell.experiment.dataset), decision.cell.experiment.dataset)
+    found = []
+    for problem in problems.values():
+        if not hasattr(problem, "classical"):
+            continue
+        grid = problem.domain.grid(points)
+        problem.classical(grid[:2])  # what is imported for it is no part of its time
+        started = time.perf_counter()
+        name, answer = problem.classical(grid)
+        seconds = time.perf_counter() - started
+        reference = problem.reference(grid)
+        bound = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
+        found.append(Measured(name, 1, float(bound), float(bound), float(bound), seconds, float("nan")))
+    return found
+
+
+def grid(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
+    """A row for each, narrow enough for a terminal."""
+    heads = ("row", "n", "error", "lowest to highest", "train s", *(f"s to {level:g}" for level in levels))
+    rows = []
+    for one in found:
+        spread = f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else ""
+        times = (_seconds(one.to_level.get(f"{level:g}")) for level in levels)
+        rows.append((one.name, str(one.n), f"{one.error:.1e}", spread, f"{one.training_s:.2f}", *times))
+    return Grid("solvers side by side; the last rows are classical ones", heads, tuple(rows))
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if np.isfinite(value) else "never"
+
+
+def metrics(found: Sequence[Measured]) -> dict[str, float]:
+    """The figures of every row that has any."""
+    told = {"rows": float(sum(one.n > 0 for one in found))}
+    for one in found:
+        if one.n:
+            told |= {f"{one.name}/relative_l2": one.error, f"{one.name}/training_s": one.training_s}
+    return told
+
+
+def write_csv(path: Path, found: Sequence[Measured]) -> None:
+    """A line for each row, the levels as columns."""
+    levels = list(dict.fromkeys(level for one in found for level in one.to_level))
+    plain = [one.name for one in fields(Measured) if one.name != "to_level"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*plain, *(f"seconds_to_{level}" for level in levels)])
+        for one in found:
+            values = asdict(one)
+            writer.writerow([*(values[name] for name in plain), *(one.to_level.get(level, "") for level in levels)])

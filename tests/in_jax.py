@@ -1,0 +1,196 @@
+"""Runs our own solvers in a process of their own and writes down what they did: python tests/in_jax.py <folder>.
+
+JAX stays out of the process of the tests, as every framework does. One process does it all: importing JAX and compiling
+take longer than most of these trainings.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from pipeline.device import Place
+from pipeline.errors import RunError
+from pipeline.journal import Journal
+from pipeline.models.fnn import Fnn
+from pipeline.pinn import jets
+from pipeline.pinn.solution import Solution, enriched, outputs, predict
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.run import Run
+from pipeline.solvers.adam import Adam
+from pipeline.solvers.gauss_newton import GaussNewton
+from pipeline.solvers.lbfgs import Lbfgs
+from pipeline.solvers.ssbroyden import SsBroyden
+from pipeline.solvers.system import INSIDE, Ansatz, System
+from pipeline.solvers.training import settings
+
+CPU = Place("cpu")
+SMALL = Fnn(units=(6, 5))
+FUNCTION, ODE = Function(), Ode()
+LSHAPE: Any = PoissonLShape(interior=150, boundary=60)
+ANSATZE: dict[str, tuple[Any, Ansatz]] = {
+    "function": (FUNCTION, Ansatz(SMALL, scale=0.5)),
+    "ode hard": (ODE, Ansatz(SMALL, hard=True, scale=1.0)),
+    "poisson enriched": (LSHAPE, Ansatz(SMALL, enrichment=True, scale=0.7, condition_weight=3.0)),
+}
+SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
+    "adam": (FUNCTION, Adam(steps=3000, learning_rate=1e-2, decay=0.01), (20, 20)),
+    "lbfgs": (FUNCTION, Lbfgs(steps=1000), (20, 20)),
+    "ssbroyden": (ODE, SsBroyden(steps=1000, conditions="hard", scale=1.0), (15, 15)),
+    "gauss_newton": (ODE, GaussNewton(steps=200, conditions="hard", scale=1.0), (15, 15)),
+    "features": (Ode(interior=80), GaussNewton(steps=2, conditions="hard", scale=3.0, start="features"), (80,)),
+}
+ENRICHED: tuple[Any, Any, tuple[int, ...]] = (
+    PoissonLShape(interior=600, boundary=120),
+    GaussNewton(steps=1, enrichment=True, start="features", scale=3.0, condition_weight=1e4),
+    (200,),
+)
+
+
+class ByGrad:
+    """A Field by JAX's own derivatives of `u`, one point at a time."""
+
+    def __init__(self, u: Any, points: Any) -> None:
+        self.values = jax.vmap(u)(points)
+        self.firsts = jax.vmap(jax.jacfwd(u))(points)
+        self.hessians = jax.vmap(jax.hessian(u))(points)
+
+    def value(self, output: int = 0) -> Any:
+        return self.values[:, output : output + 1]
+
+    def first(self, coordinate: int, output: int = 0) -> Any:
+        return self.firsts[:, output, coordinate, None]
+
+    def second(self, *coordinates: int, output: int = 0) -> Any:
+        return sum(self.hessians[:, output, i, i, None] for i in coordinates)
+
+
+def derivatives(problem: Any, ansatz: Ansatz) -> dict[str, float]:
+    """How far residuals, Jacobian and gradient are from those of automatic differentiation; how large they are."""
+    system = System(problem, ansatz, "float64")
+    data = jax.tree.map(jnp.asarray, system.draw(np.random.default_rng(0)))
+    theta = jnp.asarray(np.random.default_rng(1).normal(0, 0.5, system.initial(0).size))
+    found: dict[str, float] = {}
+    if problem.equations:
+        tree, x = system.tree(theta), data[INSIDE]["x"]
+
+        def u(point: Any) -> Any:
+            at = jets.coordinates(jnp, point[None], (), order=0)
+            added = enriched(problem, at) if ansatz.enrichment else None
+            values = outputs(
+                problem, at, system.layers(tree), hard=ansatz.hard, enrichment=tree["enrichment"], added=added
+            )
+            return values.value[0]
+
+        columns = [x[:, i : i + 1] for i in range(x.shape[1])]
+        wanted = jax.jit(lambda x: jnp.concatenate(problem.residuals(columns, ByGrad(u, x), jnp, {}), axis=1))(x)
+        found["residual"] = float(jnp.abs(jax.jit(system.inside_residual)(theta, data[INSIDE]) - wanted).max())
+        found["size"] = float(jnp.abs(wanted).max())
+    jacobian = jax.jit(system.jacobian)(theta, data)
+    wanted = jax.jit(jax.jacfwd(system.vector))(theta, data)
+    found["jacobian"] = float(jnp.abs(jacobian - wanted).max() / jnp.abs(wanted).max())
+    gradient, vector = jax.jit(jax.grad(system.loss))(theta, data), jax.jit(system.vector)(theta, data)
+    found["gradient"] = float(jnp.abs(2 * vector @ jacobian - gradient).max() / jnp.abs(gradient).max())
+    terms, weights = jax.jit(system.terms)(theta, data), jnp.array([system.weight(name) for name in system.names])
+    found["loss"] = float(jnp.abs(weights @ terms / system.loss(theta, data) - 1))
+    return found
+
+
+class Trainings:
+    """Trains, each in a run of its own below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.console = folder, Console(file=(folder / "console.txt").open("w"))
+
+    def solve(
+        self, problem: Any, solver: Any, units: tuple[int, ...], seed: int = 0, precision: str = "fp64"
+    ) -> Solution:
+        run = Run(Journal.begin(self.folder / "runs", "test", {}), self.console)
+        solution: Solution = solver.solve(
+            problem, Fnn(units=units), precision=precision, seed=seed, place=CPU, run=run, backend=None
+        )
+        return solution
+
+    def told(self, problem: Any, solution: Solution) -> dict[str, Any]:
+        grid = problem.domain.grid(1000)
+        wanted = problem.reference(grid)
+        gone = float(np.linalg.norm(predict(solution.fitted, problem, grid) - wanted) / np.linalg.norm(wanted))
+        return {
+            "error": gone,
+            "losses": [moment.loss for moment in solution.history],
+            "steps": [moment.step for moment in solution.history],
+            "terms": dict(solution.history[-1].terms),
+            "parameters": solution.parameters,
+            "evaluations": solution.residual_evaluations,
+            "dtypes": sorted({str(array.dtype) for layer in solution.fitted.layers for array in layer}),
+            "enrichment": solution.fitted.enrichment,
+        }
+
+    def together(self, problem: Any, solver: Any, several: Any) -> dict[str, Any]:
+        """Three seeds at once against each alone."""
+        at_once = self.solve(problem, several, (8, 8), seed=5)
+        alone = [self.solve(problem, solver, (8, 8), seed=5 + number) for number in range(3)]
+        distances = [
+            max(float(np.abs(a - b).max()) for la, lb in zip(x.fitted.layers, y.fitted.layers, strict=True)
+                for a, b in zip(la, lb, strict=True))
+            for x, y in zip(at_once.seeds, alone, strict=True)
+        ]  # fmt: skip
+        losses = [solution.history[-1].loss for solution in alone]
+        return {"distances": distances, "losses": losses, "best": at_once.history[-1].loss}
+
+    def points(self, adaptive: bool) -> dict[str, Any]:
+        """Where the L-shape is trained on after new points were drawn."""
+        solver = Adam(steps=300, every=300, resample=150, adaptive=adaptive)
+        solution = self.solve(LSHAPE, solver, (10, 10))
+        inside = solution.points[INSIDE]
+        with settings("fp64", CPU):
+            system = System(LSHAPE, Ansatz(Fnn(units=(10, 10))), "float64")
+            before = self.solve(LSHAPE, Adam(steps=150, every=150), (10, 10))  # as it was when the points were drawn
+            theta = np.concatenate([leaf.ravel() for layer in before.fitted.layers for leaf in layer])
+            square = jnp.mean(system.inside_residual(jnp.asarray(theta), system.inside(inside)) ** 2)
+        return {
+            "mean_square": float(square),
+            "inside": bool(LSHAPE.domain.contains(inside).all()),
+            "count": len(inside),
+            "points": inside.tolist(),
+            "first": self.solve(LSHAPE, Adam(steps=1, every=1), (10, 10)).points[INSIDE].tolist(),
+        }
+
+    def refusal(self, solver: Any, precision: str = "fp64") -> str:
+        try:
+            self.solve(ODE, solver, (8,), precision=precision)
+        except RunError as error:
+            return str(error)
+        return "nothing was refused"
+
+
+def everything(folder: Path) -> Mapping[str, Any]:
+    """All that the tests read."""
+    with settings("fp64", CPU):
+        found: dict[str, Any] = {"derivatives": {name: derivatives(*of) for name, of in ANSATZE.items()}}
+    do = Trainings(folder)
+    found["solved"] = {name: do.told(of[0], do.solve(*of)) for name, of in SOLVED.items()}
+    found["fp32"] = do.told(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
+    found["enriched"] = do.told(LSHAPE, do.solve(*ENRICHED))
+    found["together"] = {
+        "adam": do.together(ODE, Adam(steps=50), Adam(steps=50, seeds=3)),
+        "gauss_newton": do.together(ODE, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
+    }
+    found["uniform"], found["adaptive"] = do.points(False), do.points(True)
+    found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
+    return found
+
+
+if __name__ == "__main__":
+    here = Path(sys.argv[1])
+    (here / "found.json").write_text(json.dumps(everything(here)))

@@ -1,0 +1,126 @@
+"""Problems of a user's own: two that can be solved, as a file each would be, and wrong ones for test_pinn.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
+
+from pipeline.pinn.domain import Interval, rectangle
+from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.spec import spec
+
+
+@spec
+class Decay:
+    """u' = -k u, of which 20 measurements are known and k = 2 is to be found."""
+
+    interior: PositiveInt = 20
+    boundary: NonNegativeInt = 0
+
+    domain: ClassVar[Interval] = Interval(0.0, 1.0, ("t",))
+    outputs: ClassVar[int] = 1
+    equations: ClassVar[tuple[str, ...]] = ("u' + k u",)
+    unknowns: ClassVar[Mapping[str, float]] = {"k": 1.0}
+    recipe: ClassVar[Recipe] = Recipe((10,), 3000)
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(0) + unknowns["k"] * u.value()]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        points = self.domain.grid(20)
+        return (Condition("measured", lambda points: np.exp(-2 * points[:, 0]), points=points),)
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return np.exp(-2 * points)
+
+
+@spec
+class Heat:
+    """u_t = u_xx on a rectangle, u = exp(-t) sin(x): every function that `math` has is used in one residual."""
+
+    interior: PositiveInt = 40
+    boundary: NonNegativeInt = 40
+
+    domain: ClassVar[Any] = rectangle((0.0, np.pi), (0.0, 1.0), ("x", "t"))
+    outputs: ClassVar[int] = 1
+    equations: ClassVar[tuple[str, ...]] = ("u_t - u_xx",)
+    unknowns: ClassVar[Mapping[str, float]] = {}
+    recipe: ClassVar[Recipe] = Recipe((10, 10), 500)
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        angle = math.arctan2(math.sin(x[1]), math.cos(x[1])) - x[1]  # 0, as are the next two
+        power = math.log(math.exp(x[0])) - x[0]
+        root = math.sqrt(math.tanh(x[1]) ** 2) - math.tanh(x[1])
+        return [u.first(1) - u.second(0) + angle + power + root]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        def start(points: np.ndarray) -> np.ndarray:
+            return np.asarray(points[:, 1] == 0)
+
+        def sides(points: np.ndarray) -> np.ndarray:
+            return np.isclose(points[:, 0], 0) | np.isclose(points[:, 0], np.pi)
+
+        return (
+            Condition("start", lambda points: np.sin(points[:, 0]), on=start),
+            Condition("sides", lambda points: np.zeros(len(points)), on=sides),
+        )
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return (np.exp(-points[:, 1]) * np.sin(points[:, 0]))[:, None]
+
+
+@spec
+class TooManyResiduals(Heat):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(1), u.value()]
+
+
+@spec
+class NoSuchCoordinate(Heat):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(2)]
+
+
+@spec
+class FlatResidual(Heat):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [(u.first(1) - u.second(0))[:, 0]]
+
+
+@spec
+class PointOutside(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("measured", lambda points: points[:, 0], points=np.array([[0.5], [1.5]])),)
+
+
+@spec
+class NoPoints(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("measured", lambda points: points[:, 0], points=np.empty((0, 1))),)
+
+
+@spec
+class NoSuchOutput(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("measured", lambda points: points[:, 0], output=1, points=self.domain.grid(3)),)
+
+
+@spec
+class NoConditions(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return ()
+
+
+@spec
+class NotFinite(Decay):
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return points / 0.0
+
+
+@spec
+class WrongReference(Decay):
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return np.exp(-2 * points[:, 0])

@@ -1,0 +1,351 @@
+"""stage=pinn through DeepXDE: short trainings, what they leave, what is refused, and the look at the precision."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_problems
+import pytest
+from command import done, failed, pipeline, refused, runs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import experiment as experiments
+from pipeline.errors import Impossible, UserError
+from pipeline.journal import read_config, read_metrics
+from pipeline.models.fnn import Fnn
+from pipeline.pinn import guard, solution
+from pipeline.pinn.fits import check_fits
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.solvers.deepxde_adam import DeepxdeAdam
+
+OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}
+PINN = ("stage=pinn", "tracking=none")
+ODE = (*PINN, "dataset=ode", "model.units=[20]", "precision=fp64", "solver.steps=300")
+ON_BACKENDS = ("torch", *(pytest.param(name, marks=pytest.mark.wide) for name in ("tensorflow", "jax")))
+
+
+def figures(run: Path) -> dict[str, float]:
+    return json.loads((run / "result.json").read_text())["scalars"]
+
+
+def receipt(run: Path) -> dict[str, Any]:
+    return json.loads((run / "receipt.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pinn")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def ode(place: Path, home: Path) -> Path:
+    return done(place, *ODE, HOME=str(home))
+
+
+@pytest.mark.usefixtures("ode")
+def test_nothing_is_written_into_the_home(home: Path) -> None:
+    assert not (home / ".deepxde").exists()
+
+
+def test_what_a_run_leaves(ode: Path) -> None:
+    for name in ("loss_history", "solution", "training_points"):
+        assert (ode / "artifacts" / "figures" / f"{name}.png").stat().st_size > 10_000
+    with (ode / "artifacts" / "tables" / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["0", "100", "200", "300"]
+    assert float(rows[-1]["loss"]) == pytest.approx(figures(ode)["train/loss"])
+    assert float(rows[-1]["relative_l2"]) == pytest.approx(figures(ode)["test/relative_l2"], rel=0.05)
+    records = [record.metrics for record in read_metrics(ode)]
+    terms = ["train/y1' - y2", "train/y2' + y1", "train/y1(0)", "train/y2(0)"]
+    assert all(set(terms) < set(record) for record in records)
+    for record in records:
+        assert record["train/loss"] == pytest.approx(sum(record[term] for term in terms))
+
+
+def test_the_receipt_of_a_run(ode: Path) -> None:
+    paper = receipt(ode)
+    assert paper["precision"]["observed"] == {"parameters": "float64", "loss": "float64"}
+    assert paper["precision"]["guard"]["relative_errors"].keys() >= {"value", "first", "residual y1' - y2"}
+    assert paper["precision"]["guard"]["warnings"] == []
+    assert paper["versions"]["deepxde"][0].isdigit()
+    assert paper["parameters"] == 20 + 20 + 40 + 2
+    assert len(paper["points_sha256"]) == 64
+
+
+def test_the_error_is_that_of_the_saved_network(ode: Path, place: Path) -> None:
+    """Predicted by stage=predict at the same grid, against sine and cosine."""
+    grid = np.linspace(0, 10, 10_000)
+    np.save(place / "grid.npy", grid)
+    run = done(place, "stage=predict", f"run={ode.name}", "stage.points=grid.npy", "tracking=none")
+    with (run / "artifacts" / "predictions.csv").open() as file:
+        head, *rows = list(csv.reader(file))
+    assert head == ["t", "u1", "u2"]
+    found = np.array(rows, float)[:, 1:]
+    exact = np.stack([np.sin(grid), np.cos(grid)], axis=1)
+    error = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+    assert error == pytest.approx(figures(ode)["test/relative_l2"], rel=1e-12)
+    assert float(np.abs(found - exact).max()) == pytest.approx(figures(ode)["test/max_error"], rel=1e-12)
+
+
+def test_the_same_seed_gives_the_same_network(ode: Path, place: Path, home: Path) -> None:
+    again = done(place, *ODE, HOME=str(home))
+    assert receipt(again)["weights_sha256"] == receipt(ode)["weights_sha256"]
+    other = done(place, *ODE, "seed=1", HOME=str(home))
+    assert receipt(other)["weights_sha256"] != receipt(ode)["weights_sha256"]
+
+
+@pytest.mark.parametrize("backend", ON_BACKENDS)
+def test_a_function_is_learnt(place: Path, backend: str) -> None:
+    run = done(place, *PINN, "dataset=function", f"backend={backend}", "solver.steps=2000")
+    assert figures(run)["test/relative_l2"] < 0.05
+    assert receipt(run)["precision"]["observed"] == {"parameters": "float32", "loss": "float32"}
+
+
+@pytest.mark.parametrize("backend", ON_BACKENDS)
+def test_an_l_shape_trains_in_float32(place: Path, backend: str) -> None:
+    """DeepXDE's polygon gives float64 points, on which torch's float32 network would fail."""
+    run = done(place, *PINN, "dataset=poisson_lshape", f"backend={backend}", "solver.steps=20", "solver.every=10")
+    rows = [record.metrics["train/loss"] for record in read_metrics(run)]
+    assert rows[-1] < rows[0]
+    points = receipt(run)["points_sha256"]
+    again = done(place, *PINN, "dataset=poisson_lshape", f"backend={backend}", "solver.steps=1", "model.units=[2]")
+    assert receipt(again)["points_sha256"] == points
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("tensorflow", marks=pytest.mark.wide)])
+def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
+    words = (
+        "dataset=function",
+        f"backend={backend}",
+        "solver=deepxde_adam_lbfgs",
+        "precision=fp64",
+        "solver.steps=100",
+    )
+    run = done(place, *PINN, *words, "solver.lbfgs_steps=150")
+    after = {record.step: record.metrics["train/loss"] for record in read_metrics(run)}
+    assert figures(run)["train/loss"] < 0.1 * after[100]
+    assert 100 < figures(run)["steps"] <= 250
+    assert figures(run)["residual_evaluations"] >= 16 * figures(run)["steps"]
+
+
+def test_seeds_make_a_grid_that_runs_once(place: Path) -> None:
+    folder = place / "grid"
+    folder.mkdir()
+    words = ("-m", *PINN, "dataset=function", "solver.steps=20", "solver.every=10", "seed=0,1")
+    assert pipeline(folder, *words).returncode == 0
+    cells = [run for run in runs(folder) if (run / "artifacts" / "model").exists()]
+    assert len({receipt(run)["weights_sha256"] for run in cells}) == 2
+    before = len(runs(folder))
+    assert pipeline(folder, *words).returncode == 0
+    assert len(runs(folder)) == before + 1  # the grid's own run; no cell is run again
+
+
+def test_a_problem_is_one_file(place: Path) -> None:
+    """Nothing but its config names it; the residual uses every function that `math` offers."""
+    (place / "conf" / "dataset").mkdir(parents=True)
+    (place / "conf" / "dataset" / "heat.yaml").write_text("_target_: own_problems.Heat\n")
+    run = done(place, *PINN, "--config-dir", "conf", "dataset=heat", "precision=fp64", **OWN)
+    rows = [record.metrics["train/loss"] for record in read_metrics(run)]
+    assert rows[-1] < 0.1 * rows[0]
+
+
+@pytest.mark.parametrize("backend", ON_BACKENDS)
+def test_a_coefficient_is_found(place: Path, backend: str) -> None:
+    folder = place / backend
+    (folder / "conf" / "dataset").mkdir(parents=True)
+    (folder / "conf" / "dataset" / "decay.yaml").write_text("_target_: own_problems.Decay\n")
+    words = ("--config-dir", "conf", "dataset=decay", "precision=fp64", "solver.learning_rate=0.01")
+    run = done(folder, *PINN, *words, f"backend={backend}", **OWN)
+    assert figures(run)["unknown/k"] == pytest.approx(2, abs=0.1)
+    assert json.loads((run / "artifacts" / "model" / "card.json").read_text())["unknowns"]["k"] != 1.0
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    words = (*ODE[:1], *ODE[2:4], "precision=fp32", "solver.learning_rate=1e30", "solver.steps=1000", "solver.every=5")
+    told = pipeline(tmp_path, *words, "tracking=none")
+    assert told.returncode == 1
+    assert "error: the loss became " in told.stderr
+    assert " by step 5, first in the term " in told.stderr
+
+
+REFUSED = {
+    "dataset=mnist": "dataset=mnist with stage=pinn: holds images; this stage solves problems such as dataset=ode",
+    "model=mlp": "model=mlp with stage=pinn: classifies images; model=fnn is the network for problems",
+    "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde_adam",
+    "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; solver= and its settings say "
+    "how it is trained",
+    "training.epochs=3": "training.epochs with stage=pinn: a problem has no batches and no classes; ...",
+    "loss=mse": "loss with stage=pinn: ...",
+    "loader=threads": "loader with stage=pinn: ...",
+    "profiler=torch": "profiler=torch with stage=pinn: profilers look into classifiers only",
+    "backend.compile=true": "backend.compile=true with stage=pinn: it would not be followed; leave it out",
+    "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
+    "precision=bf16": "precision=bf16 with solver=deepxde_adam: DeepXDE has one float for everything and ...",
+    "precision=mixed": "precision=mixed with solver=deepxde_adam: ...",
+    "model.units=[0]": "model.units.0=0: should be greater than 0",
+    "model.activation=relu": "model.activation='relu': should be 'tanh'",
+    "dataset.interior=0": "dataset.interior=0: should be greater than 0",
+    "dataset=ode dataset.boundary=0": "dataset.boundary=0: no point for the condition 'y1(0)' of ode; give more",
+    "dataset=lorenz": "dataset=lorenz: no such choice; choose from ...",
+    "solver=deepxde_adam_lbfgs backend=jax": "solver=deepxde_adam_lbfgs with backend=jax: it runs on torch, "
+    "tensorflow; DeepXDE has no L-BFGS on JAX",
+    "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
+    "solver=gauss_newton precision=fp32": "precision=fp32 with solver=gauss_newton: it computes in fp64; use ...",
+    "solver.steps=0": "solver.steps=0: should be greater than 0",
+    "solver.learning_rate=-1": "solver.learning_rate=-1: should be greater than 0",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
+    wanted = REFUSED[words]
+    said = refused(tmp_path, "stage=pinn", *words.split())
+    assert said.startswith(wanted.removesuffix("...")) if wanted.endswith("...") else said == wanted
+
+
+OUTSIDE = {
+    "dataset=ode": "dataset=ode with stage=classifier: is a problem, not images; stage=pinn solves it",
+    "model=fnn": "model=fnn with stage=classifier: is a network for problems, not images; stage=pinn uses it",
+    "solver=deepxde_adam": "solver=deepxde_adam with stage=classifier: solves problems; stage=pinn uses it",
+    "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem, not images; stage=pinn solves it",
+    "stage=devices solver=adam": "solver=adam with stage=devices: solves problems; stage=pinn uses it",
+}
+
+
+@pytest.mark.parametrize("words", OUTSIDE)
+def test_problems_are_for_this_stage_alone(tmp_path: Path, words: str) -> None:
+    assert refused(tmp_path, *words.split()) == OUTSIDE[words]
+
+
+POINTS = {
+    "1.0,2.0\n": "holds an array of shape (1, 2); a point is (t), one a row",
+    "t\n11\n": "1 of 1 points lie outside the domain, where the network knows nothing; the first in row 1: 11",
+    "1\nnan\n": "row 2 is no point: nan",
+    "t\n": "holds an array of shape (0,); a point is (t), one a row",
+    "1\nx\n": "no readable points (could not convert string to float: 'x')",
+}
+
+
+@pytest.mark.parametrize("text", POINTS)
+def test_points_that_do_not_fit_are_refused(ode: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "points.csv").write_text(text)
+    said = failed(tmp_path, "stage=predict", f"run={ode}", "stage.points=points.csv")
+    assert said.startswith("stage.points=points.csv: ")
+    assert POINTS[text].split(";")[0] in said
+
+
+def test_a_solved_run_takes_points_and_not_images(ode: Path, tmp_path: Path) -> None:
+    words = ("stage=predict", f"run={ode}")
+    assert refused(tmp_path, *words).startswith("stage.points=null: name a .npy or .csv file")
+    assert refused(tmp_path, *words, "stage.points=no.csv") == "stage.points=no.csv: no such file"
+    assert "use stage.points=points.csv" in refused(tmp_path, *words, "stage.images=[a.png]")
+    assert "its errors are in its result.json" in refused(tmp_path, "stage=evaluate", f"run={ode}")
+    (tmp_path / "p.csv").write_text("1\n")
+    said = refused(tmp_path, *words, "stage.points=p.csv", "precision=fp32")
+    assert said.startswith("precision with stage.points: points are predicted in NumPy")
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_missing_package_of_deepxde_names_its_install(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Impossible, match=r"pip install -c constraints.txt -e '\.\[physics\]'") as caught:
+        DeepxdeAdam().check_backend(backend)
+    assert ("flax" if backend == "jax" else "tensorflow-probability and tf_keras") in str(caught.value)
+    DeepxdeAdam().check_backend("torch")
+
+
+WRONG = {
+    "TooManyResiduals": "residuals() gives 2; `equations` names 1",
+    "NoSuchCoordinate": "residuals() cannot be computed (IndexError: ",
+    "FlatResidual": "the residual 'u_t - u_xx' has the shape (16,); it has to be (16, 1)",
+    "PointOutside": "the condition 'measured' has a point outside the domain: [1.5]",
+    "NoPoints": "the condition 'measured' has no points",
+    "NoSuchOutput": "the condition 'measured' is on output 1; there are 1, from 0",
+    "NoConditions": "has no conditions; ",
+    "NotFinite": "reference() is not finite inside the domain",
+    "WrongReference": "reference() has the shape (16,); it has to be (16, 1)",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_problem_that_does_not_fit_together_is_refused(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_fits(getattr(own_problems, name)())
+    assert str(caught.value).startswith(f"dataset=own_problems: {WRONG[name]}")
+
+
+@pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape(), own_problems.Decay(), own_problems.Heat()])
+def test_a_problem_that_fits_passes(problem: Any) -> None:
+    check_fits(problem)
+
+
+@given(st.floats(min_value=-(2.0**100), max_value=2.0**100, width=32))
+def test_tf32_keeps_ten_bits(value: float) -> None:
+    """To the nearest number with a mantissa of 10 bits, a tie to the even one."""
+    mantissa, exponent = np.frexp(np.float64(value))
+    nearest = np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+    found = float(guard.tf32(np.array([value], np.float32))[0])
+    assert found == nearest or abs(value) < 1e-37  # below, float32 itself has fewer bits
+
+
+@pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape()])
+def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
+    """Unit roundoff: 1e-16 in float64, 6e-8 in float32, 5e-4 in TF32 and float16."""
+    layers = Fnn().of(problem).initial(problem, seed=0)
+    worst = {}
+    for precision in ("fp64", "fp32", "tf32", "fp16"):
+        found = guard.look(problem, layers, precision, hard=False, line_search=False, seed=0)
+        worst[precision] = max(found.errors.values())
+        assert bool(found.warnings) == (precision in ("tf32", "fp16"))
+    assert worst["fp64"] == 0
+    assert 1e-8 < worst["fp32"] < 1e-5
+    assert 1e-5 < worst["tf32"] < 0.1
+    assert 1e-4 < worst["fp16"] < 0.5
+
+
+def test_the_guard_warns_of_a_line_search_below_float64() -> None:
+    problem: Any = Function()
+    layers = Fnn().of(problem).initial(problem, seed=0)
+    found = guard.look(problem, layers, "fp32", hard=False, line_search=True, seed=0)
+    (warning,) = found.warnings
+    assert "precision=fp32 with L-BFGS: its line search takes rounding for the end" in warning
+
+
+def test_the_guards_derivatives_are_those_of_the_network() -> None:
+    """Against central differences of the same network in float64."""
+    problem: Any = PoissonLShape()
+    layers = Fnn(units=(8, 8)).initial(problem, seed=3)
+    points = np.array([[-0.5, 0.25], [0.3, -0.7]])
+    found = guard.quantities(problem, layers, points, "fp64", hard=False)
+    fitted, step = solution.Fitted(layers), 1e-4
+    shifts = [np.array([step, 0]), np.array([0, step])]
+    ahead, behind = ([solution.predict(fitted, problem, points + sign * s) for s in shifts] for sign in (1, -1))
+    slopes = [(a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
+    assert found["first"] == pytest.approx(np.stack(slopes), abs=1e-7)
+    middle = solution.predict(fitted, problem, points)
+    laplacian = sum(a - 2 * middle + b for a, b in zip(ahead, behind, strict=True)) / step**2
+    assert found["residual laplacian + 1"] == pytest.approx(laplacian + 1, abs=1e-6)
+
+
+def test_solver_none_is_no_part_of_a_classifier(place: Path) -> None:
+    """A run saved before there were solvers loads, and what decides its result is what it was."""
+    config = read_config(done(place, "dataset=digits", "training=quick", "tracking=none", "training.epochs=1"))
+    older = {key: value for key, value in config.items() if key != "solver"}
+    now, then = experiments.load(config), experiments.load(older)
+    assert "solver" not in now.deciding()
+    assert now.config_sha256() == then.config_sha256()

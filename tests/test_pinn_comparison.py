@@ -1,0 +1,74 @@
+"""stage=pinn_comparison: rows, seeds, the time to each level, and the classical solvers beside them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import done, refused
+
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.stages.pinn_comparison import Measured, PinnComparison, grid, reached
+
+COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
+LEFT_OUT = tuple(f"stage.rows.{name}=null" for name in ("adam", "lbfgs", "ssbroyden", "gauss_newton"))
+FEATURES = "solver=gauss_newton solver.steps=1 solver.every=1 solver.start=features solver.scale=1.0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = (
+        "+stage.rows.short='solver=adam solver.steps=20 solver.every=10 model.units=[10]'",
+        f"+stage.rows.features='{FEATURES} model.units=[100]'",
+    )
+    return done(tmp_path_factory.mktemp("comparison"), *COMPARISON, *LEFT_OUT, *rows)
+
+
+def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
+    with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
+        told = {row["name"]: row for row in csv.DictReader(file)}
+    assert list(told) == ["short", "features", "function-polynomial"]
+    for name in ("short", "features"):
+        assert int(told[name]["n"]) == 2
+        assert float(told[name]["lowest"]) < float(told[name]["error"]) < float(told[name]["highest"])
+    assert float(told["features"]["error"]) < 1e-3 < 1e-1 < float(told["short"]["error"])
+    assert told["short"]["seconds_to_0.01"] == "inf"
+    assert 0 < float(told["features"]["seconds_to_0.001"]) <= float(told["features"]["training_s"]) + 1e-3
+
+
+def test_the_figures_are_those_of_the_table(run: Path) -> None:
+    scalars = json.loads((run / "result.json").read_text())["scalars"]
+    assert scalars["rows"] == 3
+    assert scalars["function-polynomial/relative_l2"] == pytest.approx(1.13e-5, rel=0.01)
+
+
+def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
+    told = refused(tmp_path, *COMPARISON, "+stage.rows.wrong='solver=adam solver.stepz=3'")
+    assert "stage.rows.wrong" in told and "solver.steps" in told
+
+
+def test_a_comparison_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one row"):
+        PinnComparison(rows={"adam": None})
+
+
+def test_the_time_to_a_level_is_that_of_the_first_moment_as_good() -> None:
+    history = [(0.5, 0.1), (1.0, 0.009), (1.5, 0.02), (2.0, 0.0009)]
+    assert [reached(history, level) for level in (0.2, 0.01, 1e-3, 1e-4)] == [0.5, 1.0, 2.0, np.inf]
+    shown = grid([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, {"0.01": 1.0, "0.0001": np.inf})], (1e-2, 1e-4))
+    assert shown.rows[0][-2:] == ("1.00", "never")
+
+
+@pytest.mark.parametrize(("problem", "least"), [(Function(), 2e-5), (Ode(), 1e-11), (PoissonLShape(), 1e-11)])
+def test_a_classical_solver_is_as_good_as_it_says(problem: Any, least: float) -> None:
+    points = problem.domain.grid(200)
+    _, answer = problem.classical(points)
+    reference = problem.reference(points)
+    error = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
+    assert error <= least

@@ -1,0 +1,159 @@
+"""Our own solvers, run in a process of their own (in_jax.py): their derivatives, what they reach, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import done, refused
+
+from pipeline.errors import Impossible, UserError
+from pipeline.pinn import solution
+from pipeline.pinn.solution import Fitted
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.solvers.adam import Adam
+from pipeline.solvers.gauss_newton import GaussNewton
+from pipeline.solvers.lbfgs import Lbfgs
+from pipeline.solvers.own import Own
+from pipeline.solvers.ssbroyden import SsBroyden
+
+ANSATZE = ("function", "ode hard", "poisson enriched")
+REACHED = {"adam": 5e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
+PINN = ("stage=pinn", "backend=jax", "tracking=none")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("in_jax")
+    command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    told: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return told
+
+
+@pytest.mark.parametrize("name", ANSATZE)
+def test_residuals_are_those_of_automatic_differentiation(found: dict[str, Any], name: str) -> None:
+    told = found["derivatives"][name]
+    if "residual" in told:
+        assert told["size"] > 0.1, "residuals of zero prove nothing"
+        assert told["residual"] <= 1e-12 * max(1, told["size"])
+
+
+@pytest.mark.parametrize("name", ANSATZE)
+def test_jacobian_gradient_and_terms_belong_to_one_loss(found: dict[str, Any], name: str) -> None:
+    told = found["derivatives"][name]
+    assert max(told["jacobian"], told["gradient"], told["loss"]) <= 1e-12, told
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_a_solver_reaches_its_error(found: dict[str, Any], name: str) -> None:
+    told = found["solved"][name]
+    assert told["error"] <= REACHED[name]
+    assert told["losses"][-1] < told["losses"][0] or told["losses"][-1] < 1e-20
+    assert told["dtypes"] == ["float64"]
+
+
+def test_a_quasi_newton_method_only_goes_down(found: dict[str, Any]) -> None:
+    for name in ("lbfgs", "ssbroyden", "gauss_newton"):
+        assert (np.diff(found["solved"][name]["losses"]) <= 0).all(), name
+
+
+def test_float32_is_float32(found: dict[str, Any]) -> None:
+    assert found["fp32"]["dtypes"] == ["float32"]
+
+
+def test_the_coefficient_of_the_singularity_is_found(found: dict[str, Any]) -> None:
+    """The L-shape's r^(2/3), to four digits by 200 neurons."""
+    told = found["enriched"]
+    assert told["error"] <= 1e-4
+    assert told["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["adam", "gauss_newton"])
+def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None:
+    told = found["together"][name]
+    assert max(told["distances"]) <= 1e-8
+    assert len({round(loss, 9) for loss in told["losses"]}) == 3, "seeds that do not differ prove nothing"
+    assert told["best"] == pytest.approx(min(told["losses"]), rel=1e-6)
+
+
+@pytest.mark.parametrize("how", ["uniform", "adaptive"])
+def test_points_are_drawn_anew(found: dict[str, Any], how: str) -> None:
+    told = found[how]
+    assert told["inside"] and told["count"] == 150
+    assert not set(map(tuple, told["points"])) & set(map(tuple, told["first"]))
+
+
+def test_adaptive_points_gather_where_the_residual_is(found: dict[str, Any]) -> None:
+    adaptive, uniform = (found[how]["mean_square"] for how in ("adaptive", "uniform"))
+    assert adaptive > 1.1 * uniform
+
+
+def test_a_loss_that_is_no_number_names_step_and_term(found: dict[str, Any]) -> None:
+    assert "at step 1," in found["diverged"] and "y1' - y2" in found["diverged"]
+    assert "learning_rate" in found["diverged"]
+
+
+REFUSED: dict[str, tuple[Own, Any, str, str]] = {
+    "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
+    "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
+    "new points without equation": (Adam(resample=10), Function(), "fp64", "solver.resample=10"),
+    "Gauss-Newton in fp32": (GaussNewton(), Ode(), "fp32", "precision=fp64"),
+    "SSBroyden in fp32": (SsBroyden(), Ode(), "fp32", "precision=fp64"),
+    "L-BFGS in half": (Lbfgs(), Ode(), "fp16", "fp32 or fp64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_solver_refuses_what_it_or_the_problem_lacks(name: str) -> None:
+    solver, problem, precision, words = REFUSED[name]
+    with pytest.raises((UserError, Impossible), match=words):
+        solver.check(problem, precision)
+
+
+def test_adaptive_needs_to_know_when() -> None:
+    with pytest.raises(ValueError, match="resample"):
+        Adam(adaptive=True)
+
+
+def test_a_saved_network_is_the_same_again(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    layers = tuple((generator.normal(size=(a, b)), generator.normal(size=b)) for a, b in ((2, 5), (5, 1)))
+    fitted = Fitted(layers, {"r^(2/3)": 0.4, "r^2 log r": 1.0}, {}, False, True)
+    solution.save(tmp_path / "weights.npz", fitted)
+    problem: Any = PoissonLShape()
+    points = problem.domain.grid(50)
+    again = solution.load(tmp_path / "weights.npz")
+    np.testing.assert_array_equal(solution.predict(again, problem, points), solution.predict(fitted, problem, points))
+    without = solution.predict(Fitted(layers), problem, points)
+    assert np.abs(solution.predict(fitted, problem, points) - without).max() > 0.1
+
+
+@pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8)])
+def test_a_best_recipe_as_it_ships(tmp_path: Path, recipe: str, reached: float) -> None:
+    run = done(tmp_path, f"experiment={recipe}", "tracking=none")
+    scalars = json.loads((run / "result.json").read_text())["scalars"]
+    assert scalars["test/relative_l2"] <= reached
+    assert scalars["residual_evaluations"] < 20_000 * 37
+
+
+def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
+    told = refused(tmp_path, *PINN, "dataset=ode", "solver=gauss_newton")
+    assert "precision=fp64" in told
+    told = refused(tmp_path, "stage=pinn", "backend=torch", "dataset=ode", "solver=ssbroyden", "precision=fp64")
+    assert "backend=jax" in told
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8), ("poisson_best", 1e-6)])
+def test_a_best_recipe_on_a_gpu(tmp_path: Path, recipe: str, reached: float) -> None:
+    run = done(tmp_path, f"experiment={recipe}", "device=gpu", "tracking=none")
+    assert json.loads((run / "result.json").read_text())["scalars"]["test/relative_l2"] <= reached
