@@ -65,7 +65,7 @@ def modules(experiment: Experiment) -> dict[str, str]:
     reads = getattr(experiment.stage, "reads", None)
     parts = PARTS if reads is None else ("stage", *reads)
     starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
-    if "backend" in parts:
+    if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
         starts += experiment.backend.modules
         if getattr(experiment.stage, "probe", False):
             starts.append(experiment.backend.probe)
