@@ -235,7 +235,7 @@ POINTS = {
     "1.0,2.0\n": "holds an array of shape (1, 2); a point is (t), one a row",
     "t\n11\n": "1 of 1 points lie outside the domain, where the network knows nothing; the first in row 1: 11",
     "1\nnan\n": "row 2 is no point: nan",
-    "t\n": "holds an array of shape (0,); a point is (t), one a row",
+    "t\n": "holds no point",
     "1\nx\n": "no readable points (could not convert string to float: 'x')",
 }
 

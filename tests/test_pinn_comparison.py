@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, refused
+from command import pipeline, refused, runs
 
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
@@ -27,7 +27,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "+stage.rows.short='solver=adam solver.steps=20 solver.every=10 model.units=[10]'",
         f"+stage.rows.features='{FEATURES} model.units=[100]'",
     )
-    return done(tmp_path_factory.mktemp("comparison"), *COMPARISON, *LEFT_OUT, *rows)
+    folder = tmp_path_factory.mktemp("comparison")
+    told = pipeline(folder, *COMPARISON, *LEFT_OUT, *rows)
+    assert told.returncode == 0, told.stdout + told.stderr
+    (found,) = [run for run in runs(folder) if (run / "cells").exists()]
+    return found
 
 
 def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
