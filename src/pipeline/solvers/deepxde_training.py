@@ -194,7 +194,8 @@ def watch_for(dde: ModuleType) -> Any:
 
 def fitted_of(learner: Any, backend: str, unknowns: Mapping[str, Any]) -> Fitted:
     """The network as it stands."""
-    found = {name: float(_numpy(getattr(value, "value", value), backend)) for name, value in unknowns.items()}
+    plain = {name: value.value if backend == "jax" else value for name, value in unknowns.items()}
+    found = {name: float(_numpy(value, backend)) for name, value in plain.items()}
     return Fitted(layers_of(learner.net, backend), unknowns=found)
 
 
