@@ -171,7 +171,7 @@ def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
     )
     step = json.loads((run / "artifacts" / "probe" / "step.json").read_text())
     assert all(product["ceiling_FLOP_per_s"] > 0 for product in step["anatomy"]["products"])
-    return {(one["m"], *sorted((one["n"], one["k"]))) for one in step["anatomy"]["products"]}
+    return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["anatomy"]["products"]}
 
 
 @pytest.mark.wide

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import statistics
 import tempfile
 import time
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pipeline.backends import gpu_kernels, xla_ops
+from pipeline.backends import gpu_kernels, keras_bare, xla_ops
 from pipeline.backends.hlo import RANGES, Sizes
 from pipeline.backends.keras import BACKEND, _initial_model, _loss, _optimizer, engine_module, keras, switches
 from pipeline.backends.trace import Event, calls_by_owner, events, seconds_by_owner
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.precision import FORMATS
-from pipeline.probe import ROUNDS, SECONDS, Anatomy, Device, Operation, Product, first_batch, longest
+from pipeline.probe import ROUNDS, SECONDS, Anatomy, Operation, Product, first_batch, longest
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 KINDS = ("products", "copies", *RANGES, "other")
 WATCHED = 10  # steps, in one call as in training
-_MATMUL = re.compile(r":_?\w*MatMul$")
-MOST_CALLS = 1000  # of a bare product in one trace
+LEAST_TIMES, MOST_TIMES = 3, 50  # a bare product is run in one trace
 HOW = (
     "{framework}'s profiler, {steps} steps in one call; threads (on a GPU: streams) that work at once each have a part "
     "of that time; operations that are fused into one count as the last of them, or as a product if one is among them"
@@ -50,8 +48,8 @@ class Operations(Protocol):
     def sizes(self, name: str) -> list[Sizes]: ...
 
 
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, device: Device) -> Anatomy:
-    """The operations of WATCHED steps by time, and each product's own ceiling, found by `device`."""
+def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy:
+    """The operations of WATCHED steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
     with switches(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
@@ -63,14 +61,15 @@ def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, device: De
         for _ in range(2):  # the first call compiles
             engine.block(block)
         wall, seen = watched(lambda: engine.block(block), gpu=gpu)
-        operations = _operations(engine)
+        xla = BACKEND == "jax" or engine.xla
+        operations = _operations(engine.program() if xla else engine.graph())
         seconds = seconds_by_owner(seen, operations.owner)
         found = products(operations, seconds, calls_by_owner(seen, operations.owner))
         return Anatomy(
             how=HOW.format(framework=FRAMEWORKS[BACKEND], steps=WATCHED),
             step_s=wall / WATCHED,
             shares=shares(operations, seconds, wall),
-            products=[with_ceiling(product, device, compute, gpu=gpu) for product in found],
+            products=with_ceilings(found, compute, xla=xla, gpu=gpu),
             longest=longest(
                 Operation(operations.label(name), operations.kind(name), time_s / WATCHED)
                 for name, time_s in seconds.items()
@@ -106,13 +105,13 @@ def _profiler(folder: str) -> Iterator[None]:
             yield
 
 
-def _operations(engine: Any) -> Operations:
-    """What the step that ran consists of: XLA's instructions, or TensorFlow's own operations."""
-    if BACKEND == "jax" or engine.xla:
-        return xla_ops.Operations(engine.program())
+def _operations(program: Any) -> Operations:
+    """What a program consists of: XLA's instructions by its HLO text, or TensorFlow's own operations by their graph."""
+    if isinstance(program, str):
+        return xla_ops.Operations(program)
     from pipeline.backends import tensorflow_ops
 
-    return tensorflow_ops.Operations(engine.graph())
+    return tensorflow_ops.Operations(program)
 
 
 def shares(operations: Operations, seconds: Mapping[str, float], wall_s: float) -> dict[str, float | None]:
@@ -141,34 +140,38 @@ def products(operations: Operations, seconds: Mapping[str, float], calls: Mappin
     return sorted(listed, key=lambda product: -product.seconds)
 
 
-def with_ceiling(product: Product, device: Device, dtype: str, *, gpu: bool) -> Product:
-    """The product with the rate of a bare one of its sizes: by the same profiler, so that no call's price is in it."""
-    sides = ((product.m, product.k), (product.k, product.n))
-    a, b = (keras.ops.cast(keras.random.normal(side, seed=0, dtype="float32"), dtype) for side in sides)
+def with_ceilings(found: Sequence[Product], dtype: str, *, xla: bool, gpu: bool) -> list[Product]:
+    """The products, each with the rate of a bare one of its sizes: the median of ROUNDS rounds of about SECONDS."""
+    if not found:
+        return []
+    loops: list[keras_bare.Loop] = []
+    numbers = np.random.default_rng(0)  # not JAX's, which compiles a program for each shape
+    for product in found:
+        sides = ((2, product.m, product.k), (2, product.k, product.n))
+        a, b = (keras.ops.cast(numbers.standard_normal(side, np.float32), dtype) for side in sides)
+        times = SECONDS / max(product.seconds / product.calls, 1e-9)
+        loops.append((a, b, min(MOST_TIMES, max(LEAST_TIMES, int(times)))))
+    run, program = keras_bare.by_jax(loops) if BACKEND == "jax" else keras_bare.by_tensorflow(loops, xla=xla)
+    operations = _operations(program)
+    run()
+    rounds = [_rates(operations, watched(run, gpu=gpu)[1]) for _ in range(ROUNDS)]
+    told = [[rates[_sides(product)] for rates in rounds if _sides(product) in rates] for product in found]
+    return [
+        dataclasses.replace(product, ceiling_FLOP_per_s=statistics.median(rates) if rates else None)
+        for product, rates in zip(found, told, strict=True)
+    ]
 
-    def multiply(times: int) -> None:
-        for _ in range(times):
-            device.wait(device.product(a, b))
 
-    multiply(1)
-    started = time.perf_counter()
-    multiply(1)
-    times = min(MOST_CALLS, max(1, int(SECONDS / (time.perf_counter() - started))))
-    rounds = []
-    for _ in range(ROUNDS):
-        _, seen = watched(lambda: multiply(times), gpu=gpu)
-        rounds.append(sum(seconds_by_owner(seen, _bare).values()) / times)
-    bare = statistics.median(rounds)
-    if not bare:
-        return product
-    return dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / bare)
+def _rates(operations: Operations, seen: Sequence[Event]) -> dict[tuple[int, ...], float]:
+    """FLOP/s of the products of each size."""
+    seconds = seconds_by_owner(seen, operations.owner)
+    found = products(operations, seconds, calls_by_owner(seen, operations.owner))
+    return {_sides(product): product.FLOP / product.seconds for product in found}
 
 
-def _bare(event: Event) -> str | None:
-    """What counts of a bare product: on TensorFlow not the look at the result, by which its end is waited for."""
-    if event.on_gpu:
-        return event.name if BACKEND == "jax" or gpu_kernels.kind(event.name) == "products" else None
-    return event.stats.get("hlo_op") or (event.name if _MATMUL.search(event.name) else None)
+def _sides(product: Product) -> tuple[int, ...]:
+    """A product's sizes, whichever way round: a compiler may turn it over."""
+    return *sorted((product.m, product.n)), product.k
 
 
 def tensor_core_share(seen: Sequence[Event]) -> float | None:

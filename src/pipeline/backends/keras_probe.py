@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.backends import keras_anatomy
 from pipeline.backends.keras import BACKEND, _initial_model, _loss, _optimizer, keras, switches
+from pipeline.backends.keras_anatomy import anatomy as anatomy
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.models import weights
 from pipeline.precision import FORMATS
-from pipeline.probe import NUMBERS, Anatomy, Device, FirstStep, Machine, first_batch
+from pipeline.probe import NUMBERS, FirstStep, Machine, first_batch
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -107,16 +107,9 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
     form, side = FORMATS[resolved.precision], SIDE[resolved.place.kind]
     with switches(experiment, resolved):
         square = keras.ops.cast(keras.random.normal((side, side), seed=0, dtype="float32"), form.compute)
-        return Machine.measure(_on_device(), np.ones(NUMBERS, _numpy(form.parameters)), square)
-
-
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy:
-    """Where a step's time goes."""
-    return keras_anatomy.anatomy(experiment, data, resolved, _on_device())
-
-
-def _on_device() -> Device:
-    return OnTensorFlow() if BACKEND == "tensorflow" else OnJax()
+        return Machine.measure(
+            OnTensorFlow() if BACKEND == "tensorflow" else OnJax(), np.ones(NUMBERS, _numpy(form.parameters)), square
+        )
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:
