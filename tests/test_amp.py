@@ -119,16 +119,18 @@ def test_the_first_step_is_the_one_that_training_took(place: Path, backend: str)
     assert compare.distance(one.first_weights, one.last_weights) < 1e-14
 
 
-def test_figures_and_pages(studies: Studies) -> None:
-    study, told = studies["torch"]
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+def test_figures_and_pages(studies: Studies, backend: str) -> None:
+    study, told = studies[backend]
     for name in ("speed_against_error", "memory", "losses"):
         assert (study / "artifacts" / "figures" / f"{name}.png").stat().st_size > 5000
-    pages = {path.stem for path in (study / "artifacts" / "why").iterdir()}
+    pages = {path.stem for path in (study / "artifacts").glob("why/*")}
     assert pages == {line.rpartition("why/")[2][:-3] for line in told.split() if line.endswith(".md")}
     for page in pages:
         text = (study / "artifacts" / "why" / f"{page}.md").read_text()
         assert "## Where a step's time goes" in text
         assert "(Amdahl)" in text
+        assert "| ms a step | share |" in text
         assert "64 x 16 x 64" in text  # the first layer's product
         assert "1. " in text
 
@@ -140,11 +142,18 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         step = Measured.read(study.parent / row["run"]).step
         assert step["machine"]["FLOP_per_s"] > 1e8
         assert step["machine"]["moved_per_s"] > 1e7
-        if backend != "torch":
-            assert step["anatomy"] is None
-            continue
-        assert math.isclose(sum(step["anatomy"]["shares"].values()), 1, abs_tol=0.02)
-        sizes = {(product["m"], product["n"], product["k"]) for product in step["anatomy"]["products"]}
+        anatomy = step["anatomy"]
+        shares = {kind: share for kind, share in anatomy["shares"].items() if share is not None}
+        assert math.isclose(sum(shares.values()), 1, abs_tol=0.02)
+        assert {"data", "optimizer"} <= {kind for kind, share in shares.items() if share > 0}
+        for kind, share in shares.items():
+            told = sum(one["seconds"] for one in anatomy["longest"] if one["kind"] == kind)
+            assert told <= share * anatomy["step_s"] * 1.02
+        products = anatomy["products"]
+        seen = sum(product["seconds"] for product in products) / anatomy["step_s"]
+        assert math.isclose(seen, shares["products"], rel_tol=0.02)
+        assert all(product["ceiling_FLOP_per_s"] > 1e6 for product in products)
+        sizes = {(product["m"], product["n"], product["k"]) for product in products}
         # Two layers, forward; then the gradients of their kernels and of what lies between them.
         assert {(64, 16, 64), (64, 10, 16), (64, 16, 10)} <= sizes
         assert {(16, 64, 64), (64, 16, 64)} & sizes
@@ -215,7 +224,7 @@ def made_up(folder: Path, precision: str, seed: int, rate: float, accuracy: floa
     arrays = {"00.kernel": np.array([1.0, numbers])}
     for name in ("probe/gradients", "probe/weights", "model/weights"):
         weights.save(folder / "artifacts" / f"{name}.npz", arrays)
-    step: dict[str, Any] = {"loss": 1.0, "machine": {"FLOP_per_s": 1e9, "moved_per_s": 1e9, "side": 8}, "anatomy": None}
+    step: dict[str, Any] = {"loss": 1.0, "machine": {"FLOP_per_s": 1e9, "moved_per_s": 1e9, "side": 8}}
     receipt = {
         "precision": {"effective": precision, "observed": {"matrix_products": {"float32": 3}}},
         "device": {"effective": "cpu", "hardware": {"name": "a machine"}},

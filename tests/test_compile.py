@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import Done, pipeline, refused, runs
+from command import Done, done, pipeline, refused, runs
 
 from pipeline import journal as journals
 from pipeline.device import gpus
@@ -100,6 +102,15 @@ def test_every_optimizer_compiles(optimizer: str, tmp_path: Path) -> None:
     cells = [run for run in runs(tmp_path) if not (run / "cells").exists()]
     plain, compiled = (np.load(run / "artifacts/model/weights.npz") for run in cells)
     assert max(np.abs(plain[name] - compiled[name]).max() for name in plain.files) <= 1e-5
+
+
+def test_a_profiler_tells_the_parts_of_a_compiled_step(tmp_path: Path) -> None:
+    run = done(tmp_path, *WORDS, "backend.compile=true", "profiler=torch", "profiler.skip=3", "profiler.steps=2")
+    trace = json.loads(gzip.decompress((run / "artifacts/profile/trace.json.gz").read_bytes()))
+    seen = Counter(event["name"] for event in trace["traceEvents"] if event["ph"] == "X")
+    assert {name: seen[name] for name in ("data", "forward", "backward", "optimizer")} == dict.fromkeys(
+        ("data", "forward", "backward", "optimizer"), 2
+    )
 
 
 def test_refused_where_there_is_no_compiler(tmp_path: Path) -> None:

@@ -144,6 +144,19 @@ def test_tensorboards_profile_has_the_gpu(backend: str, tmp_path: Path) -> None:
     assert b"/device:GPU:0" in path.read_bytes()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_where_a_steps_time_goes(backend: str, tmp_path: Path) -> None:
+    words = ("model=cnn", "precision=mixed_bf16", "stage.probe=true", f"backend={backend}")
+    done = on_gpu(tmp_path, *SHORT, *words)
+    assert done.returncode == 0, done.stderr
+    anatomy = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["anatomy"]
+    shares = {kind: share for kind, share in anatomy["shares"].items() if share is not None}
+    assert sum(shares.values()) == pytest.approx(1, abs=0.02)
+    assert shares["products"] > 0
+    assert anatomy["products"] and all(product["ceiling_FLOP_per_s"] > 1e6 for product in anatomy["products"])
+    assert 0 <= anatomy["tensor_core_share"] <= 1
+
+
 def test_nsys_records_the_window_or_is_refused(tmp_path: Path) -> None:
     done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=nsys", "profiler.gpu_metrics=false")
     if shutil.which("nsys") is None:

@@ -4,14 +4,14 @@ A backend's probe module (`experiment.backend.probe`) offers
 
     first_step(experiment, data, resolved) -> FirstStep
     machine(experiment, resolved) -> Machine
-    anatomy(experiment, data, resolved) -> Anatomy, or None where the framework does not tell the time of an operation
+    anatomy(experiment, data, resolved) -> Anatomy
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3  # of each timing; the median counts
 SECONDS = 0.02  # that one round takes at the least
+LONGEST = 8  # operations that are told one by one
 NUMBERS = 2**22  # that are moved: 32 MB in float64, beyond the caches
 
 
@@ -56,13 +57,26 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Operation:
+    """An operation of a step, of whatever kind."""
+
+    name: str
+    kind: str
+    seconds: float  # of all calls in a step
+
+
+@dataclass(frozen=True)
 class Anatomy:
-    """Where the time of a training step goes. Shares are of `step_s`, the wall time of a step while it is watched."""
+    """Where the time of a training step goes.
+
+    Shares are of `step_s`, the wall time of a step while it is watched; None for a part that is not told apart.
+    """
 
     how: str
     step_s: float
-    shares: dict[str, float]
+    shares: Mapping[str, float | None]
     products: list[Product] = field(default_factory=list)
+    longest: list[Operation] = field(default_factory=list)  # the LONGEST of them
     tensor_core_share: float | None = None  # of the time that the GPU is busy
 
 
@@ -97,6 +111,11 @@ class Machine:
         return cls(moved_per_s=NUMBERS / moving, FLOP_per_s=2.0 * side**3 / multiplying, side=side)
 
 
+def longest(operations: Iterable[Operation]) -> list[Operation]:
+    """The LONGEST operations that take the most time, the longest first."""
+    return sorted(operations, key=lambda operation: -operation.seconds)[:LONGEST]
+
+
 def seconds_of(call: Callable[[], object]) -> float:
     """Seconds of one call: the median of ROUNDS rounds, each as many calls as take SECONDS, after a warm-up."""
     call()
@@ -119,6 +138,6 @@ def first_batch(experiment: Experiment, data: Arrays) -> np.ndarray:
     return rows
 
 
-def as_json(machine: Machine, anatomy: Anatomy | None) -> dict[str, Any]:
+def as_json(machine: Machine, anatomy: Anatomy) -> dict[str, Any]:
     """What a probe found, for a file."""
-    return {"machine": asdict(machine), "anatomy": None if anatomy is None else asdict(anatomy)}
+    return {"machine": asdict(machine), "anatomy": asdict(anatomy)}

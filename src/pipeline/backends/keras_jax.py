@@ -82,7 +82,8 @@ class Engine:
         trainable, fixed, optimizer = state
         gradient = jax.grad(self._loss, has_aux=True)
         gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
-        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        with jax.named_scope("optimizer"):
+            trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
         hits = (logits.argmax(1) == y).sum().astype(jnp.float32)
         scale = () if self.scale_at is None else (optimizer[self.scale_at],)
         return (trainable, fixed, optimizer), (loss, hits, *scale)
@@ -93,10 +94,17 @@ class Engine:
 
         def step(i: Any, carried: Any) -> Any:
             state, told = carried
-            state, now = self._step(state, x[rows[i]], y[rows[i]])
+            with jax.named_scope("data"):
+                batch = x[rows[i]], y[rows[i]]
+            state, now = self._step(state, *batch)
             return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(told, now, strict=True))
 
         return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))
+
+    def program(self) -> str:
+        """What XLA made of the first call, as HLO text."""
+        text: str = next(iter(self._programs.values())).as_text()
+        return text
 
     def observe(self) -> Observation:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""
@@ -112,8 +120,7 @@ class Engine:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
                 seen.product_devices[device] += 1
                 exact &= _is_exact(equation.params["precision"])
-        program = next(iter(self._programs.values()))
-        seen.compiled = Counter(products(program.as_text()))
+        seen.compiled = Counter(products(self.program()))
         seen.tf32 = not exact and self.state[0][0].device.platform != "cpu"
         return seen
 

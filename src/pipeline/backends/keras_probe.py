@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.backends.keras import BACKEND, _initial_model, _loss, _optimizer, keras, switches
+from pipeline.backends.keras_anatomy import anatomy as anatomy
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.models import weights
@@ -109,10 +110,6 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
         return Machine.measure(
             OnTensorFlow() if BACKEND == "tensorflow" else OnJax(), np.ones(NUMBERS, _numpy(form.parameters)), square
         )
-
-
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> None:
-    """Not told: a block of steps is one compiled program, whose operations have no times of their own."""
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:

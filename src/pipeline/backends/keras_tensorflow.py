@@ -63,7 +63,9 @@ class Engine:
             loss = self.loss(logits, y)
             scaled = self.optimizer.scale_loss(loss)
         variables = self.model.trainable_variables
-        self.optimizer.apply(tape.gradient(scaled, variables), variables)
+        gradients = tape.gradient(scaled, variables)
+        with tf.name_scope("optimizer"):
+            self.optimizer.apply(gradients, variables)
         hits = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
         scale = (tf.identity(self.optimizer.dynamic_scale.value),) if self.scales_loss else ()
         return tf.cast(loss, tf.float64), hits, *scale
@@ -73,19 +75,33 @@ class Engine:
         start = (tf.constant(0), *(tf.zeros([rows.shape[0]], dtype) for dtype in dtypes))
 
         def step(i: Any, *told: Any) -> tuple[Any, ...]:
-            now = self._step(tf.gather(x, rows[i]), tf.gather(y, rows[i]))
+            with tf.name_scope("data"):
+                batch = tf.gather(x, rows[i]), tf.gather(y, rows[i])
+            now = self._step(*batch)
             pairs = zip(told, now, strict=True)
             return i + 1, *(tf.tensor_scatter_nd_update(kept, [[i]], [new]) for kept, new in pairs)
 
         return tuple(tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)[1:])
 
+    def program(self) -> str:
+        """What XLA made of the first call, as HLO text; compiled once more, since TensorFlow does not keep it."""
+        assert self._ran is not None, "program() before the first step"
+        function, arguments, _ = self._ran
+        text: str = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+        return text
+
+    def graph(self) -> Any:
+        """The graph that ran."""
+        assert self._ran is not None, "graph() before the first step"
+        function, arguments, _ = self._ran
+        return function.get_concrete_function(*arguments).graph
+
     def observe(self) -> Observation:
         """The operations of the graph that ran, and the matrix products that XLA made of it."""
         assert self._ran is not None, "observe() before the first step"
-        function, arguments, home = self._ran
+        home = self._ran[2]
         seen = Observation(how="TensorFlow graph of the training step; what is bound to no device has the graph's")
-        graph = function.get_concrete_function(*arguments).graph
-        for name, device, dtype in tensorflow_graph.operations(graph, home):
+        for name, device, dtype in tensorflow_graph.operations(self.graph(), home):
             seen.operations[(name, device, dtype)] += 1
             seen.devices[device] += 1
             if name in PRODUCTS:
@@ -93,7 +109,7 @@ class Engine:
                 seen.product_devices[device] += 1
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
-            seen.compiled = Counter(products(function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")))
+            seen.compiled = Counter(products(self.program()))
         seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in home
         return seen
 

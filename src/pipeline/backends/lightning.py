@@ -206,7 +206,7 @@ class Classifier(pl.LightningModule):
                 self._mark_first_step()
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
                     size = self.experiment.training.batch_size
-                    self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size)
+                    self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size, phase)
                     self.watch.run.say(f"backend.compile: {self.compiled.how}")
         told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
         losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block

@@ -9,6 +9,7 @@ Dropout draws from torch's own generator, as in the step that is not compiled, s
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class CompiledStep:
     """A step for batches of one size; one of another size is left to whoever calls, uncompiled.
 
+    `phase` marks the step's parts for a profiler; those of a captured step cannot be told apart and are one, `graph`.
     `seconds`: what compiling and capturing took, with the steps that were run meanwhile.
     """
 
@@ -37,11 +39,12 @@ class CompiledStep:
         optimizer: torch.optim.Optimizer,
         scaler: Any,
         batch_size: int,
+        phase: Callable[[str], contextlib.AbstractContextManager[Any]],
     ) -> None:
         logging.getLogger(NOISE).setLevel(logging.ERROR)
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
         self.net, self.loss, self.optimizer, self.scaler = net, loss, optimizer, scaler
-        self.batch_size = batch_size
+        self.batch_size, self.phase = batch_size, phase
         options: dict[str, Any] = {"fallback_random": True}
         self.forward = torch.compile(self._forward, dynamic=False, options=options)
         self.update = torch.compile(self._update, dynamic=False, options=options)
@@ -79,15 +82,17 @@ class CompiledStep:
         self.optimizer.step()
 
     def _step(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
-        loss, hits = self.forward(x, y)
+        with self.phase("forward"):
+            loss, hits = self.forward(x, y)
         self.optimizer.zero_grad()
-        if self.scaler is None:
-            loss.backward()
-            self.update()
-        else:
-            self.scaler.scale(loss).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
+        with self.phase("backward"):
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        with self.phase("optimizer"):
+            if self.scaler is None:
+                self.update()
+            else:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
         return loss.detach(), hits
 
     def _timed(self, step: Callable[..., Batch], x: torch.Tensor, y: torch.Tensor) -> Batch:
@@ -124,9 +129,10 @@ class CompiledStep:
 
     def _replay(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
         assert self.graph is not None
-        self.x.copy_(x)
-        self.y.copy_(y)
-        self.graph.replay()
+        with self.phase("graph"):
+            self.x.copy_(x)
+            self.y.copy_(y)
+            self.graph.replay()
         loss, hits = self.found
         return loss.clone(), hits.clone()
 

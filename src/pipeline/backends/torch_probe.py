@@ -15,7 +15,7 @@ from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.models import weights
 from pipeline.precision import FORMATS
-from pipeline.probe import NUMBERS, Anatomy, FirstStep, Machine, first_batch
+from pipeline.probe import NUMBERS, Anatomy, FirstStep, Machine, first_batch, longest
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -126,6 +126,7 @@ def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy
             step_s=wall,
             shares=torch_products.shares(events, wall * WATCHED, gpu=gpu),
             products=[torch_products.with_ceiling(product, step.device, compute) for product in found],
+            longest=longest(torch_products.operations(events, WATCHED, gpu=gpu)),
             tensor_core_share=torch_products.tensor_core_share(events) if gpu else None,
         )
 

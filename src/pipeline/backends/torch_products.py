@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from pipeline.probe import Product, seconds_of
+from pipeline.backends.gpu_kernels import ON_TENSOR_CORES
+from pipeline.probe import Operation, Product, seconds_of
 
 MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 RANGES = ("data", "optimizer")  # as torch_probe names them
-
-# Kernels that run on Tensor Cores say so: the shape of the instruction (s16816, h884, d884), the instruction (hmma,
-# wgmma), or the library (xmma, tensorop, nvjet). A plain one is called sgemm, dgemm or simt.
-ON_TENSOR_CORES = re.compile(
-    r"tensorop|tensor\d{3,}|[shdi](?:16816|1688|884|8816)|[hid]mma|w?gmma|xmma(?!.*simt)|nvjet", re.IGNORECASE
-)
 
 
 def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, float]:
@@ -50,6 +44,16 @@ def kind_of(event: Any) -> str | None:
     if event.name in (*MATMULS, *FORWARD, *BACKWARD):
         return "products"
     return "copies" if event.name in COPIES else "other"
+
+
+def operations(events: Sequence[Any], steps: int, *, gpu: bool) -> list[Operation]:
+    """The operations of one of `steps` steps, those of one name and kind together."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for event in events:
+        kind = kind_of(event)
+        if kind is not None:
+            seconds[event.name, kind] += own_seconds(event, gpu=gpu) / steps
+    return [Operation(*key, seconds=seconds[key]) for key in seconds]
 
 
 def own_seconds(event: Any, *, gpu: bool) -> float:

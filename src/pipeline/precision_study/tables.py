@@ -79,10 +79,9 @@ def _speedup(row: Compared) -> str:
 
 
 def _tensor_cores(row: Compared) -> str:
-    anatomy = row.runs[0].step["anatomy"]
-    share = anatomy["tensor_core_share"] if anatomy else None
     if row.runs[0].receipt["device"]["effective"] == "cpu":
         return "no GPU"
+    share = row.runs[0].step["anatomy"]["tensor_core_share"]
     return "not measured" if share is None else f"{share:.0%}"
 
 

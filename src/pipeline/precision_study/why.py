@@ -15,8 +15,20 @@ KINDS = {
     "copies": "copies and casts between dtypes",
     "data": "getting the batch",
     "optimizer": "the optimizer's update",
-    "other": "everything else that is computed: activations, pooling, loss",
+    "other": "everything else: activations, pooling, loss, patches of images",
     "outside": "no operation at all: Python and launching (on a GPU: it waits)",
+}
+
+TIPS = {
+    "outside": "Fewer launches: a larger training.batch_size.",
+    "data": "loader=memory, which keeps the data on the device.",
+    "copies": "A precision without casts (bf16 or fp16 in place of mixed), or wider layers, which cast less often.",
+    "optimizer": "An optimizer of fewer passes over the weights (optimizer=sgd), or a larger training.batch_size.",
+    "other": "Wider layers or more filters, beside whose products the rest weighs less.",
+}
+ON_TORCH = {  # whose step is not compiled unless it is asked for
+    "outside": "Fewer launches: a larger training.batch_size; the compiled step (backend.compile=true).",
+    "other": "The compiled step (backend.compile=true), which fuses activations and the like into few passes.",
 }
 
 
@@ -42,15 +54,7 @@ def page(row: Compared, baseline: Compared) -> str:
         "",
     ]
     anatomy, usual = run.step["anatomy"], before.step["anatomy"]
-    if anatomy is None or usual is None:
-        lines += [
-            "## Where a step's time goes",
-            "",
-            "Not measured: this backend runs a block of steps as one program.",
-            "",
-        ]
-    else:
-        lines += [*_shares(row.precision, anatomy, usual), *_bound(anatomy), *_products(row, anatomy)]
+    lines += [*_shares(row.precision, anatomy, usual), *_bound(anatomy), *_products(row, anatomy), *_longest(anatomy)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
     return "\n".join(lines)
 
@@ -66,11 +70,16 @@ def _shares(name: str, anatomy: Mapping[str, Any], usual: Mapping[str, Any]) -> 
         f"| one step | {usual['step_s'] * 1e3:.2f} ms | {anatomy['step_s'] * 1e3:.2f} ms |",
     ]
     for kind, meaning in KINDS.items():
-        lines.append(f"| {meaning} | {usual['shares'][kind]:.1%} | {anatomy['shares'][kind]:.1%} |")
+        lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(anatomy['shares'][kind])} |")
     if anatomy["tensor_core_share"] is not None:
         before, now = usual["tensor_core_share"] or 0, anatomy["tensor_core_share"]
         lines.append(f"| of the GPU's busy time on Tensor Cores, by the kernels' names | {before:.1%} | {now:.1%} |")
     return [*lines, ""]
+
+
+def _told(share: float | None) -> str:
+    """A share; None where other operations have taken in what it is of."""
+    return "not told apart" if share is None else f"{share:.1%}"
 
 
 def _bound(anatomy: Mapping[str, Any]) -> list[str]:
@@ -93,8 +102,17 @@ def _products(row: Compared, anatomy: Mapping[str, Any]) -> list[str]:
         rate = 2.0 * product["m"] * product["n"] * product["k"] * product["calls"] / max(product["seconds"], 1e-12)
         bare, missed = product["ceiling_FLOP_per_s"], ", ".join(misses(row, product)) or "-"
         sizes = f"{product['m']} x {product['n']} x {product['k']} | {product['seconds'] * 1e3:.3f}"
-        rates = f"{rate / 1e9:,.3g} | {bare / 1e9:,.3g} | {rate / bare:.0%}"
+        ceiling = "not measured | -" if bare is None else f"{bare / 1e9:,.3g} | {rate / bare:.0%}"
+        rates = f"{rate / 1e9:,.3g} | {ceiling}"
         lines.append(f"| {product['name']} | {sizes} | {rates} | {missed} |")
+    return [*lines, ""]
+
+
+def _longest(anatomy: Mapping[str, Any]) -> list[str]:
+    lines = ["## Its longest operations", "", "| operation | kind | ms a step | share |", "|---|---|---|---|"]
+    for one in anatomy["longest"]:
+        share = one["seconds"] / anatomy["step_s"]
+        lines.append(f"| `{one['name']}` | {one['kind']} | {one['seconds'] * 1e3:.3f} | {share:.1%} |")
     return [*lines, ""]
 
 
@@ -115,17 +133,8 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
             f"{FORMATS[baseline.effective].compute}, so no model can gain from it."
         )
     anatomy = row.runs[0].step["anatomy"]
-    if anatomy is None:
-        return [*found, "backend=torch, whose operations can be timed one by one: it fills in this page."]
-    shares = anatomy["shares"]
-    tips = {
-        "outside": "Fewer launches: a larger training.batch_size; on torch the compiled step (backend.compile=true).",
-        "data": "loader=memory, which keeps the data on the device.",
-        "copies": "A precision without casts (bf16 or fp16 in place of mixed), or wider layers, which cast less often.",
-        "optimizer": "An optimizer of fewer passes over the weights (optimizer=sgd), or a larger training.batch_size.",
-        "other": "The compiled step (backend.compile=true), which fuses activations and the like into few passes.",
-    }
-    largest = sorted((kind for kind in tips if shares[kind] > 0.15), key=lambda kind: -shares[kind])
+    shares, tips = anatomy["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
+    largest = sorted((kind for kind in tips if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
     found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
     if any(misses(row, product) for product in anatomy["products"]):
         found.append("Sizes in multiples of 8 (see the last column): filters, units, batch size.")

@@ -1,0 +1,181 @@
+"""Reading XLA's traces and programs: whose each moment is, and which products an instruction holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import done
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.backends import gpu_kernels
+from pipeline.backends.trace import HANDED_OVER, TASK_BEGINS, TASK_ENDS, Event, calls_by_owner, seconds_by_owner
+from pipeline.backends.xla_ops import Operations
+
+# Traces
+
+
+def event(name: str, start: float, end: float, thread: int = 0, **stats: Any) -> Event:
+    """An event of a thread, in seconds."""
+    return Event(name, ("/host:CPU", thread), start * 1e9, end * 1e9, stats)
+
+
+def named(one: Event) -> str | None:
+    """The operation is the event's name where that is a single letter."""
+    return one.name if len(one.name) == 1 else None
+
+
+def test_what_runs_inside_an_operation_is_not_counted_twice() -> None:
+    seen = [event("a", 0, 10), event("b", 2, 5), event("waiting", 6, 7), event("b", 20, 21)]
+    assert seconds_by_owner(seen, named) == pytest.approx({"a": 7, "b": 4})
+    assert calls_by_owner(seen, named) == {"a": 1, "b": 2}
+
+
+def test_threads_that_work_at_once_share_the_time() -> None:
+    seen = [event("a", 0, 10), event("b", 4, 12, thread=1)]
+    assert seconds_by_owner(seen, named) == pytest.approx({"a": 4 + 3, "b": 3 + 2})
+
+
+def test_a_task_is_its_operations_wherever_it_runs() -> None:
+    """a hands a task over and ends; another thread works on it, and sees to an operation of its own meanwhile."""
+    seen = [
+        event("a", 0, 2),
+        event(HANDED_OVER, 1, 1, _p=7),
+        event(TASK_BEGINS, 3, 3, thread=1, _c=7),
+        event("b", 5, 6, thread=1),
+        event("ThunkExecutor::Execute", 7, 8, thread=1),
+        event(TASK_ENDS, 10, 10, thread=1),
+        event("b", 11, 12, thread=1),
+    ]
+    assert seconds_by_owner(seen, named) == pytest.approx({"a": 2 + (10 - 3 - 1 - 1), "b": 2})
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """(start, end, thread) that nest on each thread, as events do."""
+    found: list[tuple[int, int, int]] = []
+    for start, length, thread in draw(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(0, 2)))):
+        others = [one for one in found if one[2] == thread]
+        if all(end <= start or start + length <= begin or (begin < start and start + length < end)
+               or (start < begin and end < start + length) for begin, end, _ in others):  # fmt: skip
+            found.append((start, start + length, thread))
+    return found
+
+
+@given(spans())
+def test_the_times_add_up_to_the_time_in_which_any_thread_worked(found: list[tuple[int, int, int]]) -> None:
+    seen = [event("abc"[thread], start, end, thread) for start, end, thread in found]
+    busy = [at for at in range(50) if any(start <= at < end for start, end, _ in found)]
+    assert sum(seconds_by_owner(seen, named).values()) == pytest.approx(len(busy))
+
+
+# Programs
+
+DOTS = """HloModule made_up
+
+%fused (param_0: f32[64,9], param_1: f32[9,32]) -> f32[64,32] {
+  %param_0 = f32[64,9]{1,0} parameter(0)
+  %param_1 = f32[9,32]{1,0} parameter(1)
+  ROOT %dot.1 = f32[64,32]{1,0} dot(%param_0, %param_1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%cast (param_0.1: f32[64,9]) -> bf16[9,64] {
+  %param_0.1 = f32[64,9]{1,0} parameter(0)
+  %convert.1 = bf16[64,9]{1,0} convert(%param_0.1)
+  ROOT %transpose.1 = bf16[9,64]{0,1} transpose(%convert.1), dimensions={1,0}
+}
+
+ENTRY %main (a: f32[64,9], b: f32[9,32], c: f32[5,64,9]) -> (f32[64,32], bf16[9,64]) {
+  %a = f32[64,9]{1,0} parameter(0)
+  %b = f32[9,32]{1,0} parameter(1)
+  %c = f32[5,64,9]{2,1,0} parameter(2)
+  %fusion.1 = f32[64,32]{1,0} fusion(%a, %b), kind=kCustom, calls=%fused, metadata={op_name="jit(f)/dense/dot_general"}
+  %cast_fusion = bf16[9,64]{0,1} fusion(%a), kind=kLoop, calls=%cast
+  %dot.2 = f32[5,9,9]{2,1,0} dot(%c, %c), lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+  %gather.1 = f32[64,9]{1,0} gather(%a, %a), metadata={op_name="jit(f)/while/body/data/gather" stack_frame_id=81}
+  %update = f32[64,9]{1,0} add(%a, %a), metadata={op_name="jit(f)/optimizer/adam/add"}
+  %gemm = (f32[64,32]{1,0}, s8[4096]{0}) custom-call(%a, %b), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}
+  %while.1 = f32[64,32]{1,0} while(%fusion.1), condition=%never, body=%fused
+  ROOT %tuple = (f32[64,32]{1,0}, bf16[9,64]{0,1}) tuple(%fusion.1, %cast_fusion)
+}
+"""  # noqa: E501  # as XLA writes it
+
+
+def test_products_and_kinds_of_a_program() -> None:
+    found = Operations(DOTS)
+    kinds = {name: found.kind(name) for name in ("fusion.1", "cast_fusion", "gather.1", "update", "gemm", "dot.2")}
+    assert kinds == {
+        "fusion.1": "products", "cast_fusion": "copies", "gather.1": "data", "update": "optimizer", "gemm": "products",
+        "dot.2": "products",
+    }  # fmt: skip
+    assert found.sizes("fusion.1") == found.sizes("gemm") == [("product", 64, 32, 9, 1)]
+    assert found.sizes("dot.2") == [("product", 9, 9, 64, 5)]
+    assert found.sizes("update") == []
+
+
+CONVOLUTIONS = """ENTRY %main () -> f32[8,4,4,16] {
+  %x = f32[8,6,6,3]{3,2,1,0} parameter(0)
+  %kernel = f32[3,3,3,16]{3,2,1,0} parameter(1)
+  %y = f32[8,4,4,16]{3,2,1,0} parameter(2)
+  %plain = f32[8,4,4,16]{3,2,1,0} convolution(%x, %kernel), window={size=3x3}, dim_labels=b01f_01io->b01f
+  %forward = (f32[8,4,4,16]{3,2,1,0}, u8[0]{0}) custom-call(%x, %kernel), window={size=3x3}, dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$convForward"
+  %to_x = (f32[8,6,6,3]{3,2,1,0}, u8[0]{0}) custom-call(%y, %kernel), window={size=3x3}, dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$convBackwardInput"
+  %to_kernel = (f32[3,3,3,16]{3,2,1,0}, u8[0]{0}) custom-call(%x, %y), window={size=3x3}, dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$convBackwardFilter"
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", ["plain", "forward", "to_x", "to_kernel"])
+def test_a_convolution_is_the_product_of_its_image_patches(name: str) -> None:
+    found = Operations(CONVOLUTIONS)
+    assert found.kind(name) == "products"
+    assert found.sizes(name) == [("convolution", 8 * 4 * 4, 16, 3 * 3 * 3, 1)]
+
+
+def test_events_belong_to_instructions() -> None:
+    found = Operations(DOTS)
+    assert found.owner(event("dot.2", 0, 1, hlo_op="dot.2")) == "dot.2"
+    assert found.owner(event("while.1", 0, 1, hlo_op="while.1")) is None
+    assert found.owner(event("another program's", 0, 1, hlo_op="add.7")) == "add.7"
+    assert found.owner(event("WaitForWork", 0, 1)) is None
+    for kernel, owner in {"fusion_1": "fusion.1", "MemcpyD2H": "MemcpyD2H"}.items():
+        assert found.owner(Event(kernel, ("/device:GPU:0", 1), 0, 1, {})) == owner
+    assert found.kind("MemcpyD2H") == "copies"
+
+
+KERNELS = {  # as NVIDIA's libraries, Triton and XLA call them
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute": ("products", True),
+    "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x6_tn": ("products", True),
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>": ("products", False),
+    "ampere_sgemm_32x32_sliced1x4_nn": ("products", False),
+    "loop_convert_fusion_2": ("copies", False),
+    "loop_add_fusion": ("other", False),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_a_kernels_name_tells(name: str) -> None:
+    assert (gpu_kernels.kind(name), bool(gpu_kernels.ON_TENSOR_CORES.search(name))) == KERNELS[name]
+
+
+# The real thing
+
+
+def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
+    """The products that a run with a look into its step has seen, whichever way round."""
+    run = done(
+        folder, "dataset=digits", "training=quick", "training.epochs=1", "tracking=none", "stage.probe=true", *words
+    )
+    step = json.loads((run / "artifacts" / "probe" / "step.json").read_text())
+    assert all(product["ceiling_FLOP_per_s"] > 0 for product in step["anatomy"]["products"])
+    return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["anatomy"]["products"]}
+
+
+@pytest.mark.wide
+def test_tensorflows_own_convolutions_are_the_products_that_torch_sees(tmp_path: Path) -> None:
+    """Without XLA: oneDNN's operations, whose sizes are read off the graph."""
+    wanted = sizes(tmp_path, "model=cnn", "backend=torch")
+    assert sizes(tmp_path, "model=cnn", "backend=tensorflow") == wanted
