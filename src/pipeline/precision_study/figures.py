@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pipeline.precision_study.compare import Compared
+from pipeline.report.canvas import COLOURS, canvas, plain
 
-COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#b83280", "#718096")
 SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at the most
 
 
@@ -69,9 +68,7 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
 
 
 def _axes(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(width, height)
     axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
+    plain(axes)
     return figure, axes

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
-COLOURS = ("#2b6cb0", "#c05621")
+from pipeline.report.canvas import COLOURS, canvas
 
 
 def timeline(path: Path, samples: Sequence[tuple[float, int, tuple[int, ...]]], columns: Sequence[str]) -> None:
     """Bytes over seconds, a curve for each column; a dotted line where a step begins. Sample: seconds, step, bytes."""
-    figure = Figure(figsize=(8, 3.6), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(8, 3.6)
     axes = figure.add_subplot()
     seconds = [1000 * moment for moment, _, _ in samples]
     for place, (name, colour) in enumerate(zip(columns, COLOURS, strict=False)):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#718096")
+from pipeline.report.canvas import COLOURS, canvas, plain
+
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
 
 
@@ -27,8 +26,7 @@ class Side:
 
 def draw(path: Path, sides: Sequence[Side], title: str) -> None:
     """Validation accuracy by epoch, test accuracy, and the rate: the median of the epochs, their range as a line."""
-    figure = Figure(figsize=(11, 1.4 + 0.5 * max(len(sides), 4)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(11, 1.4 + 0.5 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
     names = [side.name for side in sides]
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
@@ -52,7 +50,6 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
         axes.invert_yaxis()
     rates.set_xlim(left=0)
     for axes in (curves, test, rates):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
+        plain(axes)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path)

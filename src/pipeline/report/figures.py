@@ -14,15 +14,15 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.backends.fit import Epoch
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
 
-BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
 def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, float], title: str) -> None:
     """Loss and accuracy of training and validation by epoch, with the test set's as a line. `test`: loss, accuracy."""
-    figure = _figure(9, 3.6)
+    figure = canvas(9, 3.6)
     for place, name, at_test in ((1, "loss", test[0]), (2, "accuracy", test[1])):
         axes = figure.add_subplot(1, 2, place)
         numbers = [epoch.number for epoch in epochs]
@@ -36,7 +36,7 @@ def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, floa
         axes.set_xlabel("epoch")
         axes.set_ylabel("mean loss" if name == "loss" else "accuracy")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        _plain(axes)
+        plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=10)
     _save(figure, path)
@@ -45,7 +45,7 @@ def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, floa
 def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], title: str) -> None:
     """Rows: true class; columns: predicted class; colour: share of the row."""
     side = 2.2 + 0.5 * len(classes)
-    figure = _figure(side + 0.6, side)
+    figure = canvas(side + 0.6, side)
     axes = figure.add_subplot()
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
@@ -124,17 +124,6 @@ def _bars(
     axes.barh(heights, probabilities[best] * 1.1, height=0.27, left=left, color=colours, alpha=0.5)
     for height, place in zip(heights, best, strict=True):
         axes.text(left + 0.04, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -6,10 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from pipeline.report.canvas import COLOURS, canvas, plain
 
-COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
 MARKS = "osD^vP"
 
 
@@ -23,8 +21,7 @@ def dots(
     title: str,
 ) -> None:
     """Rows `labels`, top to bottom; `series`: name -> each row's values (repetitions faint, their median full)."""
-    figure = Figure(figsize=(7, 1.2 + 0.32 * len(labels)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(7, 1.2 + 0.32 * len(labels))
     axes = figure.add_subplot()
     for number, (name, rows) in enumerate(series.items()):
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
@@ -53,8 +50,7 @@ def history(
     better: Callable[[Sequence[float]], float],
 ) -> None:
     """Trials (number, value) in the order in which they were asked for, with the best so far as a line."""
-    figure = Figure(figsize=(7, 3.6), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(7, 3.6)
     axes = figure.add_subplot()
     numbers, values = [number for number, _ in points], [value for _, value in points]
     best = [better(values[: place + 1]) for place in range(len(values))]
@@ -62,7 +58,6 @@ def history(
     axes.step(numbers, best, where="post", color=COLOURS[1], label="the best so far")
     axes.set_xlabel("trial")
     axes.set_ylabel(axis)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(path)

@@ -7,24 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment
+from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain
 
-BLUE, GREY = "#2b6cb0", "#a0aec0"
-COLOURS = (BLUE, "#c05621", "#2f855a", "#6b46c1", "#b83280", "#975a16")
 SMALLEST = 1e-17  # below it a logarithmic axis shows nothing
 
 
 def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float | None], title: str) -> None:
     """The loss with its terms, and the relative L2 error, by step."""
-    figure = _figure(9, 3.8)
+    figure = canvas(9, 3.8)
     steps = [moment.step for moment in history]
     axes = figure.add_subplot(1, 2, 1)
     if len(history[0].terms) > 1:
@@ -41,7 +37,7 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float |
     for each in (axes, right):
         each.set_yscale("log")
         each.set_xlabel("step")
-        _plain(each)
+        plain(each)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path)
 
@@ -58,7 +54,7 @@ def solution(path: Path, problem: Problem, measured: Measured, points: Mapping[s
 def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarray], title: str) -> None:
     """Where the equations and the conditions were asked to hold."""
     names = problem.domain.names
-    figure = _figure(5.4, 5.6) if len(names) > 1 else _figure(7, 1.2 + 0.45 * len(points))
+    figure = canvas(5.4, 5.6) if len(names) > 1 else canvas(7, 1.2 + 0.45 * len(points))
     axes = figure.add_subplot()
     for number, (name, array) in enumerate(points.items()):
         colour, label = COLOURS[number % len(COLOURS)], f"{name} ({len(array):,})"
@@ -73,13 +69,13 @@ def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarra
         axes.set_ylim(-len(points) + 0.4, 0.6)
     if len(names) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    _plain(axes)
+    plain(axes)
     axes.set_title(f"{title}: training points", fontsize=10)
     figure.savefig(path)
 
 
 def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
-    figure = _figure(9, 3.8)
+    figure = canvas(9, 3.8)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     x = measured.grid[:, 0]
     where = {name: array for name, array in points.items() if name == "inside" or len(points) == 1}
@@ -96,7 +92,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
     right.set_ylabel("absolute error")
     for axes in (left, right):
         axes.set_xlabel(problem.domain.names[0])
-        _plain(axes)
+        plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(f"{title} (circles: training points)", fontsize=10)
     figure.savefig(path)
@@ -104,7 +100,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
 
 def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
     """A row for each output: the network, the reference, the absolute error."""
-    figure = _figure(12, 3.7 * problem.outputs)
+    figure = canvas(12, 3.7 * problem.outputs)
     mesh = _mesh(problem, measured.grid)
     for output in range(problem.outputs):
         values, reference = measured.values[:, output], measured.reference[:, output]
@@ -146,14 +142,3 @@ def _positive(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """For a logarithmic axis, which has no 0: a gap stands there."""
     found = np.asarray(values, float)
     return np.where(found > SMALLEST, found, np.nan)
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
