@@ -1,21 +1,20 @@
-"""A training by DeepXDE, watched: loss and terms into the journal, a progress bar, a stop at what is no number."""
+"""A training by DeepXDE, from its data to our Solution."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.backends.memory import process_peak_bytes
-from pipeline.errors import RunError
-from pipeline.exits import raise_if_stopped
 from pipeline.pinn.problem import Problem, recipe_of
-from pipeline.pinn.solution import Fitted, Layers, Moment, Solution
+from pipeline.pinn.solution import Solution
+from pipeline.solvers.deepxde_network import device_of, fitted_of
 from pipeline.solvers.deepxde_problem import data_of
+from pipeline.solvers.deepxde_watch import Watch
 
 if TYPE_CHECKING:
     from pipeline.device import Place
@@ -37,15 +36,17 @@ def train(
     if backend == "jax":
         _initialise(dde, learner)
     steps, lbfgs_steps = solver.steps_for(problem), getattr(solver, "lbfgs_steps", 0)
-    watch = watch_for(dde)(problem, backend, unknowns, run, steps + lbfgs_steps)
+    watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps)
+    callback = watch.callback(dde)
     started = time.perf_counter()
     try:
         learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
-        learner.train(iterations=steps, display_every=solver.every, callbacks=[watch], verbose=0)
+        learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
         evaluations = steps
         if lbfgs_steps:
             watch.method = "L-BFGS"
-            evaluations += _lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), watch, backend)
+            evaluations += _lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
+            watch.look()  # the last block is not told of where nothing was left to gain
     finally:
         watch.close()
     fitted = fitted_of(learner, backend, unknowns)
@@ -78,7 +79,7 @@ def _initialise(dde: ModuleType, learner: Any) -> None:
     learner.params = [net.params, []]  # not drawn again then
 
 
-def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], watch: Any, backend: str) -> int:
+def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], callback: Any, backend: str) -> int:
     """Run it; returns how often it has evaluated the loss.
 
     torch's comes in blocks of 1,000 whatever `maxiter` says, so the block is set beside it: a part of `steps`.
@@ -92,8 +93,7 @@ def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], watch
     try:
         learner.compile("L-BFGS", external_trainable_variables=unknowns)
         counted = _counted(learner) if backend == "tensorflow" else None
-        learner.train(display_every=1, callbacks=[watch], verbose=0)
-        watch.look()  # the last block is not told of where nothing was left to gain
+        learner.train(display_every=1, callbacks=[callback], verbose=0)
         if counted is not None:
             return sum(counted)
         return int(learner.opt.state_dict()["state"][0]["func_evals"])
@@ -120,100 +120,6 @@ def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
     if backend == "tensorflow":
         return dde.Variable(guess, dtype=dde.config.default_float())
     return dde.Variable(guess)
-
-
-def watch_for(dde: ModuleType) -> Any:
-    """The callback's class: its base exists when DeepXDE has been imported."""
-
-    class Watch(dde.callbacks.Callback):  # type: ignore[name-defined]
-        """Looks on where DeepXDE has taken the losses."""
-
-        def __init__(self, problem: Problem, backend: str, unknowns: Mapping[str, Any], run: Run, total: int) -> None:
-            super().__init__()
-            self.names = [*problem.equations, *(condition.name for condition in problem.conditions())]
-            self.backend, self.unknowns, self.run = backend, unknowns, run
-            self.progress, self.total, self.method = run.progress("training", total=total), total, "Adam"
-            self.history: list[Moment] = []
-            self.seen = 0  # rows of DeepXDE's history
-            self.shown = 0
-            self.seconds = 0.0
-            self.resumed: float | None = None
-
-        def on_train_begin(self) -> None:
-            self.look()
-            self.resumed = time.perf_counter()
-
-        def on_train_end(self) -> None:
-            self._pause()
-
-        def on_batch_end(self) -> None:
-            raise_if_stopped()
-            if len(self.model.losshistory.steps) > self.seen:
-                self.look()
-
-        def _pause(self) -> None:
-            if self.resumed is not None:
-                self.seconds += time.perf_counter() - self.resumed
-                self.resumed = None
-
-        def look(self) -> None:
-            """One record for what DeepXDE has seen since. Raises RunError for a term that is no number."""
-            running = self.resumed is not None
-            self._pause()
-            told = self.model.losshistory
-            for step, losses, tests in list(zip(told.steps, told.loss_train, told.loss_test, strict=True))[self.seen :]:
-                self._record(int(step), np.atleast_1d(losses), np.atleast_1d(tests))
-            self.seen = len(told.steps)
-            if running:
-                self.resumed = time.perf_counter()
-
-        def _record(self, step: int, losses: np.ndarray, tests: np.ndarray) -> None:
-            terms = dict(zip(self.names, map(float, losses), strict=True))
-            loss = sum(terms.values())
-            for name, value in terms.items():
-                if not math.isfinite(value):
-                    raise RunError(
-                        f"the loss became {value} by step {step}, first in the term {name!r} (a look each solver.every "
-                        "steps); try a smaller solver.learning_rate or precision=fp64"
-                    )
-            if self.history and self.history[-1].step == step:
-                return  # where Adam ended, L-BFGS begins
-            fitted = fitted_of(self.model, self.backend, self.unknowns)
-            self.history.append(Moment(step, self.seconds, loss, terms, fitted))
-            figures = {"train/loss": loss, "test/loss": float(np.sum(tests))}
-            self.run.log({**figures, **{f"train/{name}": value for name, value in terms.items()}}, step)
-            self.progress.advance(step - self.shown, f"{self.method}  step {step:,}  loss {loss:.3e}")
-            self.shown = step
-
-        def close(self) -> None:
-            """Take the progress bar down."""
-            self.progress.close()
-
-    return Watch
-
-
-def fitted_of(learner: Any, backend: str, unknowns: Mapping[str, Any]) -> Fitted:
-    """The network as it stands."""
-    plain = {name: value.value if backend == "jax" else value for name, value in unknowns.items()}
-    found = {name: float(_numpy(value, backend)) for name, value in plain.items()}
-    return Fitted(layers_of(learner.net, backend), unknowns=found)
-
-
-def layers_of(net: Any, backend: str) -> Layers:
-    """The layers as kernels (inputs, outputs) and biases."""
-    if backend == "torch":
-        return tuple((_numpy(layer.weight, backend).T.copy(), _numpy(layer.bias, backend)) for layer in net.linears)
-    if backend == "tensorflow":
-        return tuple((layer.kernel.numpy(), layer.bias.numpy()) for layer in net.denses)
-    tree = net.params["params"]
-    layers = [tree[f"denses_{number}"] for number in range(len(tree))]
-    return tuple((np.asarray(layer["kernel"]), np.asarray(layer["bias"])) for layer in layers)
-
-
-def _numpy(value: Any, backend: str) -> np.ndarray:
-    if backend == "torch":
-        return value.detach().cpu().numpy().copy()
-    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
 
 
 def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
@@ -246,13 +152,3 @@ def peak_memory(backend: str, place: Place) -> dict[str, int]:
 
         given = jax.devices("cuda")[place.index].memory_stats()["peak_bytes_in_use"]
     return {**peak, "device_bytes": int(given)}
-
-
-def device_of(learner: Any, backend: str) -> str:
-    """Where the parameters lie, by the framework's name."""
-    if backend == "torch":
-        return str(learner.net.linears[0].weight.device)
-    if backend == "tensorflow":
-        return str(learner.net.denses[0].kernel.value.device)
-    (device,) = learner.net.params["params"]["denses_0"]["kernel"].devices()
-    return str(device)

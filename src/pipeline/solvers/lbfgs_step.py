@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from pipeline.solvers.line_search import Point, search
-from pipeline.solvers.method import State
-
-if TYPE_CHECKING:
-    from pipeline.solvers.system import System
+from pipeline.solvers.quasi_newton import QuasiNewtonStep
 
 
-class LbfgsStep:
-    """`memory`: loss and gradient, the steps s, the changes y of the gradient and 1 / (s y), the newest last, 0 where
-    there was none yet."""
+class LbfgsStep(QuasiNewtonStep):
+    """Known are the steps s, the changes y of the gradient and 1 / (s y), the newest last, 0 where there was none."""
 
     def __init__(self, remembered: int) -> None:
         self.remembered = remembered
 
-    def start(self, system: System, theta: Any) -> State:
+    def nothing_known(self, theta: Any) -> tuple[Any, ...]:
         none = jnp.zeros((self.remembered, len(theta)), theta.dtype)
-        zero = jnp.zeros((), theta.dtype)
-        memory = (zero, jnp.zeros_like(theta), none, none, jnp.zeros(self.remembered, theta.dtype))
-        return State(theta, jnp.array(0), jnp.array(False), memory)
+        return none, none, jnp.zeros(self.remembered, theta.dtype)
 
-    def renew(self, system: System, state: State, data: Any) -> State:
-        loss, gradient = jax.value_and_grad(system.loss)(state.theta, data)
-        memory = (loss, gradient, *state.memory[2:])
-        return State(state.theta, state.evaluations + 1, jnp.array(False), memory)
+    def times(self, known: tuple[Any, ...], gradient: Any) -> Any:
+        return two_loops(gradient, *known)
 
-    def step(self, system: System, state: State, data: Any) -> State:
-        """Where the line search finds nothing all is forgotten; where nothing was known there is no more to gain."""
-        loss, gradient, ss, ys, rhos = state.memory
-        start = Point(state.theta, loss, gradient)
-        fresh = rhos[-1] == 0
-        one = jnp.ones_like(loss)
-        first = jnp.where(fresh, jnp.minimum(one, 1 / jnp.linalg.norm(gradient)), one)
-        evaluate = lambda theta: jax.value_and_grad(system.loss)(theta, data)  # noqa: E731
-        point, count, better = search(evaluate, start, -two_loops(gradient, ss, ys, rhos), first)
-        s, y = point.theta - start.theta, point.gradient - start.gradient
+    def learned(self, known: tuple[Any, ...], s: Any, y: Any, gradient: Any, fresh: Any) -> tuple[Any, ...]:
         sy = s @ y
-        news = ((ss, s), (ys, y), (rhos, jnp.where(sy > 0, 1 / sy, 0)))
-        known = [jnp.where(better, jnp.concatenate([old[1:], new[None]]), 0) for old, new in news]
-        kept = better | ~jnp.isfinite(loss)
-        point = Point(*(jnp.where(kept, new, old) for new, old in zip(point, start, strict=True)))
-        done = ~better & fresh & jnp.isfinite(loss)
-        return State(point.theta, state.evaluations + count, done, (point.loss, point.gradient, *known))
+        news = (s, y, jnp.where(sy > 0, 1 / sy, 0))
+        return tuple(jnp.concatenate([old[1:], new[None]]) for old, new in zip(known, news, strict=True))
 
 
 def two_loops(gradient: Any, ss: Any, ys: Any, rhos: Any) -> Any:

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from pipeline.solvers.line_search import Point, search
-from pipeline.solvers.method import State
-
-if TYPE_CHECKING:
-    from pipeline.solvers.system import System
+from pipeline.solvers.quasi_newton import QuasiNewtonStep
 
 
-class SsBroydenStep:
-    """`memory`: loss and gradient, the inverse Hessian H, and whether H is still the identity."""
+class SsBroydenStep(QuasiNewtonStep):
+    """Known is the inverse Hessian H, at first the identity."""
 
-    def start(self, system: System, theta: Any) -> State:
-        zero = jnp.zeros((), theta.dtype)
-        memory = (zero, jnp.zeros_like(theta), jnp.eye(len(theta), dtype=theta.dtype), jnp.array(True))
-        return State(theta, jnp.array(0), jnp.array(False), memory)
+    def nothing_known(self, theta: Any) -> tuple[Any, ...]:
+        return (jnp.eye(len(theta), dtype=theta.dtype),)
 
-    def renew(self, system: System, state: State, data: Any) -> State:
-        loss, gradient = jax.value_and_grad(system.loss)(state.theta, data)
-        memory = (loss, gradient, *state.memory[2:])
-        return State(state.theta, state.evaluations + 1, jnp.array(False), memory)
+    def times(self, known: tuple[Any, ...], gradient: Any) -> Any:
+        return known[0] @ gradient
 
-    def step(self, system: System, state: State, data: Any) -> State:
-        """Where the line search finds nothing H starts anew; where H is new there is nothing left to gain."""
-        loss, gradient, h, fresh = state.memory
-        start = Point(state.theta, loss, gradient)
-        direction = -(h @ gradient)
-        one = jnp.ones_like(loss)
-        first = jnp.where(fresh, jnp.minimum(one, 1 / jnp.linalg.norm(gradient)), one)
-        evaluate = lambda theta: jax.value_and_grad(system.loss)(theta, data)  # noqa: E731
-        point, count, better = search(evaluate, start, direction, first)
-        s, y = point.theta - start.theta, point.gradient - start.gradient
-        h = jnp.where(fresh & better, h * (s @ y) / (y @ y), h)
-        h = jnp.where(better, updated(h, s, y, gradient), jnp.eye(len(s), dtype=s.dtype))
-        kept = better | ~jnp.isfinite(loss)
-        point = Point(*(jnp.where(kept, new, old) for new, old in zip(point, start, strict=True)))
-        memory = (point.loss, point.gradient, h, ~better)
-        return State(point.theta, state.evaluations + count, ~better & fresh & jnp.isfinite(loss), memory)
+    def learned(self, known: tuple[Any, ...], s: Any, y: Any, gradient: Any, fresh: Any) -> tuple[Any, ...]:
+        """An identity takes the scale of the first step beforehand."""
+        h = jnp.where(fresh, known[0] * (s @ y) / (y @ y), known[0])
+        return (updated(h, s, y, gradient),)
 
 
 def updated(h: Any, s: Any, y: Any, gradient: Any) -> Any:
