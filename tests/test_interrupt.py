@@ -243,3 +243,38 @@ def test_a_stop_that_a_callback_swallowed_is_raised_again() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert told.stdout == "143\n", told
+
+
+HUNDREDS_OF_STOPS = """
+import random, signal, sys, threading
+from pathlib import Path
+from pipeline import exits
+from pipeline.errors import Stopped
+from pipeline.profilers.event_files import EventFiles
+
+for number in range(1000):
+    events, step = EventFiles(Path(str(number))), 0
+    exits.stop_on_signals()
+    stop = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGALRM, lambda _, frame: stop(signal.SIGTERM, frame))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.003))
+        while True:
+            events.scalars({"loss": 1.0}, step)
+            step += 1
+    except Stopped:
+        pass
+    closing = threading.Thread(target=events.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    if closing.is_alive():
+        sys.exit(f"the events of stop {number} do not close")
+print("stopped and closed")
+"""
+
+
+def test_a_stop_leaves_no_lock_locked(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", HUNDREDS_OF_STOPS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert told.stdout == "stopped and closed\n", told.stderr

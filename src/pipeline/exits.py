@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from pipeline.errors import RunError, Stopped, UserError
@@ -66,12 +68,38 @@ def raise_if_stopped() -> None:
         raise _asked
 
 
+@contextmanager
+def stop_held_back() -> Iterator[None]:
+    """A stop that is asked for inside is raised at the end of the block, or of the function that this decorates.
+
+    For whatever works under a lock written in Python, such as a queue's: an exception that a signal raises within its
+    `__enter__` leaves it locked for ever, and the run then hangs where it closes its files.
+    """
+    global _held, _late
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
+        yield
+        return
+    _held += 1
+    try:
+        yield
+    finally:
+        _held -= 1
+        if _late and not _held:
+            _late = False
+            raise_if_stopped()
+
+
 _asked: Stopped | None = None
+_held = 0  # blocks under way that hold a stop back
+_late = False  # whether one is held back now
 
 
 def _stop(number: int, _: FrameType | None) -> None:
-    global _asked
+    global _asked, _late
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
     _asked = Stopped(signal.Signals(number).name, 128 + number)
-    raise _asked
+    if _held:
+        _late = True
+    else:
+        raise _asked

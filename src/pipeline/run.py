@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.exits import stop_held_back
 from pipeline.journal import Journal
 
 if TYPE_CHECKING:
@@ -57,12 +58,14 @@ class Run:
     def id(self) -> str:
         return self.journal.id
 
+    @stop_held_back()
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """One record of the journal, also for the recorders: `recorder(metrics, step)`."""
         self.journal.log(metrics, step)
         for recorder in self.recorders:
             recorder(metrics, step)
 
+    @stop_held_back()
     def end_epoch(self, epoch: int, metrics: Mapping[str, float], step: int) -> None:
         """One record, on the disk at once, and a word to the listeners: `listener(epoch, metrics)`."""
         self.log(metrics, step)
@@ -78,6 +81,7 @@ class Run:
         """Remember when something first happened, in seconds since the command was given."""
         self.marks.setdefault(name, seconds_since_start())
 
+    @stop_held_back()
     def say(self, text: str) -> None:
         """A line for the person at the terminal."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -110,15 +114,18 @@ class Progress:
             self.task = self.bar.add_task(what, total=total, state="")
             self.bar.start()
 
+    @stop_held_back()
     def advance(self, steps: int, state: str) -> None:
         """That many steps more, and how things stand."""
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, advance=steps, state=state)
 
+    @stop_held_back()
     def note(self, text: str) -> None:
         """A line that stays, above the bar."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    @stop_held_back()
     def close(self) -> None:
         """Take the bar down. Calling it twice does no harm."""
         if self.bar is not None:

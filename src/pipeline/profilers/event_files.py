@@ -22,6 +22,8 @@ from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
+from pipeline.exits import stop_held_back  # noqa: E402
+
 
 class EventFiles:
     """A folder of events. What is written is on the disk within half a second of the next record, and at the close."""
@@ -30,6 +32,7 @@ class EventFiles:
         self.writer = EventFileWriter(str(folder))
         self.flushed = 0.0
 
+    @stop_held_back()
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """A point on each named curve."""
         points = [Summary.Value(tag=name, simple_value=float(value)) for name, value in values.items()]
@@ -37,22 +40,26 @@ class EventFiles:
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
             self.flush()
 
+    @stop_held_back()
     def histograms(self, arrays: Mapping[str, np.ndarray], step: int) -> None:
         """The distribution of each array."""
         found = [Summary.Value(tag=name, histo=histogram(array)) for name, array in arrays.items() if array.size]
         self._add(Event(summary=Summary(value=found)), step)
         self.flush()
 
+    @stop_held_back()
     def graph(self, definition: Any) -> None:
         """A model's graph (a GraphDef of TensorFlow's or of TensorBoard's own)."""
         self._add(Event(graph_def=definition.SerializeToString()), 0)
         self.flush()
 
+    @stop_held_back()
     def flush(self) -> None:
         """On the disk now, for a TensorBoard that follows."""
         self.writer.flush()
         self.flushed = time.monotonic()
 
+    @stop_held_back()
     def close(self) -> None:
         """The last word."""
         self.writer.close()
