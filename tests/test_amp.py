@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from command import TWO_THEN_WIDE, done, pipeline, refused, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.models import weights
-from pipeline.precision_study import compare, why
+from pipeline.precision_study import claims, compare, why
 from pipeline.precision_study.measured import Measured
-from pipeline.stages.amp import Amp
+from pipeline.stages.amp import explained
 
 SMALL = ["stage=amp", "dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=1", "tracking=none"]
 NAMES = ["fp64", "fp32", "bf16", "mixed"]
@@ -231,7 +232,7 @@ def made_up(folder: Path, precision: str, seed: int, rate: float, accuracy: floa
         "parameters": 100, "peak_memory": {"process_bytes": 2**20}, "wall_time_s": 1.0,
     }  # fmt: skip
     scalars = {"images_per_s": rate, "test/accuracy": accuracy, "test/loss": 1.0}
-    return Measured(precision, seed, folder, scalars, receipt, step)
+    return Measured(precision, seed, folder, scalars, receipt, step, batch_size=64)
 
 
 def test_verdicts(tmp_path: Path) -> None:
@@ -253,14 +254,71 @@ def test_verdicts(tmp_path: Path) -> None:
 
 
 def test_sizes_that_miss_the_multiples_of_tensor_cores(tmp_path: Path) -> None:
-    (row,) = compare.compare([made_up(tmp_path, "bf16", 0, 1, 1, 1)])
+    run = made_up(tmp_path, "bf16", 0, 1, 1, 1)
+    (row,) = compare.compare([run])
+    assert why.misses(row, {"n": 10, "k": 9}) == []  # a CPU has no such rule
+    run.receipt["device"]["effective"] = "cuda:0"
     assert why.misses(row, {"n": 10, "k": 64}) == ["n=10 (of 8)"]
     assert why.misses(row, {"n": 16, "k": 9}) == ["k=9 (of 8)"]
     assert why.misses(row, {"n": 16, "k": 8}) == []
 
 
-def test_the_shipped_study_is_row_b1(place: Path) -> None:
-    told = pipeline(place, "stage=amp", "--cfg", "job").stdout
-    for line in ("dataset: pipeline", "_target_: pipeline.models.mnist_cnn.MnistCnn", "batch_size: 64"):
-        assert line.partition(": ")[2] in told
-    assert Amp().precisions == ("fp64", "fp32", "bf16", "mixed")
+def test_claims_beside_what_was_measured(tmp_path: Path) -> None:
+    runs = [
+        made_up(tmp_path / f"{name}{seed}", name, seed, rate + seed, accuracy + seed / 100, 1.0)
+        for name, rate, accuracy in (("fp32", 100, 0.9), ("mixed_bf16", 50, 0.95))
+        for seed in (0, 1, 2)
+    ]
+    told = {claim.text: claim.measured for claim in claims.claims(compare.compare(runs), on_cpu=True)}
+    assert told == {
+        "bytes of the weights": ("1.00x",),  # float32 all the same
+        "peak memory": ("1.00x",),
+        "numbers moved a second": ("1.00x",),
+        "bare products a second": ("1.00x",),
+        "training, images/s": ("0.50x",),
+        "test accuracy": ("+0.0500",),
+        "slower, if mixed on a CPU": ("true",),
+    }
+
+
+def test_one_pair_of_runs_has_a_page_only_where_it_is_slower(tmp_path: Path) -> None:
+    rates = {"fp32": 100, "bf16": 200, "mixed": 90}
+    rows = compare.compare([made_up(tmp_path / name, name, 0, rate, 0.9, 1.0) for name, rate in rates.items()])
+    assert [row.precision for row in rows if explained(row)] == ["mixed"]
+
+
+def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path) -> None:
+    runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "bf16")]
+    shares = {"products": 0.2, "copies": 0.3, "data": 0.01, "optimizer": 0.2, "other": 0.1, "outside": 0.19}
+    for run in runs:
+        run.step["anatomy"] = {"shares": shares, "products": []}
+        run.receipt["backend"] = "torch"
+    fp32, bf16 = compare.compare(runs)
+    told = why.advice(bf16, fp32)
+    assert told[0].startswith("Another device: this one multiplies at 1.00x the rate in bf16 that it has in fp32")
+    assert [text.rpartition(": ")[2] for text in told[1:]] == ["30%.", "20%.", "19%."]
+    assert told[1].startswith("A precision without casts")
+
+
+def test_a_planted_overflow_is_counted_in_the_study(place: Path) -> None:
+    words = ["stage.precisions=[fp32,mixed_fp16]", "stage.repeats=1", "stage.initial_scale=1e36"]
+    told = pipeline(place, *SMALL, *words, "precision.strict=false", "name=planted")
+    assert told.returncode == 0, told.stderr
+    table = told.stdout.partition("the scale of the loss")[2].splitlines()
+    (line,) = [line.split() for line in table if line.strip().startswith("mixed_fp16")][:1]
+    name, first, last, changes, skipped = line
+    assert (name, float(first)) == ("mixed_fp16", 1e36)
+    assert int(skipped) == int(changes) >= 60  # down to what float16 holds, halved each time
+    assert float(last) == pytest.approx(1e36 / 2 ** int(skipped), rel=1e-5)
+    (study,) = [run for run in (place / "runs").iterdir() if (run / "artifacts/figures/loss_scales.png").exists()]
+    assert (study / "artifacts" / "figures" / "loss_scales.png").stat().st_size > 5000
+
+
+def test_the_shipped_study_is_of_row_b1_on_a_third_of_mnist(place: Path) -> None:
+    shipped = yaml.safe_load(pipeline(place, "stage=amp", "--cfg", "job").stdout)
+    assert shipped["model"]["_target_"] == "pipeline.models.mnist_cnn.MnistCnn"
+    assert shipped["dataset"]["_target_"] == "pipeline.datasets.mnist.Mnist"
+    assert shipped["dataset"]["train_size"] == 20000
+    assert (shipped["training"]["batch_size"], shipped["training"]["epochs"]) == (64, 10)
+    assert shipped["stage"]["precisions"] == ["fp64", "fp32", "bf16", "mixed"]
+    assert shipped["stage"]["repeats"] == 3

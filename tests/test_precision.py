@@ -324,3 +324,5 @@ def test_mixed_is_what_the_device_does_best() -> None:
         return resolve("torch", Device(name="gpu"), AUTO, (Gpu(0, "", 1, capability),)).precision
 
     assert [mixed(found) for found in ((7, 0), (7, 5), (8, 0), (9, 0))] == ["mixed_fp16"] * 2 + ["mixed_bf16"] * 2
+    # no Tensor Cores: P100 has float16 at twice float32's rate, P4 at a 64th, Maxwell not at all
+    assert [mixed(found) for found in ((6, 0), (6, 1), (5, 0))] == ["mixed_fp16", "fp32", "fp32"]
