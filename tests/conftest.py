@@ -1,8 +1,14 @@
-"""The order of the test files: the long ones first, so that two workers end at about the same time."""
+"""What all tests share: the order of the files, and JAX's compiled programs."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import pytest
+
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 # Whole files, longest first (measured; a file that is not here is short). xdist hands out a file at a time.
 LONG = (
@@ -27,3 +33,16 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """JAX keeps what it compiles for the other processes of this session: many tests train the same small models."""
+    if not hasattr(config, "workerinput"):
+        os.environ[JAX_CACHE] = tempfile.mkdtemp(prefix="pipeline-jax-")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[JAX_CACHE], ignore_errors=True)

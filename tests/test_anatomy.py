@@ -151,6 +151,10 @@ KERNELS = {  # as NVIDIA's libraries, Triton and XLA call them
     "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x6_tn": ("products", True),
     "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>": ("products", False),
     "ampere_sgemm_32x32_sliced1x4_nn": ("products", False),
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute": (
+        "products",
+        False,
+    ),
     "loop_convert_fusion_2": ("copies", False),
     "loop_add_fusion": ("other", False),
 }

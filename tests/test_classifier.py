@@ -555,7 +555,7 @@ def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, 
 # Other shapes of a run
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_no_validation_and_an_uneven_batch(backend: str, tmp_path: Path) -> None:
     """1,437 images in batches of 100: the last has 37."""
     wanted = ("dataset.validation=0", "training.batch_size=100", "training.epochs=1", "tracking=none")

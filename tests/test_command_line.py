@@ -118,6 +118,22 @@ REFUSALS = {
         "precision.initial_scale=1024.0: precision=mixed need not scale the loss; precision=mixed_fp16 does"
     ),
     "stage=devices stage.gpus=all": "stage.gpus=all: no such choice; choose from here, known",
+    "stage=devices model=cnn": "model with stage=devices: nothing is trained here; leave it out",
+    "stage=devices device.placement_log=true": (
+        "device.placement_log with stage=devices: nothing is trained here; leave it out"
+    ),
+    "stage=devices stage.gpus=known backend=jax": (
+        "backend with stage.gpus=known: the table is of GPUs, not of this machine; leave it out"
+    ),
+    "stage=amp stage.precisions=[fp32,tf32]": (
+        "stage.precisions=[fp32,tf32]: only fp32 runs here, and a study compares two at least; precision=tf32 ..."
+    ),
+    "stage=amp stage.initial_scale=1024": (
+        "stage.initial_scale=1024.0: none of the precisions scales the loss; mixed_fp16 does"
+    ),
+    "stage=amp +precision.initial_scale=1024": (
+        "precision.initial_scale=1024.0: precision=fp32 does not scale the loss; precision=mixed_fp16 does"
+    ),
     "loader=tfdata": "loader=tfdata with backend=torch: this loader feeds tensorflow; loader=memory and ...",
     "loader=dataloader backend=jax": "loader=dataloader with backend=jax: this loader feeds torch; ...",
     "device.memory_limit=1GB": "device.memory_limit=1GB on cpu: frameworks bound GPU memory only; ...",

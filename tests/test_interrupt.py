@@ -83,7 +83,7 @@ def check_journal(run: Path) -> None:
     ("backend", "number", "exit_status"),
     [
         ("torch", signal.SIGINT, 130),
-        ("tensorflow", signal.SIGINT, 130),
+        pytest.param("tensorflow", signal.SIGINT, 130, marks=pytest.mark.wide),
         ("jax", signal.SIGINT, 130),
         ("jax", signal.SIGTERM, 143),
     ],
@@ -197,7 +197,10 @@ def test_a_model_too_large_to_be_built(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "width", "gib", "asked"),
-    [("torch", 20000, 3, "Unable to allocate"), ("tensorflow", 30000, 5, "OOM when allocating")],
+    [
+        ("torch", 20000, 3, "Unable to allocate"),
+        pytest.param("tensorflow", 30000, 5, "OOM when allocating", marks=pytest.mark.wide),
+    ],
 )
 def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str, tmp_path: Path) -> None:
     """A matrix of 1.5 or 3.4 GiB, beside what the framework maps for itself."""

@@ -175,7 +175,7 @@ def test_the_gpu_of_this_machine_is_marked() -> None:
 
 
 def test_the_table_fits_80_columns_and_needs_no_framework(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "stage=devices", "stage.gpus=known", "backend=tensorflow", COLUMNS="80")
+    told = pipeline(tmp_path, "stage=devices", "stage.gpus=known", COLUMNS="80")
     assert (told.returncode, told.stderr) == (0, "")
     lines = [line.rstrip() for line in told.stdout.splitlines()]
     assert max(map(len, lines)) <= 80

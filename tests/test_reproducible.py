@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command import TWO_THEN_WIDE
 from hypothesis import given
 from hypothesis import strategies as st
-from in_backend import AGAIN, BACKENDS, OWN_LOADERS, Outcome, outcomes
+from in_backend import AGAIN, OWN_LOADERS, Outcome, outcomes
 
 from pipeline.loaders import blocks, epoch_order, padded
 
@@ -26,14 +27,14 @@ def again() -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("name", AGAIN)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 def test_a_second_process_ends_with_the_same_bits_whatever_foreign_code_drew(
     found: dict[str, Outcome], again: dict[str, Outcome], backend: str, name: str
 ) -> None:
     assert found[backend].facts[name] == again[backend].facts[name]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 def test_another_seed_is_another_run(found: dict[str, Outcome], backend: str) -> None:
     assert found[backend].facts["plain"]["weights"] != found[backend].facts["another seed"]["weights"]
 
@@ -44,15 +45,19 @@ def test_torch_feeds_the_same_steps_by_any_loader(found: dict[str, Outcome], nam
 
 
 @pytest.mark.parametrize("name", SAME_STEPS)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE[1:])
 def test_blocks_of_any_length_give_the_same_steps_under_xla(found: dict[str, Outcome], backend: str, name: str) -> None:
     ours, theirs = found[backend].arrays["plain"], found[backend].arrays[name]
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
-def test_workers_change_nothing(found: dict[str, Outcome]) -> None:
-    for backend in BACKENDS:
-        assert found[backend].facts["thread"] == found[backend].facts["threads"]
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+def test_workers_change_nothing(found: dict[str, Outcome], backend: str) -> None:
+    assert found[backend].facts["thread"] == found[backend].facts["threads"]
+
+
+@pytest.mark.wide
+def test_tf_datas_workers_change_nothing(found: dict[str, Outcome]) -> None:
     told = found["tensorflow"].facts
     assert told["tfdata"] == told["tfdata without workers"] == told["thread"]
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import DIGITS, TWO_THEN_WIDE, Done, pipeline, refused, runs, status
+from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
 
 from pipeline import journal as journals
 
@@ -140,7 +140,7 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
     (run / "receipt.json").write_text(kept)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: Path) -> None:
     """After a cell of another precision in the same worker."""
     words = (f"backend={backend}", "model=mlp", *QUIET)

@@ -126,10 +126,16 @@ def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> t
         return precision, "as requested"
     if place.kind == "cpu":
         return "mixed_bf16", "mixed on a CPU: bfloat16, since float16 there is slower and needs loss scaling"
-    if gpu is not None and "BF16" in architecture(gpu.compute_capability).tensor:
+    assert gpu is not None
+    units = architecture(gpu.compute_capability)
+    if "BF16" in units.tensor:
         newer = f"mixed on compute capability {since('BF16')} or newer"
         return "mixed_bf16", f"{newer}: bfloat16 at float16's rate, no loss scaling"
-    return "mixed_fp16", f"mixed below compute capability {since('BF16')}: only float16 has Tensor Cores"
+    if "FP16" in units.tensor:
+        return "mixed_fp16", f"mixed below compute capability {since('BF16')}: only float16 has Tensor Cores"
+    if units.has("FP16") and not units.slow("FP16"):
+        return "mixed_fp16", "mixed without Tensor Cores: the CUDA cores have float16 at twice float32's rate"
+    return "fp32", "mixed without Tensor Cores or a fast float16: float32 is the fastest here"
 
 
 def _check_limits(backend: str, device: Device, place: Place) -> None:

@@ -153,6 +153,7 @@ def _load_keras(backend: str) -> ModuleType:
     os.environ["KERAS_BACKEND"] = backend
     if backend != "tensorflow":
         sys.meta_path.insert(0, WithoutTensorFlow())
+        os.environ.setdefault("EPATH_USE_TF", "false")  # JAX's cache of programs would look for it through etils.epath
     return importlib.import_module("pipeline.backends.keras")
 
 

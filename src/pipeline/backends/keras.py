@@ -58,7 +58,9 @@ KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 
 
 class Engine(Protocol):
-    """The compiled part of a fit."""
+    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they can be told."""
+
+    compile_s: float
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,).
@@ -93,7 +95,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         try:
             watch.profile.attach(_subject(model, engine, data))
             for epoch in range(experiment.training.epochs):
-                _epoch(epoch, feed, watch)
+                _epoch(epoch, engine, feed, watch)
                 if len(data.validation):
                     engine.sync()
                     watch.end_epoch(*_validate(experiment, forward, *held_out))
@@ -159,11 +161,12 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session
     return streamed
 
 
-def _epoch(epoch: int, feed: Any, watch: Watch) -> None:
+def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
     for size, losses, hits, *scales in feed(epoch):
         if not watch.step:  # a block is one call: its first step has no end of its own
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
+        watch.compiled(engine.compile_s)
         watch.block(losses, hits, size, *scales)
     watch.pause()
 

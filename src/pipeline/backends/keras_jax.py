@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ class Engine:
         self.scale_at = next((at for at, variable in enumerate(optimizer.variables) if variable is scale), None)
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
+        self.compile_s = 0.0
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
@@ -65,9 +67,11 @@ class Engine:
     def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, ...]:
         """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns."""
         if shape not in self._programs:
+            started = time.perf_counter()
             traced = jax.jit(function).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
             self._programs[shape] = traced.lower().compile()
+            self.compile_s += time.perf_counter() - started
         self.state, told = self._programs[shape](self.state, *arguments)
         return tuple(np.asarray(each) for each in told)
 

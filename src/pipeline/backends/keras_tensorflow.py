@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DB
 
 
 class Engine:
-    """A model, its optimizer and its loss, stepped together."""
+    """A model, its optimizer and its loss, stepped together. `compile_s` is that of the blocks' programs."""
 
     def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
         self.model, self.optimizer, self.loss = model, optimizer, loss
@@ -36,6 +37,8 @@ class Engine:
         self._block = tf.function(self._run_block, jit_compile=self.xla)
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
+        self.compiled: set[tuple[int, ...]] = set()  # shapes of the blocks that have a program
+        self.compile_s = 0.0
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
@@ -44,9 +47,18 @@ class Engine:
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
         arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
+        if indices.shape not in self.compiled:
+            self._compile_block(indices)
         told = self._block(*arguments)
         self._ran = self._ran or (self._block, arguments, told[0].device)
         return tuple(each.numpy()[:count] for each in told)
+
+    def _compile_block(self, indices: np.ndarray) -> None:
+        """TensorFlow compiles in the first call: here one of no steps, which changes nothing and can be timed."""
+        started = time.perf_counter()
+        self._block(tf.constant(indices), tf.constant(0), self.x, self.y)
+        self.compile_s += time.perf_counter() - started
+        self.compiled.add(indices.shape)
 
     def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
@@ -110,8 +122,15 @@ class Engine:
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
             seen.compiled = Counter(products(self.program()))
-        seen.tf32 = bool(tf.config.experimental.tensor_float_32_execution_enabled()) and "GPU" in home
+        seen.tf32 = "GPU" in home and multiplies_in_tf32(home)
         return seen
+
+
+def multiplies_in_tf32(device: str) -> bool:
+    """Whether a float32 product on `device` now rounds its operands to TF32's ten bits of mantissa (1 + 2^-12 to 1)."""
+    with tf.device(device):
+        product = tf.linalg.matmul(tf.fill((64, 64), 1 + 2.0**-12), tf.eye(64))
+    return bool(tf.reduce_all(tf.abs(product - 1) < 1e-9))
 
 
 def _worth_compiling(model: Any) -> bool:

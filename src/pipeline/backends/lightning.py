@@ -205,12 +205,14 @@ class Classifier(pl.LightningModule):
             if not self.watch.step and len(losses) == 1:
                 self._mark_first_step()
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
+                    self.observation.how += "; the compiled steps after it are not looked into"
                     size = self.experiment.training.batch_size
                     self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size, phase)
                     self.watch.run.say(f"backend.compile: {self.compiled.how}")
         told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
         losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
-        self._leave_out_compilation()
+        if self.compiled is not None:
+            self.watch.compiled(self.compiled.seconds)
         self.watch.block(losses_K, hits_K, len(y), *scales_K)
 
     def _scale(self, scaler: Any) -> list[torch.Tensor]:
@@ -220,13 +222,6 @@ class Classifier(pl.LightningModule):
     def loss_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The loss that is trained."""
         return self.loss(widened(logits), y)
-
-    def _leave_out_compilation(self) -> None:
-        """Compiling is no training: it has a figure of its own."""
-        spent = self.watch.run.marks.get("compile_s", 0.0)
-        if self.compiled is not None and self.compiled.seconds > spent:
-            self.watch.leave_out(self.compiled.seconds - spent)
-            self.watch.run.marks["compile_s"] = self.compiled.seconds
 
     def _mark_first_step(self) -> None:
         if self.home.type == "cuda":
@@ -300,8 +295,10 @@ class StreamedBlocks:
         device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
         profile = self.module.watch.profile
         for x, y in profile.loading(self.stream):
-            images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
-            yield profile.steps([(images, torch.as_tensor(y).to(device, non_blocking=True))])
+            with profile.phase("data"):
+                images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
+                labels = torch.as_tensor(y).to(device, non_blocking=True)
+            yield profile.steps([(images, labels)])
 
 
 def _subject(net: torch.nn.Module, data: Arrays, device: torch.device) -> Subject:

@@ -16,6 +16,7 @@ MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
+LAUNCHED = 50  # products one after another on a GPU, before it is waited for
 RANGES = ("data", "optimizer")  # as torch_probe names them
 
 
@@ -106,18 +107,24 @@ def with_ceiling(product: Product, device: torch.device, dtype: torch.dtype) -> 
     b = torch.randn(product.k, product.n, device=device).to(dtype)
 
     def multiply() -> None:
-        torch.mm(a, b)
+        for _ in range(calls):
+            torch.mm(a, b)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
+    calls = LAUNCHED if device.type == "cuda" else 1  # one by one, a GPU's would be a time of launching and waiting
     with torch.inference_mode():
-        bare = seconds_of(multiply)
+        bare = seconds_of(multiply) / calls
     return dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / bare)
 
 
 def tensor_core_share(events: Iterable[Any]) -> float | None:
-    """Share of the GPU's busy time in kernels that, by their names, run on Tensor Cores; None where none ran."""
-    kernels = [event for event in events if str(event.device_type).endswith("CUDA")]
+    """Share of the GPU's busy time in kernels that, by their names, run on Tensor Cores; None where none ran.
+
+    The profiler draws our named ranges over the kernels too: those are no work of their own.
+    """
+    on_gpu = [event for event in events if str(event.device_type).endswith("CUDA")]
+    kernels = [event for event in on_gpu if not event.is_user_annotation]
     busy = sum(event.self_device_time_total for event in kernels)
     tensor = sum(event.self_device_time_total for event in kernels if ON_TENSOR_CORES.search(event.name))
     return tensor / busy if busy else None

@@ -51,6 +51,13 @@ class Watch:
         """Seconds of this epoch that were no training (a compilation, a profiler at work)."""
         self.epoch_started += seconds
 
+    def compiled(self, seconds: float) -> None:
+        """All compiling so far: it is no training and has a figure of its own."""
+        before = self.run.marks.get("compile_s", 0.0)
+        if seconds > before:
+            self.leave_out(seconds - before)
+            self.run.marks["compile_s"] = seconds
+
     def block(self, losses: np.ndarray, hits: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
         """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.precision_study import BASELINE
-from pipeline.precision_study.compare import Compared
+from pipeline.precision_study.compare import Compared, accuracy_changes
 from pipeline.precision_study.measured import Measured
 
 # Wide and narrow: each halves the bytes of the products' operands.
@@ -57,12 +57,8 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
 
 
 def _change(wide: Compared, narrow: Compared) -> str:
-    def accuracy(run: Measured) -> float:
-        return run.scalars["test/accuracy"]
-
-    before = {run.seed: accuracy(run) for run in wide.runs}
-    changes = [accuracy(run) - before[run.seed] for run in narrow.runs if run.seed in before]
-    return f"{statistics.median(changes):+.4f}" if changes else "-"
+    changes = accuracy_changes(narrow, wide)
+    return f"{statistics.fmean(changes):+.4f}" if changes else "-"
 
 
 def _mixed(wide: Compared, narrow: Compared) -> str:

@@ -33,15 +33,18 @@ class Ratio:
         mean, n = statistics.fmean(logs), len(logs)
         if n < 2:
             return cls(math.exp(mean), None, None, n)
-        from scipy import stats
-
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * statistics.stdev(logs) / math.sqrt(n)
+        half = _half_width(logs)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
 
     @property
     def gains(self) -> bool:
         """Whether it is above one beyond doubt."""
         return self.low is not None and self.low > 1
+
+    @property
+    def seems_to_gain(self) -> bool:
+        """The same, where one pair of runs is all there is: whether it is above one."""
+        return self.mean > 1 if self.low is None else self.gains
 
     @property
     def loses(self) -> bool:
@@ -51,7 +54,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative to the fp64 run of the same seed; the median over the seeds that have one."""
+    """Relative to the fp64 run of the same seed; the median over the seeds that have one (in a study, the first)."""
 
     first_loss: float
     first_gradient: float
@@ -143,12 +146,7 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
 
 def _accuracy(row: Compared, baseline: Compared) -> str:
     """Whether the test accuracy differs, the seeds' own spread being the yardstick."""
-
-    def of(run: Measured) -> float:
-        return run.scalars["test/accuracy"]
-
-    seeds = {run.seed: of(run) for run in baseline.runs}
-    changes = [of(run) - seeds[run.seed] for run in row.runs if run.seed in seeds]
+    changes = accuracy_changes(row, baseline)
     change = statistics.fmean(changes)
     if len(changes) < 2:
         return f"test accuracy {change:+.4f}"
@@ -156,6 +154,12 @@ def _accuracy(row: Compared, baseline: Compared) -> str:
     if abs(change) <= half:
         return f"test accuracy as {BASELINE}'s ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
     return f"test accuracy {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
+
+
+def accuracy_changes(row: Compared, baseline: Compared) -> list[float]:
+    """By how much the test accuracy changes, seed by seed."""
+    before = {run.seed: run.scalars["test/accuracy"] for run in baseline.runs}
+    return [run.scalars["test/accuracy"] - before[run.seed] for run in row.runs if run.seed in before]
 
 
 def _half_width(values: Sequence[float]) -> float:

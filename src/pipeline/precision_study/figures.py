@@ -67,6 +67,24 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
     figure.savefig(path)
 
 
+def loss_scales(path: Path, rows: Sequence[Compared], title: str) -> None:
+    """The scale of the loss after each step, of each precision's first run that has one."""
+    figure, axes = _axes(7.2, 3)
+    for place, row in enumerate(rows):
+        scale = row.runs[0].loss_scale
+        if scale is not None:
+            steps = [0, *(change["step"] for change in scale["changes"]), row.runs[0].losses()[0][-1]]
+            values = [scale["initial"], *(change["scale"] for change in scale["changes"]), scale["final"]]
+            colour = COLOURS[place % len(COLOURS)]
+            axes.step(steps, values, where="post", color=colour, marker=".", label=row.precision)
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("step")
+    axes.set_ylabel("scale of the loss")
+    axes.legend(frameon=False, fontsize=8)
+    axes.set_title(title, fontsize=10)
+    figure.savefig(path)
+
+
 def _axes(width: float, height: float) -> tuple[Figure, Axes]:
     figure = canvas(width, height)
     axes = figure.add_subplot()

@@ -24,6 +24,7 @@ class Measured:
     scalars: dict[str, float]
     receipt: dict[str, Any]
     step: dict[str, Any]
+    batch_size: int
 
     @classmethod
     def read(cls, folder: Path) -> Measured:
@@ -36,6 +37,7 @@ class Measured:
             scalars=read_json(folder / "result.json")["scalars"],
             receipt=read_json(folder / "receipt.json"),
             step=read_json(folder / "artifacts" / "probe" / "step.json"),
+            batch_size=config["training"]["batch_size"],
         )
 
     @property
@@ -46,6 +48,21 @@ class Measured:
     @property
     def images_per_s(self) -> float:
         return self.scalars["images_per_s"]
+
+    @property
+    def training_step_s(self) -> float:
+        """A step as it was trained, its loader included."""
+        return self.batch_size / self.images_per_s
+
+    @property
+    def on_cpu(self) -> bool:
+        return bool(self.receipt["device"]["effective"] == "cpu")
+
+    @property
+    def loss_scale(self) -> dict[str, Any] | None:
+        """Its history, where the loss was scaled: initial, final, skipped_steps, changes."""
+        found: dict[str, Any] | None = self.receipt["precision"].get("loss_scale")
+        return found
 
     @property
     def wall_s(self) -> float:

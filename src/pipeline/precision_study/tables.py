@@ -35,10 +35,27 @@ def speed(rows: Sequence[Compared]) -> Grid:
 def numbers(rows: Sequence[Compared]) -> Grid:
     """What the numbers lose. Errors are relative to the fp64 run of the same seed."""
     return Grid(
-        f"numbers: errors relative to {REFERENCE}, medians over seeds; step 1 without dropout",
-        ("precision", "loss 1", "gradient 1", "weights 1", "loss end", "weights end", "skipped"),
-        tuple((row.precision, *_errors(row), _skipped(row)) for row in rows),
+        f"numbers: errors relative to {REFERENCE}, first seed; step 1 without dropout",
+        ("precision", "loss 1", "gradient 1", "weights 1", "loss end", "weights end"),
+        tuple((row.precision, *_errors(row)) for row in rows),
     )
+
+
+def loss_scales(rows: Sequence[Compared]) -> list[Grid]:
+    """How the scale of the loss went, where there is one: a table, or none."""
+    found = [(row, run.loss_scale) for row in rows for run in row.runs[:1] if run.loss_scale]
+    lines = tuple(
+        (
+            row.precision,
+            f"{scale['initial']:g}",
+            f"{scale['final']:g}",
+            str(len(scale["changes"])),
+            f"{row.median(_skipped):.0f}",
+        )
+        for row, scale in found
+    )
+    heads = ("precision", "at first", "at the end", "changes", "steps skipped (median)")
+    return [Grid("the scale of the loss, first seed", heads, lines)] if lines else []
 
 
 def seen(rows: Sequence[Compared]) -> Grid:
@@ -79,7 +96,7 @@ def _speedup(row: Compared) -> str:
 
 
 def _tensor_cores(row: Compared) -> str:
-    if row.runs[0].receipt["device"]["effective"] == "cpu":
+    if row.runs[0].on_cpu:
         return "no GPU"
     share = row.runs[0].step["anatomy"]["tensor_core_share"]
     return "not measured" if share is None else f"{share:.0%}"
@@ -98,10 +115,6 @@ def _errors(row: Compared) -> tuple[str, ...]:
     return tuple(f"{value:.0e}" for value in each)
 
 
-def _skipped(row: Compared) -> str:
+def _skipped(run: Measured) -> float:
     """Steps that the loss scaling left out."""
-
-    def steps(run: Measured) -> float:
-        return run.scalars["loss_scale/skipped_steps"]
-
-    return f"{row.median(steps):.0f}" if "loss_scale/skipped_steps" in row.runs[0].scalars else "-"
+    return run.scalars["loss_scale/skipped_steps"]

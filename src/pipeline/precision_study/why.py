@@ -53,21 +53,24 @@ def page(row: Compared, baseline: Compared) -> str:
         f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x.",
         "",
     ]
-    anatomy, usual = run.step["anatomy"], before.step["anatomy"]
-    lines += [*_shares(row.precision, anatomy, usual), *_bound(anatomy), *_products(row, anatomy), *_longest(anatomy)]
+    anatomy = run.step["anatomy"]
+    lines += [*_shares(row, baseline), *_bound(anatomy), *_products(row, anatomy), *_longest(anatomy)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
     return "\n".join(lines)
 
 
-def _shares(name: str, anatomy: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
+def _shares(row: Compared, baseline: Compared) -> list[str]:
+    anatomy, usual = (one.runs[0].step["anatomy"] for one in (row, baseline))
+    trained = [one.median(lambda run: run.training_step_s) * 1e3 for one in (baseline, row)]
     lines = [
         "## Where a step's time goes",
         "",
-        f"By {anatomy['how']}; the watching itself slows a step.",
+        f"By {anatomy['how']}, the batch on the device; the watching itself slows a step.",
         "",
-        f"| | {BASELINE} | {name} |",
+        f"| | {BASELINE} | {row.precision} |",
         "|---|---|---|",
-        f"| one step | {usual['step_s'] * 1e3:.2f} ms | {anatomy['step_s'] * 1e3:.2f} ms |",
+        f"| a step of the training, loader and loop included | {trained[0]:.2f} ms | {trained[1]:.2f} ms |",
+        f"| a step by itself, of which | {usual['step_s'] * 1e3:.2f} ms | {anatomy['step_s'] * 1e3:.2f} ms |",
     ]
     for kind, meaning in KINDS.items():
         lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(anatomy['shares'][kind])} |")
@@ -117,9 +120,16 @@ def _longest(anatomy: Mapping[str, Any]) -> list[str]:
 
 
 def misses(row: Compared, product: Mapping[str, Any]) -> list[str]:
-    """The sizes n and k that are no multiple of what Tensor Cores take at this dtype."""
-    multiple = MULTIPLE_BYTES // bytes_per_number(FORMATS[row.effective].compute)
+    """The sizes n and k that are no multiple of what Tensor Cores take at this dtype; on a CPU there are none."""
+    if row.runs[0].on_cpu:
+        return []
+    multiple = multiple_of(row)
     return [f"{name}={product[name]} (of {multiple})" for name in ("n", "k") if product[name] % multiple]
+
+
+def multiple_of(row: Compared) -> int:
+    """Of what the sizes of a product have to be multiples."""
+    return MULTIPLE_BYTES // bytes_per_number(FORMATS[row.effective].compute)
 
 
 def advice(row: Compared, baseline: Compared) -> Sequence[str]:
@@ -129,13 +139,13 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
     found = []
     if gain < 1.2:
         found.append(
-            f"Another device: this one multiplies {FORMATS[row.effective].compute} at {gain:.2f}x the rate of "
-            f"{FORMATS[baseline.effective].compute}, so no model can gain from it."
+            f"Another device: this one multiplies at {gain:.2f}x the rate in {row.precision} that it has in "
+            f"{baseline.precision}, so no model can gain from it."
         )
     anatomy = row.runs[0].step["anatomy"]
     shares, tips = anatomy["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
     largest = sorted((kind for kind in tips if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
     found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
     if any(misses(row, product) for product in anatomy["products"]):
-        found.append("Sizes in multiples of 8 (see the last column): filters, units, batch size.")
+        found.append(f"Sizes in multiples of {multiple_of(row)} (see the last column): filters, units, batch size.")
     return found or ["A larger model or batch: the products are too small to fill the device."]

@@ -42,8 +42,9 @@ class EventFiles:
 
     @stop_held_back()
     def histograms(self, arrays: Mapping[str, np.ndarray], step: int) -> None:
-        """The distribution of each array."""
-        found = [Summary.Value(tag=name, histo=histogram(array)) for name, array in arrays.items() if array.size]
+        """The distribution of the finite numbers of each array."""
+        finite = {name: array[np.isfinite(array)] for name, array in arrays.items()}  # a mask may hold infinities
+        found = [Summary.Value(tag=name, histo=histogram(array)) for name, array in finite.items() if array.size]
         self._add(Event(summary=Summary(value=found)), step)
         self.flush()
 

@@ -48,11 +48,11 @@ class Sampler(Tool):
     """A thread that looks at the memory while the window is open."""
 
     def __init__(self, interval: float, run: Run) -> None:
-        self.interval, self.run = interval, run
+        self.interval, self.run, self.gpu = interval, run, False
 
     def attach(self, subject: Subject) -> None:
         self.columns: tuple[str, ...]
-        self.look, self.columns, self.gpu = _process(), ("process_bytes",), False
+        self.look, self.columns = _process(), ("process_bytes",)
         parameters = getattr(subject.model, "parameters", None)
         if callable(parameters) and next(parameters()).device.type == "cuda":
             self.look, self.columns, self.gpu = _cuda(), ("allocated_bytes", "reserved_bytes"), True
@@ -93,6 +93,12 @@ class Sampler(Tool):
             import torch
 
             torch.cuda.memory._dump_snapshot(str(self.run.artifact(f"{FOLDER}/memory_snapshot.pickle")))
+
+    def close(self) -> None:
+        """The history is recorded for the whole process: not beyond this run."""
+        if self.gpu:
+            import torch
+
             torch.cuda.memory._record_memory_history(enabled=None)
 
     def _sample(self) -> None:

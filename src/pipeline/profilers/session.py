@@ -182,7 +182,7 @@ def median(blocks: list[tuple[float, int]]) -> float:
     """The median step of blocks (seconds a step, steps): one that compiles, or is disturbed, does not count."""
     half = sum(steps for _, steps in blocks) / 2
     seen = 0
-    for seconds, steps in sorted(blocks):  # noqa: B007  # the last one is the median  # noqa: B007  # the last one is the answer
+    for seconds, steps in sorted(blocks):  # noqa: B007  # the last one is the median
         seen += steps
         if seen >= half:
             break

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # Kineto's categories of what runs on a GPU, by stream
+# Kineto's categories of what runs on a GPU, by stream, and of the ranges that it draws over it
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
 
 
 def of_chrome_trace(trace: Mapping[str, Any]) -> bytes:

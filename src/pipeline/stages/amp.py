@@ -28,11 +28,12 @@ class Amp:
     """`precisions`: what to compare; those that do not run here are told and left out.
 
     `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against
-    fp64: without one of them that column stays empty.
+    fp64: without one of them that column stays empty. `initial_scale`: of the loss, where a precision scales it.
     """
 
     precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
     repeats: PositiveInt = 3
+    initial_scale: Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)] | None = None
 
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
@@ -46,14 +47,29 @@ class Amp:
                 raise bad_choice("stage.precisions", name, [*FORMATS, AUTO])
         if len(set(self.precisions)) < len(self.precisions):
             raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one of them is named twice")
+        if self.initial_scale is not None and not any(map(scales_loss, self.precisions)):
+            scaling = [name for name in FORMATS if scales_loss(name)]
+            raise UserError(
+                f"stage.initial_scale={self.initial_scale}: none of the precisions scales the loss; "
+                f"{' and '.join(scaling)} does"
+            )
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse what is a mistake in any of the cells, before one runs."""
-        checked(self.variants(experiment))
+        """Refuse what is a mistake in any of the cells, or leaves nothing to compare, before one runs."""
+        cells = checked(self.variants(experiment))
+        left = {cell.cell.swept["precision"] for cell in cells if cell.verdict == "run"}
+        if len(left) < 2:
+            reason = next(cell.reason for cell in cells if cell.verdict != "run")
+            raise UserError(
+                f"stage.precisions=[{','.join(self.precisions)}]: only {' '.join(left)} runs here, and a study "
+                f"compares two at least; {reason}"
+            )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse a precision beside the study's own."""
-        refuse_overruled(keys, ["precision"], "stage.precisions")
+        """Refuse a precision beside the study's own; precision.strict holds for all of them."""
+        if "precision.initial_scale" in keys:
+            raise UserError("precision.initial_scale: every cell has it from stage.initial_scale; set it there")
+        refuse_overruled([key for key in keys if key != "precision.strict"], ["precision"], "stage.precisions")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train all, one at a time, and lay them side by side. Raises RunError where no two precisions are left."""
@@ -74,7 +90,13 @@ class Amp:
         return Result(
             metrics=figures_of(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
-            grids=(tables.seen(rows), tables.speed(rows), tables.numbers(rows), tables.claimed(rows, on_cpu=on_cpu)),
+            grids=(
+                tables.seen(rows),
+                tables.speed(rows),
+                tables.numbers(rows),
+                *tables.loss_scales(rows),
+                tables.claimed(rows, on_cpu=on_cpu),
+            ),
             failed=without_result(entries),
         )
 
@@ -90,10 +112,18 @@ class Amp:
             for name in names if repeat % 2 == 0 else reversed(names):
                 seed = experiment.seed + repeat
                 swept = {"precision": name, "seed": str(seed)}
-                one = variant(experiment, swept, f"precision={name} seed={seed}")
+                settings = [] if experiment.precision.strict else ["precision.strict=false"]
+                if self.initial_scale is not None and scales_loss(name):
+                    settings.append(f"precision.initial_scale={self.initial_scale!r}")
+                one = variant(experiment, swept, f"precision={name} seed={seed}", *settings)
                 stage = {**one.config["stage"], "probe": True}
                 found.append(replace(one, config={**one.config, "stage": stage}))
         return found
+
+
+def scales_loss(precision: str) -> bool:
+    """Whether a precision scales the loss."""
+    return precision in FORMATS and FORMATS[precision].loss_scaling
 
 
 def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
@@ -104,6 +134,8 @@ def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
     figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
     figures.memory(run.artifact("figures/memory.png"), rows, experiment.name)
     figures.losses(run.artifact("figures/losses.png"), rows, experiment.name)
+    if any(row.runs[0].loss_scale for row in rows):
+        figures.loss_scales(run.artifact("figures/loss_scales.png"), rows, experiment.name)
     baseline = next((row for row in rows if row.precision == BASELINE), None)
     for row in rows:
         if baseline is not None and explained(row):
@@ -121,7 +153,7 @@ def verdicts(rows: Sequence[Compared]) -> list[str]:
 
 def explained(row: Compared) -> bool:
     """Whether there is a page on why a precision did not gain: from fp64 nobody expects it to."""
-    return row.speedup is not None and not row.speedup.gains and row.effective != "fp64"
+    return row.speedup is not None and not row.speedup.seems_to_gain and row.effective != "fp64"
 
 
 def figures_of(rows: Sequence[Compared]) -> dict[str, float]:

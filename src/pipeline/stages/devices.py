@@ -3,12 +3,13 @@ GPUs there are, side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline import backends, receipt
 from pipeline.capability import Resolved, runnable
 from pipeline.device import Place, gpus
-from pipeline.errors import bad_choice
+from pipeline.errors import UserError, bad_choice
 from pipeline.precision import FORMATS
 from pipeline.receipt import cpu_name
 from pipeline.report import gpu_table
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 KINDS: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
 SHOWN = ("here", "known")
+OF_TRAININGS = ("precision", "model", "dataset", "loader", "optimizer", "loss", "training", "seed")
+OF_STEPS = ("backend.compile", "backend.xla", "device.placement_log")
 
 
 @spec
@@ -39,6 +42,15 @@ class Devices:
     def __post_init__(self) -> None:
         if self.gpus not in SHOWN:
             raise bad_choice("stage.gpus", self.gpus, SHOWN)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that are about a training, and for the table of GPUs those about this machine too."""
+        for key in keys:
+            group = key.lstrip("+~").partition(".")[0].partition("@")[0]
+            if group in OF_TRAININGS or key in OF_STEPS:
+                raise UserError(f"{key} with stage=devices: nothing is trained here; leave it out")
+            if self.gpus == "known" and group in self.reads:
+                raise UserError(f"{key} with stage.gpus=known: the table is of GPUs, not of this machine; leave it out")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
         """One table: devices, the backend's logical devices, precisions. The study records it as a run."""
