@@ -6,12 +6,14 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_problems
 import pytest
+import yaml
 from command import done, failed, pipeline, refused, runs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,21 @@ def test_the_error_is_that_of_the_saved_network(ode: Path, place: Path) -> None:
     error = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
     assert error == pytest.approx(figures(ode)["test/relative_l2"], rel=1e-12)
     assert float(np.abs(found - exact).max()) == pytest.approx(figures(ode)["test/max_error"], rel=1e-12)
+
+
+@pytest.mark.parametrize(("group", "name"), [("device", "gpu"), ("precision", "tf32")])
+def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, group: str, name: str) -> None:
+    """A run made on a GPU predicts where there is none: in NumPy, as any other."""
+    shutil.copytree(ode, tmp_path / "saved")
+    config = read_config(ode)
+    config[group]["name"] = name
+    (tmp_path / "saved" / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "p.csv").write_text("1\n")
+    run = done(tmp_path, "stage=predict", "run=saved", "stage.points=p.csv", "tracking=none")
+    paper = receipt(run)
+    assert paper[group]["requested"] == name
+    assert (paper["device"]["effective"], paper["precision"]["effective"]) == ("cpu", "fp64")
+    assert paper["backend"] == "numpy"
 
 
 def test_the_same_seed_gives_the_same_network(ode: Path, place: Path, home: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own, Positive
 from pipeline.spec import spec
 
@@ -29,4 +29,7 @@ class GaussNewton(Own):
     hint: ClassVar[str] = "try a larger solver.damping"
 
     def method(self, dtype: str) -> Any:
-        return quiet_import("pipeline.solvers.gauss_newton_step").GaussNewtonStep(self)
+        with quiet_imports():
+            from pipeline.solvers.gauss_newton_step import GaussNewtonStep
+
+        return GaussNewtonStep(self)

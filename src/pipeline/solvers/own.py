@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import Impossible, UserError
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -83,5 +83,7 @@ class Own(ABC):
     ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)
-        training = quiet_import("pipeline.solvers.training")
-        return training.train(self, problem, model, precision=precision, seed=seed, place=place, run=run)
+        with quiet_imports():
+            from pipeline.solvers.training import train
+
+        return train(self, problem, model, precision=precision, seed=seed, place=place, run=run)

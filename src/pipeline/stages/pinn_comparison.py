@@ -129,7 +129,7 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
 def read_history(path: Path) -> list[tuple[float, float]]:
     """(seconds of training, error) at each moment."""
     with path.open(encoding="utf-8") as file:
-        return [(float(row["training_s"]), float(row["relative_l2"] or "nan")) for row in csv.DictReader(file)]
+        return [(float(row["training_s"]), float(row["relative_l2"])) for row in csv.DictReader(file)]
 
 
 def reached(history: Sequence[tuple[float, float]], level: float) -> float:
