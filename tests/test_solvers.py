@@ -15,6 +15,7 @@ from command import done, refused
 from pipeline.errors import Impossible, UserError
 from pipeline.pinn import solution
 from pipeline.pinn.solution import Fitted
+from pipeline.problems.diffusion_inverse import DiffusionInverse
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
@@ -119,6 +120,7 @@ def test_how_often_the_history_is_written_changes_nothing(found: dict[str, Any],
 
 REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
+    "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
     "new points without equation": (Adam(resample=10), Function(), "fp64", "solver.resample=10"),
     "Gauss-Newton in fp32": (GaussNewton(), Ode(), "fp32", "precision=fp64"),
@@ -132,6 +134,12 @@ def test_a_solver_refuses_what_it_or_the_problem_lacks(name: str) -> None:
     solver, problem, precision, words = REFUSED[name]
     with pytest.raises((UserError, Impossible), match=words):
         solver.check(problem, precision)
+
+
+def test_measurements_are_weighed_beside_hard_conditions() -> None:
+    """They stay terms of the loss, so their weight means something; a system without any has none."""
+    measured: Any = DiffusionInverse()
+    Adam(conditions="hard", condition_weight=10.0).check(measured, "fp64")
 
 
 def test_adaptive_needs_to_know_when() -> None:

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from pipeline.solvers.gauss_newton import MOST
 from pipeline.solvers.method import State
 
 if TYPE_CHECKING:
     from pipeline.solvers.gauss_newton import GaussNewton
     from pipeline.solvers.system import System
 
-MOST = 1e8  # damping; beyond, a step is too short to gain anything
 TRIALS = 12  # of one step
 SHRINK, GROW = 1 / 3, 4.0
 
