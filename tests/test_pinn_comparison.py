@@ -63,9 +63,7 @@ def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
 def test_what_only_a_classifier_reads_is_refused(tmp_path: Path, words: str) -> None:
     said = refused(tmp_path, *COMPARISON, words)
     key = words.partition("=")[0]
-    assert said.startswith(f"{key} with stage=pinncomparison: a problem has no batches and no classes; ") or (
-        said.startswith(f"{key} with stage=pinn_comparison: a problem has no batches and no classes; ")
-    )
+    assert said.startswith(f"{key} with stage=pinn_comparison: a problem has no batches and no classes; ")
 
 
 def test_a_comparison_of_nothing_is_refused() -> None:
