@@ -22,8 +22,8 @@ test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` 
 wide: $(BUILT) ## run what `make test` shows on one backend on the others too (minutes)
 	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-slow: $(BUILT) ## run the recipes against the figures they must reach (an hour)
-	$(RUN) pytest -m slow --timeout 3600 $(ARGS)
+slow: $(BUILT) ## run the recipes against the figures they must reach (hours)
+	$(RUN) pytest -m slow --timeout 14400 $(ARGS)
 
 gpu: $(BUILT) ## run what needs an NVIDIA GPU
 	$(RUN) pytest -m gpu $(ARGS)

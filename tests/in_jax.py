@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "ssbroyden": (ODE, SsBroyden(steps=1000, conditions="hard", scale=1.0), (15, 15)),
     "gauss_newton": (ODE, GaussNewton(steps=200, conditions="hard", scale=1.0), (15, 15)),
     "features": (Ode(interior=80), GaussNewton(steps=2, conditions="hard", scale=3.0, start="features"), (80,)),
+}
+ENDING: dict[str, Any] = {  # that find nothing left to gain long before their last step
+    "lbfgs": partial(Lbfgs, steps=1000),
+    "ssbroyden": partial(SsBroyden, steps=1000),
+    "gauss_newton": partial(GaussNewton, steps=1000),
 }
 ENRICHED: tuple[Any, Any, tuple[int, ...]] = (
     PoissonLShape(interior=600, boundary=120),
@@ -106,6 +112,13 @@ def derivatives(problem: Any, ansatz: Ansatz) -> dict[str, float]:
     return found
 
 
+class Lopsided(Fnn):
+    """A network that with one seed starts where float64 ends."""
+
+    def initial(self, problem: Any, seed: int) -> Any:
+        return [(kernel * (1e200 if seed == 2 else 1), bias) for kernel, bias in super().initial(problem, seed)]
+
+
 class Trainings:
     """Trains, each in a run of its own below `folder`."""
 
@@ -113,11 +126,17 @@ class Trainings:
         self.folder, self.console = folder, Console(file=(folder / "console.txt").open("w"))
 
     def solve(
-        self, problem: Any, solver: Any, units: tuple[int, ...], seed: int = 0, precision: str = "fp64"
+        self,
+        problem: Any,
+        solver: Any,
+        units: tuple[int, ...],
+        seed: int = 0,
+        precision: str = "fp64",
+        network: Any = None,
     ) -> Solution:
         run = Run(Journal.begin(self.folder / "runs", "test", {}), self.console)
         solution: Solution = solver.solve(
-            problem, Fnn(units=units), precision=precision, seed=seed, place=CPU, run=run, backend=None
+            problem, network or Fnn(units=units), precision=precision, seed=seed, place=CPU, run=run, backend=None
         )
         return solution
 
@@ -166,9 +185,18 @@ class Trainings:
             "first": self.solve(LSHAPE, Adam(steps=1, every=1), (10, 10)).points[INSIDE].tolist(),
         }
 
-    def refusal(self, solver: Any, precision: str = "fp64") -> str:
+    def rows(self, solver: Any) -> dict[str, Any]:
+        """What must not depend on how often the history is written."""
+        solution = self.solve(Function(interior=4), solver, (6,))
+        return {
+            "loss": solution.history[-1].loss,
+            "evaluations": solution.residual_evaluations,
+            "steps": solution.steps,
+        }
+
+    def refusal(self, solver: Any, network: Any = None) -> str:
         try:
-            self.solve(ODE, solver, (8,), precision=precision)
+            self.solve(ODE, solver, (8,), network=network)
         except RunError as error:
             return str(error)
         return "nothing was refused"
@@ -188,6 +216,8 @@ def everything(folder: Path) -> Mapping[str, Any]:
     }
     found["uniform"], found["adaptive"] = do.points(False), do.points(True)
     found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
+    found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))
+    found["every"] = {name: [do.rows(solver(every=every)) for every in (5, 7, 1000)] for name, solver in ENDING.items()}
     return found
 
 

@@ -91,6 +91,82 @@ class FlatResidual(Heat):
 
 
 @spec
+class NoSuchFunction(Heat):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(1) - math.cosh(x[0])]
+
+
+@spec
+class NoUnknowns:
+    """Neither has it a boundary."""
+
+    interior: PositiveInt = 40
+
+    domain: ClassVar[Interval] = Interval(0.0, 1.0)
+    outputs: ClassVar[int] = 1
+    equations: ClassVar[tuple[str, ...]] = ()
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return []
+
+
+class NoBoundary(Interval):
+    def on_boundary(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        raise NotImplementedError("no boundary")
+
+
+class ContainsNothing(Interval):
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        return np.asarray(points[:, 1] > 0)
+
+
+@spec
+class WrongBoundary(Decay):
+    domain: ClassVar[Interval] = NoBoundary(0.0, 1.0, ("t",))
+
+
+@spec
+class WrongDomain(Decay):
+    domain: ClassVar[Interval] = ContainsNothing(0.0, 1.0, ("t",))
+
+
+@spec
+class WrongConditions(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("measured", np.sin, points=np.load("missing.npy")),)
+
+
+@spec
+class FewHard(Decay):
+    outputs: ClassVar[int] = 2
+
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+        return [1.0 + x[0] * u[0]]
+
+
+@spec
+class WrongHard(Decay):
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+        return [math.cosh(x[0]) * u[0]]
+
+
+@spec
+class UnnamedEnrichment(Decay):
+    enriched: ClassVar[tuple[str, ...]] = ("t", "t^2")
+
+    def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
+        return [x[0]]
+
+
+@spec
+class InfiniteEnrichment(Decay):
+    enriched: ClassVar[tuple[str, ...]] = ("log of a negative",)
+
+    def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
+        return [math.log(x[0] - 2.0)]
+
+
+@spec
 class PointOutside(Decay):
     def conditions(self) -> tuple[Condition, ...]:
         return (Condition("measured", lambda points: points[:, 0], points=np.array([[0.5], [1.5]])),)

@@ -56,6 +56,35 @@ def test_what_decides_and_what_does_not(source: Path) -> None:
         assert name not in torch | jax
 
 
+PINN = ("stage=pinn", "dataset=ode", "backend=jax", "precision=fp64")
+
+
+def test_a_solvers_code_decides_and_no_solver_is_no_part(source: Path) -> None:
+    """Imports that wait until JAX is wanted are followed too: a change below them changes the hash."""
+    before, found = ask(source, *PINN, "solver=ssbroyden")
+    steps = {"training", "system", "ssbroyden_step", "quasi_newton", "line_search"}
+    assert {f"solvers.{name}" for name in ("ssbroyden", "own", *steps)} <= found
+    assert "solvers.adam_step" not in found
+    _, classifier = ask(source)
+    assert not any(name.startswith(("solvers", "problems")) for name in classifier)
+    changed = source / "solvers" / "line_search.py"
+    changed.write_text(changed.read_text().replace("TRIALS = 40", "TRIALS = 41"))
+    assert ask(source, *PINN, "solver=ssbroyden")[0] != before
+
+
+@pytest.mark.parametrize(
+    ("solver", "step"), [("adam", "adam_step"), ("lbfgs", "quasi_newton"), ("gauss_newton", "gauss_newton_step")]
+)
+def test_every_solver_of_our_own_is_followed(source: Path, solver: str, step: str) -> None:
+    _, found = ask(source, *PINN, f"solver={solver}")
+    assert {"solvers.training", "solvers.system", f"solvers.{step}"} <= found
+
+
+def test_a_stage_that_says_not_what_it_reads_has_its_solver(source: Path) -> None:
+    _, found = ask(source, "stage=pinn_comparison")
+    assert "solvers.gauss_newton_step" in found
+
+
 def test_a_comment_changes_nothing_and_a_statement_does(source: Path) -> None:
     before, _ = ask(source)
     model = source / "models" / "mlp.py"

@@ -6,12 +6,14 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_problems
 import pytest
+import yaml
 from command import done, failed, pipeline, refused, runs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from pipeline.errors import Impossible, UserError
 from pipeline.journal import read_config, read_metrics
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import guard, solution
+from pipeline.pinn.domain import Interval, Polygon, rectangle
 from pipeline.pinn.fits import check_fits
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
@@ -81,6 +84,7 @@ def test_the_receipt_of_a_run(ode: Path) -> None:
     assert paper["precision"]["observed"] == {"parameters": "float64", "loss": "float64"}
     assert paper["precision"]["guard"]["relative_errors"].keys() >= {"value", "first", "residual y1' - y2"}
     assert paper["precision"]["guard"]["warnings"] == []
+    assert paper["precision"]["guard"]["network"] == "a Glorot network of the run's shape, not the solver's start"
     assert paper["versions"]["deepxde"][0].isdigit()
     assert paper["parameters"] == 20 + 20 + 40 + 2
     assert len(paper["points_sha256"]) == 64
@@ -99,6 +103,21 @@ def test_the_error_is_that_of_the_saved_network(ode: Path, place: Path) -> None:
     error = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
     assert error == pytest.approx(figures(ode)["test/relative_l2"], rel=1e-12)
     assert float(np.abs(found - exact).max()) == pytest.approx(figures(ode)["test/max_error"], rel=1e-12)
+
+
+@pytest.mark.parametrize(("group", "name"), [("device", "gpu"), ("precision", "tf32")])
+def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, group: str, name: str) -> None:
+    """A run made on a GPU predicts where there is none: in NumPy, as any other."""
+    shutil.copytree(ode, tmp_path / "saved")
+    config = read_config(ode)
+    config[group]["name"] = name
+    (tmp_path / "saved" / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "p.csv").write_text("1\n")
+    run = done(tmp_path, "stage=predict", "run=saved", "stage.points=p.csv", "tracking=none")
+    paper = receipt(run)
+    assert paper[group]["requested"] == name
+    assert (paper["device"]["effective"], paper["precision"]["effective"]) == ("cpu", "fp64")
+    assert paper["backend"] == "numpy"
 
 
 def test_the_same_seed_gives_the_same_network(ode: Path, place: Path, home: Path) -> None:
@@ -205,6 +224,12 @@ REFUSED = {
     "tensorflow; DeepXDE has no L-BFGS on JAX",
     "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
     "solver=gauss_newton precision=fp32": "precision=fp32 with solver=gauss_newton: it computes in fp64; use ...",
+    "dataset=function dataset.boundary=4": "dataset.boundary: no such key...",
+    "solver=gauss_newton solver.start=features": "solver.start=features: spreads the neurons over coordinates in ...",
+    "solver=gauss_newton solver.damping=1e-15": "solver.damping=1e-15: has to lie within least_damping=1e-14 and 1e+08",
+    "solver=gauss_newton solver.damping=1e9": "solver.damping=1000000000.0: has to lie within ...",
+    "dataset=ode solver=adam solver.conditions=hard solver.condition_weight=10.0": "solver.condition_weight=10.0 with "
+    "solver.conditions=hard: no condition of Ode is left as a term of the loss; leave it out",
     "solver.steps=0": "solver.steps=0: should be greater than 0",
     "solver.learning_rate=-1": "solver.learning_rate=-1: should be greater than 0",
 }
@@ -272,6 +297,15 @@ WRONG = {
     "TooManyResiduals": "residuals() gives 2; `equations` names 1",
     "NoSuchCoordinate": "residuals() cannot be computed (IndexError: ",
     "FlatResidual": "the residual 'u_t - u_xx' has the shape (16,); it has to be (16, 1)",
+    "NoSuchFunction": "residuals() cannot be computed (AttributeError: no math.cosh; every backend has sin, cos, exp, ",
+    "NoUnknowns": "has no unknowns, boundary; a problem says domain, outputs, equations, unknowns, interior, boundary",
+    "WrongBoundary": "the domain's boundary cannot be computed (NotImplementedError: no boundary)",
+    "WrongDomain": "the domain cannot be computed (IndexError: ",
+    "WrongConditions": "conditions() cannot be computed (FileNotFoundError: ",
+    "FewHard": "hard() has the shape (2, 16, 1); it has to be (2, 16, 2)",
+    "WrongHard": "hard() cannot be computed (AttributeError: ",
+    "UnnamedEnrichment": "enrichment() gives 1; `enriched` names 2",
+    "InfiniteEnrichment": "enrichment() is not finite inside the domain",
     "PointOutside": "the condition 'measured' has a point outside the domain: [1.5]",
     "NoPoints": "the condition 'measured' has no points",
     "NoSuchOutput": "the condition 'measured' is on output 1; there are 1, from 0",
@@ -282,11 +316,53 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_a_problem_that_does_not_fit_together_is_refused(name: str) -> None:
     with pytest.raises(UserError) as caught:
         check_fits(getattr(own_problems, name)())
-    assert str(caught.value).startswith(f"dataset=own_problems: {WRONG[name]}")
+    assert str(caught.value).startswith(f"dataset={name.lower()}: {WRONG[name]}")
+
+
+DOMAINS: dict[str, tuple[Any, ...]] = {
+    "Interval(1.0, 1.0): low has to be less than high, both finite": (Interval, 1.0, 1.0),
+    "Interval(2.0, 1.0): low has to be less than high, both finite": (Interval, 2.0, 1.0),
+    "Interval(0.0, nan): low has to be less than high, both finite": (Interval, 0.0, float("nan")),
+    "Polygon(((0, 0), (1, 1))): needs three vertices or more": (Polygon, ((0, 0), (1, 1))),
+    "Polygon(((0, 0), (1, 1), (3, 3))): has no area": (Polygon, ((0, 0), (1, 1), (3, 3))),
+    "Polygon(((0, 0), (1, 0), (2, 0))): has no area": (Polygon, ((0, 0), (1, 0), (2, 0))),
+    "Polygon(((0, 0), (0, 0), (1, 0), (1, 0))): has no area": (rectangle, (0, 1), (0, 0)),
+}
+
+
+@pytest.mark.parametrize("said", DOMAINS)
+def test_a_domain_without_an_inside_is_refused(said: str) -> None:
+    make, *arguments = DOMAINS[said]
+    with pytest.raises(ValueError, match=r"^(Interval|Polygon)\(") as caught:
+        make(*arguments)
+    if make is not rectangle:
+        assert str(caught.value) == said
+    assert str(caught.value).endswith(said.partition(": ")[2])
+
+
+def test_a_problem_whose_domain_is_wrong_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from pipeline.pinn.domain import Interval\n\nWRONG = Interval(1.0, 0.0)\n")
+    said = refused(
+        tmp_path,
+        *PINN,
+        "dataset._target_=mine.Mine",
+        PIPELINE_MODULES="mine",
+        PYTHONPATH=f"{os.environ['PYTHONPATH']}:.",
+    )
+    assert said.endswith("(ValueError: Interval(1.0, 0.0): low has to be less than high, both finite)")
+
+
+def test_hard_conditions_need_no_points_on_the_boundary() -> None:
+    problem: Any = Ode(boundary=0)
+    with pytest.raises(
+        UserError, match=r"^dataset\.boundary=0: no point for the condition 'y1\(0\)' of ode; give more"
+    ):
+        check_fits(problem)
+    check_fits(problem, hard=True)
 
 
 @pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape(), own_problems.Decay(), own_problems.Heat()])
@@ -316,6 +392,12 @@ def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
     assert 1e-8 < worst["fp32"] < 1e-5
     assert 1e-5 < worst["tf32"] < 0.1
     assert 1e-4 < worst["fp16"] < 0.5
+
+
+def test_the_guard_ranks_no_number_highest() -> None:
+    """Wherever it stands: a NaN is neither more nor less than anything."""
+    told = guard.warnings("fp32", {"value": 1e-7, "first": float("nan"), "second": 1e-3}, line_search=False)
+    assert told == ["precision=fp32: an error of nan in the first of a Glorot network; use precision=fp64"]
 
 
 def test_the_guard_warns_of_a_line_search_below_float64() -> None:

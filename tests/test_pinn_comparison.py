@@ -14,10 +14,11 @@ from command import pipeline, refused, runs
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.stages.pinn_comparison import Measured, PinnComparison, grid, reached
+from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, grid, reached, to_reach
 
 COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
 LEFT_OUT = tuple(f"stage.rows.{name}=null" for name in ("adam", "lbfgs", "ssbroyden", "gauss_newton"))
+LEVELS = {"0.01": Reached(3, 1.0), "0.001": Reached(2, 1.5), "0.0001": Reached(0, np.inf)}
 FEATURES = "solver=gauss_newton solver.steps=1 solver.every=1 solver.start=features solver.scale=1.0"
 
 
@@ -42,7 +43,8 @@ def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
         assert int(told[name]["n"]) == 2
         assert float(told[name]["lowest"]) < float(told[name]["error"]) < float(told[name]["highest"])
     assert float(told["features"]["error"]) < 1e-3 < 1e-1 < float(told["short"]["error"])
-    assert told["short"]["seconds_to_0.01"] == "inf"
+    assert (told["short"]["seconds_to_0.01"], told["short"]["seeds_to_0.01"]) == ("inf", "0")
+    assert told["features"]["seeds_to_0.001"] == "2"
     assert 0 < float(told["features"]["seconds_to_0.001"]) <= float(told["features"]["training_s"]) + 1e-3
 
 
@@ -57,6 +59,13 @@ def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
     assert "stage.rows.wrong" in told and "solver.steps" in told
 
 
+@pytest.mark.parametrize("words", ["training.epochs=3", "optimizer=sgd", "loss=mse"])
+def test_what_only_a_classifier_reads_is_refused(tmp_path: Path, words: str) -> None:
+    said = refused(tmp_path, *COMPARISON, words)
+    key = words.partition("=")[0]
+    assert said.startswith(f"{key} with stage=pinn_comparison: a problem has no batches and no classes; ")
+
+
 def test_a_comparison_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         PinnComparison(rows={"adam": None})
@@ -65,8 +74,14 @@ def test_a_comparison_of_nothing_is_refused() -> None:
 def test_the_time_to_a_level_is_that_of_the_first_moment_as_good() -> None:
     history = [(0.5, 0.1), (1.0, 0.009), (1.5, 0.02), (2.0, 0.0009)]
     assert [reached(history, level) for level in (0.2, 0.01, 1e-3, 1e-4)] == [0.5, 1.0, 2.0, np.inf]
-    shown = grid([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, {"0.01": 1.0, "0.0001": np.inf})], (1e-2, 1e-4))
-    assert shown.rows[0][-2:] == ("1.00", "never")
+    shown = grid([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
+    assert shown.rows[0][-3:] == ("1.00", "1.50 (2 of 3)", "never")
+
+
+def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:
+    histories = [[(1.0, 0.1), (2.0, 0.001)], [(1.0, 0.001)], [(1.0, 0.1)]]
+    assert to_reach(histories, 0.01) == Reached(2, 1.5)
+    assert to_reach(histories, 1e-6) == Reached(0, np.inf)
 
 
 @pytest.mark.parametrize(("problem", "least"), [(Function(), 2e-5), (Ode(), 1e-11), (PoissonLShape(), 1e-11)])

@@ -29,6 +29,12 @@ def test_a_full_disk_is_named_as_what_it_is(tmp_path: Path, name: str | None, to
     assert said.startswith(told.format(tmp=tmp_path) + "No space left on device; ")
 
 
+@pytest.mark.parametrize(("solves", "key"), [(False, "training.batch_size"), (True, "dataset.interior")])
+def test_too_little_memory_names_a_key_that_the_stage_has(tmp_path: Path, solves: bool, key: str) -> None:
+    said = str(explained(MemoryError(), RESOLVED, tmp_path, solves=solves))
+    assert said.startswith("out of memory: ") and said.endswith(f"use a smaller {key}, model or precision")
+
+
 def test_another_error_stays_as_it_is(tmp_path: Path) -> None:
     error = OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
     assert explained(error, RESOLVED, tmp_path) is error

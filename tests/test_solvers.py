@@ -15,6 +15,7 @@ from command import done, refused
 from pipeline.errors import Impossible, UserError
 from pipeline.pinn import solution
 from pipeline.pinn.solution import Fitted
+from pipeline.problems.diffusion_inverse import DiffusionInverse
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
@@ -25,6 +26,7 @@ from pipeline.solvers.own import Own
 from pipeline.solvers.ssbroyden import SsBroyden
 
 ANSATZE = ("function", "ode hard", "poisson enriched")
+WITH_EQUATIONS = ("ode hard", "poisson enriched")
 REACHED = {"adam": 5e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
 PINN = ("stage=pinn", "backend=jax", "tracking=none")
 
@@ -39,12 +41,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("name", ANSATZE)
+@pytest.mark.parametrize("name", WITH_EQUATIONS)
 def test_residuals_are_those_of_automatic_differentiation(found: dict[str, Any], name: str) -> None:
     told = found["derivatives"][name]
-    if "residual" in told:
-        assert told["size"] > 0.1, "residuals of zero prove nothing"
-        assert told["residual"] <= 1e-12 * max(1, told["size"])
+    assert told["size"] > 0.1, "residuals of zero prove nothing"
+    assert told["residual"] <= 1e-12 * max(1, told["size"])
 
 
 @pytest.mark.parametrize("name", ANSATZE)
@@ -102,8 +103,24 @@ def test_a_loss_that_is_no_number_names_step_and_term(found: dict[str, Any]) -> 
     assert "learning_rate" in found["diverged"]
 
 
+def test_a_later_seed_that_diverges_is_found_where_it_does(found: dict[str, Any]) -> None:
+    """Not at the end of the 20 steps that were run together."""
+    assert "at step 1," in found["diverged later seed"]
+
+
+@pytest.mark.parametrize("name", ["lbfgs", "ssbroyden", "gauss_newton"])
+def test_how_often_the_history_is_written_changes_nothing(found: dict[str, Any], name: str) -> None:
+    """Steps after the end change no parameter and count no evaluation."""
+    each = found["every"][name]
+    assert each[0]["steps"] < 1000, "a training that does not end before its last step proves nothing"
+    assert each[2]["steps"] == 1000
+    assert len({one["evaluations"] for one in each}) == 1
+    assert max(one["loss"] for one in each) <= min(one["loss"] for one in each) * (1 + 1e-6)
+
+
 REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
+    "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
     "new points without equation": (Adam(resample=10), Function(), "fp64", "solver.resample=10"),
     "Gauss-Newton in fp32": (GaussNewton(), Ode(), "fp32", "precision=fp64"),
@@ -117,6 +134,12 @@ def test_a_solver_refuses_what_it_or_the_problem_lacks(name: str) -> None:
     solver, problem, precision, words = REFUSED[name]
     with pytest.raises((UserError, Impossible), match=words):
         solver.check(problem, precision)
+
+
+def test_measurements_are_weighed_beside_hard_conditions() -> None:
+    """They stay terms of the loss, so their weight means something; a system without any has none."""
+    measured: Any = DiffusionInverse()
+    Adam(conditions="hard", condition_weight=10.0).check(measured, "fp64")
 
 
 def test_adaptive_needs_to_know_when() -> None:
@@ -145,6 +168,14 @@ def test_a_best_recipe_as_it_ships(tmp_path: Path, recipe: str, reached: float) 
     assert scalars["residual_evaluations"] < 20_000 * 37
 
 
+def test_the_coefficient_of_the_l_shape_to_five_digits(tmp_path: Path) -> None:
+    """As it ships; 0.4019310310137 by the method of particular solutions."""
+    run = done(tmp_path, "experiment=poisson_best", "tracking=none")
+    scalars = json.loads((run / "result.json").read_text())["scalars"]
+    assert scalars["test/relative_l2"] <= 1e-6
+    assert scalars["enrichment/r^(2/3)"] == pytest.approx(0.40193, abs=5e-6)
+
+
 def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
     told = refused(tmp_path, *PINN, "dataset=ode", "solver=gauss_newton", "precision=fp32")
     assert "precision=fp64" in told
@@ -156,4 +187,5 @@ def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8), ("poisson_best", 1e-6)])
 def test_a_best_recipe_on_a_gpu(tmp_path: Path, recipe: str, reached: float) -> None:
     run = done(tmp_path, f"experiment={recipe}", "device=gpu", "tracking=none")
+    assert json.loads((run / "receipt.json").read_text())["peak_memory"]["device_bytes"] > 0
     assert json.loads((run / "result.json").read_text())["scalars"]["test/relative_l2"] <= reached

@@ -21,7 +21,19 @@ from pipeline.spec import allowed_modules
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-PARTS = ("stage", "backend", "device", "precision", "model", "dataset", "loader", "optimizer", "loss", "training")
+PARTS = (
+    "stage",
+    "backend",
+    "device",
+    "precision",
+    "model",
+    "dataset",
+    "loader",
+    "optimizer",
+    "loss",
+    "solver",
+    "training",
+)
 ALWAYS = ("pipeline.experiment", "pipeline.capability")
 WITNESSES = (
     "pipeline.code",
@@ -64,6 +76,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     """The deciding modules by name, each with the hash of its code."""
     reads = getattr(experiment.stage, "reads", None)
     parts = PARTS if reads is None else ("stage", *reads)
+    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
+        parts = tuple(part for part in parts if part != "solver")
     starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
     if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
         starts += experiment.backend.modules

@@ -17,7 +17,7 @@ from pipeline.device import Device
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, shown
 from pipeline.pinn.check import check_problem
 from pipeline.precision import Precision
-from pipeline.spec import build, build_as, spec
+from pipeline.spec import build, build_as, choice, spec
 from pipeline.sweep import Sweep
 
 
@@ -148,7 +148,7 @@ class Experiment:
         """The run's name: the one given, or model, dataset, backend and precision, behind any stage but training."""
         if self.settings.name:
             return self.settings.name
-        stage, model, dataset = _choice(self.stage), _choice(self.model), _choice(self.dataset)
+        stage, model, dataset = choice(self.stage), choice(self.model), choice(self.dataset)
         name = f"{model}-{dataset}-{self.backend.name}"
         if not getattr(self.stage, "varies_precision", False):
             name += f"-{self.precision.name}"
@@ -219,7 +219,7 @@ def check(experiment: Experiment) -> None:
     backend = experiment.backend.name
     if experiment.settings.run and not experiment.stage.starts_from_run:
         raise UserError(
-            f"run={experiment.settings.run} with stage={_choice(experiment.stage)}: this stage starts from no run; "
+            f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage starts from no run; "
             "stage=evaluate and stage=predict do"
         )
     if check_problem(experiment):
@@ -228,20 +228,20 @@ def check(experiment: Experiment) -> None:
     if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)
         raise Impossible(
-            f"loader={_choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
+            f"loader={choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
     for key in ("model", "optimizer", "loss") if trains else ("model",):
         part = getattr(experiment, key)
         if not hasattr(part, experiment.backend.builder):
             raise Impossible(
-                f"{key}={_choice(part)} with backend={backend}: {type(part).__name__} has no "
+                f"{key}={choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
     _check_profiler(experiment, trains)
     if not hasattr(experiment.loss, "numpy"):
         raise UserError(
-            f"loss={_choice(experiment.loss)}: {type(experiment.loss).__name__} has no numpy() function, by which the "
+            f"loss={choice(experiment.loss)}: {type(experiment.loss).__name__} has no numpy() function, by which the "
             "loss of the test set is measured; choose another loss"
         )
     if any(getattr(experiment.model, "layer_dtypes", ())) and experiment.precision.name != "fp32":
@@ -252,11 +252,11 @@ def check(experiment: Experiment) -> None:
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:
-    profiler, name = experiment.profiler, _choice(experiment.profiler)
+    profiler, name = experiment.profiler, choice(experiment.profiler)
     if name == "none":
         return
     if not trains or not experiment.stage.recorded:
-        stage = _choice(experiment.stage)
+        stage = choice(experiment.stage)
         raise UserError(f"profiler={name} with stage={stage}: looks into a training, and this stage trains nothing")
     if experiment.backend.name not in profiler.backends:
         raise Impossible(
@@ -280,9 +280,3 @@ def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:
     if not isinstance(part, wanted):
         raise UserError(f"{key}._target_={node['_target_']}: must be {wanted.__module__}.{wanted.__name__}")
     return part
-
-
-def _choice(part: Any) -> str:
-    """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
-    cls = type(part)
-    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()

@@ -13,9 +13,16 @@ from types import ModuleType
 
 def quiet_import(name: str) -> ModuleType:
     """Import a module; what it writes to standard error is shown only if the import fails."""
+    with quiet_imports():
+        return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """The same for imports written out: modules of this package, which pipeline.code then sees."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with captured_stderr():
-        return importlib.import_module(name)
+        yield
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
         experiment.stage.check(experiment)
     if hasattr(experiment.stage, "check_keys"):
         experiment.stage.check_keys(experiment, overridden)
-    resolved = cell_of(experiment.config)
+    resolved = getattr(experiment.stage, "resolved", None) or cell_of(experiment.config)
     for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
         if hasattr(part, "check_place"):
             part.check_place(resolved.place)
@@ -104,7 +104,7 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         run.say(str(pruned))
         return 0
     except BaseException as error:  # SystemExit too: no run stays RUNNING
-        told = explained(error, resolved, journal.folder)
+        told = explained(error, resolved, journal.folder, solves=getattr(experiment.stage, "solves", False))
         journal.finish("FAILED", told)
         if told is error:
             raise
@@ -145,15 +145,18 @@ def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     return 1 if result.failed else 0
 
 
-def explained(error: BaseException, resolved: Resolved, folder: Path) -> BaseException:
-    """What a person can act on, for the errors that the machine makes; any other error as it is."""
+def explained(error: BaseException, resolved: Resolved, folder: Path, *, solves: bool = False) -> BaseException:
+    """What a person can act on, for the errors that the machine makes; any other error as it is.
+
+    `solves`: whether the run is about a problem, which has points and no batches.
+    """
     from pipeline.backends.memory import as_user_error, is_out_of_memory
     from pipeline.journal import cannot_write
 
     if isinstance(error, (UserError, RunError)):
         return error
     if is_out_of_memory(error):
-        return as_user_error(error, resolved)
+        return as_user_error(error, resolved, "dataset.interior" if solves else "training.batch_size")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         path = Path(error.filename or folder).absolute()
         return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")

@@ -60,6 +60,12 @@ def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
         raise UserError(f"{key}: {error}") from error
 
 
+def choice(part: Any) -> str:
+    """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
+    cls = type(part)
+    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()
+
+
 def allowed_modules() -> tuple[str, ...]:
     """Packages that a `_target_` may come from. Only the environment extends the list: no config can."""
     extra = os.environ.get(ALLOW_VARIABLE, "").split(",")

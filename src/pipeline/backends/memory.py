@@ -44,8 +44,11 @@ def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, availa
         )
 
 
-def as_user_error(error: BaseException, resolved: Resolved) -> UserError:
-    """An allocation that a framework could not make, in one sentence: what was asked for and what there is."""
+def as_user_error(error: BaseException, resolved: Resolved, smaller: str) -> UserError:
+    """An allocation that a framework could not make, in one sentence: what was asked for and what there is.
+
+    `smaller`: the key that says how much is computed at once.
+    """
     import psutil
 
     asked = " ".join(str(error).split())[:300] or type(error).__name__
@@ -56,6 +59,4 @@ def as_user_error(error: BaseException, resolved: Resolved) -> UserError:
         where += f", of which this process may use {limit / 2**30:.1f} GiB in all (ulimit -v)"
     if resolved.place.kind == "gpu":
         where = f"{resolved.place} has {gpus()[resolved.place.index].memory_bytes / 2**30:.1f} GiB"
-    return UserError(
-        f"out of memory: {where}; asked for: {asked}; use a smaller training.batch_size, model or precision"
-    )
+    return UserError(f"out of memory: {where}; asked for: {asked}; use a smaller {smaller}, model or precision")

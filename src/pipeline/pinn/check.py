@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Impossible, UserError
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -40,7 +41,7 @@ def check_problem(experiment: Experiment) -> bool:
     for key, (of_problem, wanted, unwanted) in PARTS.items():
         part = getattr(experiment, key)
         if of_problem(part) != solves:
-            raise UserError(f"{key}={_name(part)} with stage={_name(stage)}: {wanted if solves else unwanted}")
+            raise UserError(f"{key}={choice(part)} with stage={choice(stage)}: {wanted if solves else unwanted}")
     if solves:
         _check_settings(experiment)
     return solves
@@ -48,14 +49,16 @@ def check_problem(experiment: Experiment) -> bool:
 
 def _check_settings(experiment: Experiment) -> None:
     """Refuse what a stage that solves would not follow. Raises UserError and Impossible."""
-    backend, solver = experiment.backend, experiment.solver
+    backend, solver, stage = experiment.backend, experiment.solver, choice(experiment.stage)
     if backend.name not in solver.backends:
         reason = getattr(solver, "instead", {}).get(backend.name, f"use backend={solver.backends[0]}")
         raise Impossible(
-            f"solver={_name(solver)} with backend={backend.name}: it runs on {', '.join(solver.backends)}; {reason}"
+            f"solver={choice(solver)} with backend={backend.name}: it runs on {', '.join(solver.backends)}; {reason}"
         )
-    if _name(experiment.profiler) != "none":
-        raise UserError(f"profiler={_name(experiment.profiler)} with stage=pinn: profilers look into classifiers only")
+    if choice(experiment.profiler) != "none":
+        raise UserError(
+            f"profiler={choice(experiment.profiler)} with stage={stage}: profilers look into classifiers only"
+        )
     device = experiment.device
     for key, value, default in (
         ("backend.compile", getattr(backend, "compile", False), False),
@@ -65,20 +68,14 @@ def _check_settings(experiment: Experiment) -> None:
         ("device.placement_log", device.placement_log, False),
     ):
         if value != default:
-            raise UserError(f"{key}={str(value).lower()} with stage=pinn: it would not be followed; leave it out")
+            raise UserError(f"{key}={str(value).lower()} with stage={stage}: it would not be followed; leave it out")
 
 
-def refuse_keys(keys: Iterable[str]) -> None:
+def refuse_keys(stage: Any, keys: Iterable[str]) -> None:
     """Refuse keys of the user's that only a classifier reads. Raises UserError."""
     for key in keys:
         if key.lstrip("+~").partition(".")[0].partition("@")[0] in OF_IMAGES:
             raise UserError(
-                f"{key} with stage=pinn: a problem has no batches and no classes; solver= and its settings say how "
-                "it is trained"
+                f"{key} with stage={choice(stage)}: a problem has no batches and no classes; solver= and its settings "
+                "say how it is trained"
             )
-
-
-def _name(part: Any) -> str:
-    """As the choice is called."""
-    cls = type(part)
-    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()

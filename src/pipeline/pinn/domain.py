@@ -34,6 +34,10 @@ class Interval:
     high: float
     names: tuple[str, ...] = ("x",)
 
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+            raise ValueError(f"Interval({self.low}, {self.high}): low has to be less than high, both finite")
+
     def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
         return generator.uniform(self.low, self.high, (n, 1))
 
@@ -53,6 +57,13 @@ class Polygon:
 
     vertices: tuple[tuple[float, float], ...]
     names: tuple[str, ...] = ("x", "y")
+
+    def __post_init__(self) -> None:
+        if len(self.vertices) < 3:
+            raise ValueError(f"Polygon({self.vertices}): needs three vertices or more")
+        corners = np.array(self.vertices, float)
+        if not self.area() > 1e-12 * np.prod(np.ptp(corners, axis=0)):  # nor is a NaN
+            raise ValueError(f"Polygon({self.vertices}): has no area")
 
     def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
         """Uniform, by rejection from the bounding box."""

@@ -45,23 +45,20 @@ def over_seeds(problem: Problem, found: Solution, points: int) -> list[float]:
     return [measure(problem, one.fitted, points).relative_l2 for one in found.seeds]
 
 
-def along(problem: Problem, history: Sequence[Moment]) -> list[float | None]:
-    """The relative L2 error at each moment of the history, where what was fitted then is known."""
+def along(problem: Problem, history: Sequence[Moment]) -> list[float]:
+    """The relative L2 error at each moment of the history."""
     grid = problem.domain.grid(WAY_POINTS)
     reference = problem.reference(grid)
-    return [
-        None if moment.fitted is None else Measured(grid, predict(moment.fitted, problem, grid), reference).relative_l2
-        for moment in history
-    ]
+    return [Measured(grid, predict(moment.fitted, problem, grid), reference).relative_l2 for moment in history]
 
 
-def write_history(path: Path, history: Sequence[Moment], errors: Sequence[float | None]) -> None:
+def write_history(path: Path, history: Sequence[Moment], errors: Sequence[float]) -> None:
     """A row for each moment: step, seconds of training, loss, its terms, the relative L2 error."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["step", "training_s", "loss", *history[0].terms, "relative_l2"])
         for moment, error in zip(history, errors, strict=True):
-            row = [moment.loss, *moment.terms.values(), "" if error is None else error]
+            row = [moment.loss, *moment.terms.values(), error]
             writer.writerow([moment.step, f"{moment.seconds:.4f}", *row])
 
 

@@ -7,31 +7,42 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.pinn import jets
+from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Condition, Problem
+from pipeline.pinn.problem import Condition, Functions, Problem, no_point
+from pipeline.spec import choice
 
 FEW = 16
+SAYS = ("domain", "outputs", "equations", "unknowns", "interior", "boundary")
 
 
-def check_fits(problem: Problem) -> None:
-    """Refuse equations, conditions and references that do not fit the domain. Raises UserError naming the part."""
+def check_fits(problem: Problem, *, hard: bool = False) -> None:
+    """Refuse equations, conditions and references that do not fit the domain. Raises UserError naming the part.
+
+    `hard`: conditions on the boundary are built into the outputs and need no points there.
+    """
+    missing = [name for name in SAYS if not hasattr(problem, name)]
+    if missing:
+        raise _wrong(problem, f"has no {', '.join(missing)}; a problem says {', '.join(SAYS)}")
     generator = np.random.default_rng(0)
     inside = _called(problem, "the domain", lambda: problem.domain.inside(FEW, generator))
     _expect(problem, "the domain's points", inside, (FEW, len(problem.domain.names)))
-    outside = ~problem.domain.contains(inside)
-    if outside.any():
-        raise _wrong(problem, f"the domain draws a point outside of itself: {inside[outside][0]}")
+    outside = _outside(problem, inside)
+    if len(outside):
+        raise _wrong(problem, f"the domain draws a point outside of itself: {outside[0]}")
     _check_residuals(problem, inside)
-    conditions = problem.conditions()
+    _check_outputs(problem, inside)
+    conditions = _called(problem, "conditions()", problem.conditions)
     if not conditions:
         raise _wrong(problem, "has no conditions; without one every constant or none would do")
     names = [condition.name for condition in conditions]
     if len({*names, *problem.equations}) < len(names) + len(problem.equations):
         raise _wrong(problem, f"two of its terms have one name ({', '.join([*problem.equations, *names])})")
-    edge = problem.domain.on_boundary(max(problem.boundary, 1), generator)
+    count = max(problem.boundary, FEW if hard else 1)
+    edge = _called(problem, "the domain's boundary", lambda: problem.domain.on_boundary(count, generator))
+    _expect(problem, "the domain's boundary", edge, (count, len(problem.domain.names)))
     for condition in conditions:
-        _check_condition(problem, condition, edge)
+        _check_condition(problem, condition, edge, hard)
     reference = _called(problem, "reference()", lambda: problem.reference(inside))
     _expect(problem, "reference()", reference, (FEW, problem.outputs))
 
@@ -43,7 +54,7 @@ def _check_residuals(problem: Problem, points: np.ndarray) -> None:
         parts = np.concatenate([np.sin(x.parts[..., :1])] * problem.outputs, axis=-1)
         field = jets.JetField(jets.Jet(np, parts, x.coordinates, x.seconds))
         columns = [points[:, index : index + 1] for index in range(points.shape[1])]
-        return problem.residuals(columns, field, np, problem.unknowns)
+        return problem.residuals(columns, field, Functions(np), problem.unknowns)
 
     found = _called(problem, "residuals()", computed)
     if len(found) != len(problem.equations):
@@ -52,24 +63,45 @@ def _check_residuals(problem: Problem, points: np.ndarray) -> None:
         _expect(problem, f"the residual {name!r}", residual, (FEW, 1))
 
 
-def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray) -> None:
+def _check_outputs(problem: Problem, points: np.ndarray) -> None:
+    """The hard conditions and the enrichment, where there are any, with the derivatives that the equations need."""
+    order, seconds = asked(problem)
+    x = jets.coordinates(np, points, seconds, order)
+    if hasattr(problem, "hard"):
+        line = (np.ones((points.shape[1], problem.outputs)), np.ones(problem.outputs))  # a network of one layer
+        made = _called(problem, "hard()", lambda: solution.outputs(problem, x, [line], hard=True).parts)
+        _expect(problem, "hard()", made, (len(x.parts), FEW, problem.outputs))
+    if hasattr(problem, "enrichment"):
+        names = getattr(problem, "enriched", ())
+        added = _called(problem, "enrichment()", lambda: solution.enriched(problem, x).parts)
+        if added.shape[-1] != len(names):
+            raise _wrong(problem, f"enrichment() gives {added.shape[-1]}; `enriched` names {len(names)}")
+        _expect(problem, "enrichment()", added, (len(x.parts), FEW, len(names)))
+
+
+def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray, hard: bool) -> None:
     name = f"the condition {condition.name!r}"
     if not 0 <= condition.output < problem.outputs:
         raise _wrong(problem, f"{name} is on output {condition.output}; there are {problem.outputs}, from 0")
     points = condition.points
     if points is None:
-        points = edge if condition.on is None else edge[_called(problem, name, lambda: condition.on(edge))]
-        if not problem.boundary or not len(points):
-            raise UserError(f"dataset.boundary={problem.boundary}: no point for {name} of {_name(problem)}; give more")
+        points = edge if condition.on is None else _called(problem, name, lambda: edge[condition.on(edge)])
+        if not hard and not (problem.boundary and len(points)):
+            raise no_point(problem, condition)
     elif not len(points):
         raise _wrong(problem, f"{name} has no points")
     else:
         _expect(problem, f"the points of {name}", points, (len(points), len(problem.domain.names)))
-        outside = ~problem.domain.contains(points)
-        if outside.any():
-            raise _wrong(problem, f"{name} has a point outside the domain: {points[outside][0]}")
+        outside = _outside(problem, points)
+        if len(outside):
+            raise _wrong(problem, f"{name} has a point outside the domain: {outside[0]}")
     values = _called(problem, name, lambda: condition.values(points))
     _expect(problem, name, values, (len(points),))
+
+
+def _outside(problem: Problem, points: np.ndarray) -> np.ndarray:
+    """Those of the points that the domain does not contain."""
+    return np.asarray(_called(problem, "the domain", lambda: points[~problem.domain.contains(points)]))
 
 
 def _called(problem: Problem, what: str, ask: Any) -> Any:
@@ -89,8 +121,4 @@ def _expect(problem: Problem, what: str, found: Any, shape: tuple[int, ...]) -> 
 
 
 def _wrong(problem: Problem, what: str) -> UserError:
-    return UserError(f"dataset={_name(problem)}: {what}")
-
-
-def _name(problem: Problem) -> str:
-    return type(problem).__module__.rpartition(".")[2]
+    return UserError(f"dataset={choice(problem)}: {what}")

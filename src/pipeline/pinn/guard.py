@@ -1,7 +1,8 @@
 """The precision guard: before training, what the chosen precision loses in residuals and derivatives.
 
-A network's derivatives multiply rounding errors: a loss that looks small may be noise. Here the initial network is
-evaluated in NumPy at sample points, in float64 and again as the precision rounds, and the two are held together.
+A network's derivatives multiply rounding errors: a loss that looks small may be noise. Here a Glorot network of the
+run's shape (not the solver's own start, which may be another) is evaluated in NumPy at sample points, in float64 and
+again as the precision rounds, and the two are held together.
 Source: Hayford et al., "Speeding up and reducing memory usage for scientific machine learning via mixed precision",
 CMAME 428 (2024).
 """
@@ -53,11 +54,17 @@ class Guard:
 
     def plain(self) -> dict[str, Any]:
         """For the receipt."""
-        return {"points": self.points, "relative_errors": dict(self.errors), "warnings": list(self.warnings)}
+        network = "a Glorot network of the run's shape, not the solver's start"
+        return {
+            "network": network,
+            "points": self.points,
+            "relative_errors": dict(self.errors),
+            "warnings": list(self.warnings),
+        }
 
 
 def look(problem: Problem, layers: Layers, precision: str, *, hard: bool, line_search: bool, seed: int) -> Guard:
-    """Try a precision out on the initial network."""
+    """Try a precision out on `layers`, a Glorot network."""
     points = problem.domain.inside(SAMPLE, np.random.default_rng([seed, 2]))
     exact = quantities(problem, layers, points, "fp64", hard)
     rounded = quantities(problem, layers, points, precision, hard)
@@ -94,16 +101,16 @@ def asked(problem: Problem) -> tuple[int, jets.Seconds]:
 def warnings(precision: str, errors: Mapping[str, float], line_search: bool) -> list[str]:
     """What a person should know before the training."""
     found = []
-    worst = max(errors, key=lambda name: errors[name])
+    worst = max(errors, key=lambda name: (np.isnan(errors[name]), errors[name]))
     if FORMATS[precision].tf32 or FORMATS[precision].compute == "float16":
         kind = "10 bits of mantissa" if FORMATS[precision].tf32 else "float16"
         found.append(
-            f"precision={precision}: {kind} leave an error of {errors[worst]:.1e} in the {worst} of the initial "
+            f"precision={precision}: {kind} leave an error of {errors[worst]:.1e} in the {worst} of a Glorot "
             "network; use precision=fp64, or fp32"
         )
     elif not errors[worst] <= LIMIT:
         found.append(
-            f"precision={precision}: an error of {errors[worst]:.1e} in the {worst} of the initial network; "
+            f"precision={precision}: an error of {errors[worst]:.1e} in the {worst} of a Glorot network; "
             "use precision=fp64"
         )
     if line_search and FORMATS[precision].compute != "float64":

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import pi
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.pinn.domain import Domain
+from pipeline.spec import choice
+
+FUNCTIONS = ("sin", "cos", "exp", "tanh", "sqrt", "log", "arctan2")  # of columns, on every backend
 
 Column = Any  # (N, 1) of whatever computes: a NumPy or JAX array, a torch or TensorFlow tensor, a Jet
 
@@ -58,8 +63,29 @@ def recipe_of(problem: Problem) -> Recipe:
     return getattr(problem, "recipe", Recipe())
 
 
+class Functions:
+    """`math` for residuals: FUNCTIONS and pi, as a framework's module has them; the same names everywhere."""
+
+    def __init__(self, source: Any) -> None:
+        self.pi = pi
+        for name in FUNCTIONS:
+            found = getattr(source, name, None) or getattr(source, name.replace("arctan", "atan"))
+            setattr(self, name, found)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no math.{name}; every backend has {', '.join(FUNCTIONS)} and pi")
+
+
+def no_point(problem: Problem, condition: Condition) -> UserError:
+    """For a condition on a part of the boundary on which no point lies."""
+    return UserError(
+        f"dataset.boundary={problem.boundary}: no point for the condition {condition.name!r} of {choice(problem)}; "
+        "give more"
+    )
+
+
 class Problem(Protocol):
-    """A problem's spec. `math` is the module or object whose sin, cos, exp, tanh, sqrt, log, arctan2 fit the columns.
+    """A problem's spec. `math` has sin, cos, exp, tanh, sqrt, log, arctan2 and pi for whatever the columns are.
 
     `interior`, `boundary`: how many points a training uses. `equations`: a name for each residual, none for a plain
     fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).

@@ -42,7 +42,7 @@ class Moment:
     seconds: float
     loss: float
     terms: Mapping[str, float]
-    fitted: Fitted | None = None
+    fitted: Fitted
 
 
 @dataclass(frozen=True)

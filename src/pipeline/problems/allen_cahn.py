@@ -1,7 +1,7 @@
 """The Allen-Cahn equation: u_t = 0.001 u_xx + 5 (u - u^3), which sharpens u to layers between -1 and 1.
 
-Source: the equation of Raissi, Perdikaris & Karniadakis, J. Comput. Phys. 378 (2019), section 3.2, with the diffusion
-and the fixed ends of Yu, Lu, Meng & Karniadakis, Comput. Methods Appl. Mech. Eng. 393 (2022), section 3.3.
+Source: the equation of Raissi, Perdikaris & Karniadakis, J. Comput. Phys. 378 (2019), with the diffusion and the fixed
+ends of Yu, Lu, Meng & Karniadakis, Comput. Methods Appl. Mech. Eng. 393 (2022).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Polygon, rectangle
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
@@ -23,7 +23,7 @@ class AllenCahn:
     """u(x, 0) = x^2 cos(pi x) and u(-1, t) = u(1, t) = -1, to t = 1. Of `boundary` a third lies at t = 1, unused."""
 
     interior: PositiveInt = 8000
-    boundary: PositiveInt = 1200
+    boundary: NonNegativeInt = 1200
 
     domain: ClassVar[Polygon] = rectangle((-1.0, 1.0), (0.0, 1.0), ("x", "t"))
     outputs: ClassVar[int] = 1

@@ -1,6 +1,6 @@
 """Burgers' equation: u_t + u u_x = (0.01 / pi) u_xx, a wave that steepens to a layer 0.01 wide at x = 0.
 
-Source: Raissi, Perdikaris & Karniadakis, J. Comput. Phys. 378 (2019), section 3.1 and appendix A.
+Source: Raissi, Perdikaris & Karniadakis, J. Comput. Phys. 378 (2019).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Polygon, rectangle
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
@@ -22,7 +22,7 @@ class Burgers:
     """u(x, 0) = -sin(pi x) and u(-1, t) = u(1, t) = 0, to t = 1. Of `boundary` a third lies at t = 1, unused."""
 
     interior: PositiveInt = 2540
-    boundary: PositiveInt = 360
+    boundary: NonNegativeInt = 360
 
     domain: ClassVar[Polygon] = rectangle((-1.0, 1.0), (0.0, 1.0), ("x", "t"))
     outputs: ClassVar[int] = 1

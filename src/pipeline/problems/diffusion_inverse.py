@@ -1,6 +1,7 @@
 """An inverse problem: which C has u_t = C u_xx - exp(-t) (1 - pi^2) sin(pi x) the measured solution? C = 1.
 
-Source: Lu, Meng, Mao & Karniadakis, "DeepXDE", SIAM Rev. 63 (2021), sections 2.5 (inverse problems) and 4.4.
+Source: Lu, Meng, Mao & Karniadakis, "DeepXDE", SIAM Rev. 63 (2021), and the inverse problem of a diffusion
+equation among the examples of its documentation.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.pinn.domain import Polygon, rectangle
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
@@ -21,7 +22,7 @@ class DiffusionInverse:
     """u = exp(-t) sin(pi x) is known at t = 0, at the ends, and at `measurements` points inside, at t = 1."""
 
     interior: PositiveInt = 40
-    boundary: PositiveInt = 45
+    boundary: NonNegativeInt = 45
     measurements: PositiveInt = 10
 
     domain: ClassVar[Polygon] = rectangle((-1.0, 1.0), (0.0, 1.0), ("x", "t"))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import Chebyshev
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.pinn.domain import Interval
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
@@ -19,8 +19,8 @@ class Function:
     """`interior` equispaced points, both ends among them, at which the function is known."""
 
     interior: PositiveInt = 16
-    boundary: NonNegativeInt = 0
 
+    boundary: ClassVar[int] = 0
     domain: ClassVar[Interval] = Interval(-1.0, 1.0)
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ()

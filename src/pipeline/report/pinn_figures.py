@@ -18,7 +18,7 @@ from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain
 SMALLEST = 1e-17  # below it a logarithmic axis shows nothing
 
 
-def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float | None], title: str) -> None:
+def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float], title: str) -> None:
     """The loss with its terms, and the relative L2 error, by step."""
     figure = canvas(9, 3.8)
     steps = [moment.step for moment in history]
@@ -29,10 +29,8 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float |
     axes.plot(steps, _positive([moment.loss for moment in history]), lw=1.6, color=BLUE, label="loss", zorder=1)
     axes.set_ylabel("mean squared residual")
     axes.legend(frameon=False, fontsize=8)
-    known = [(step, error) for step, error in zip(steps, errors, strict=True) if error is not None]
     right = figure.add_subplot(1, 2, 2)
-    if known:
-        right.plot([step for step, _ in known], _positive([error for _, error in known]), lw=1.6, color=BLUE)
+    right.plot(steps, _positive(errors), lw=1.6, color=BLUE)
     right.set_ylabel("relative L2 error")
     for each in (axes, right):
         each.set_yscale("log")

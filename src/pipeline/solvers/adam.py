@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline.optimizers import Decay, Epsilon, LearningRate
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
 
@@ -28,4 +28,7 @@ class Adam(Own):
     hint: ClassVar[str] = "try a smaller solver.learning_rate"
 
     def method(self, dtype: str) -> Any:
-        return quiet_import("pipeline.solvers.adam_step").AdamStep(self)
+        with quiet_imports():
+            from pipeline.solvers.adam_step import AdamStep
+
+        return AdamStep(self)

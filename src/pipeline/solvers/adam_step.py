@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 class AdamStep:
     """`memory`: the step, the mean of the gradients and that of their squares."""
+
+    ends: ClassVar[bool] = False
 
     def __init__(self, solver: Adam) -> None:
         self.solver = solver

@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 from pipeline.errors import Impossible
 from pipeline.optimizers import LearningRate
 from pipeline.pinn.problem import Problem, recipe_of
-from pipeline.spec import spec
+from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
     from pipeline.device import Place
@@ -48,10 +48,9 @@ class DeepxdeAdam:
     def check(self, problem: Problem, precision: str) -> None:
         """Refuse a precision that DeepXDE lacks. Raises Impossible."""
         if precision not in self.precisions:
-            name = type(self).__module__.rpartition(".")[2]
             raise Impossible(
-                f"precision={precision} with solver={name}: DeepXDE has one float for everything and no scaling of the "
-                f"loss; choose from {', '.join(self.precisions)}"
+                f"precision={precision} with solver={choice(self)}: DeepXDE has one float for everything and no "
+                f"scaling of the loss; choose from {', '.join(self.precisions)}"
             )
 
     def check_backend(self, backend: str) -> None:

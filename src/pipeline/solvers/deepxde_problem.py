@@ -5,16 +5,16 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from pipeline.errors import Impossible, UserError
+from pipeline.errors import Impossible
 from pipeline.pinn.domain import Interval, Polygon
-from pipeline.pinn.problem import Condition, Problem
+from pipeline.pinn.problem import Condition, Functions, Problem, no_point
 
-FUNCTIONS = ("sin", "cos", "exp", "tanh", "sqrt", "log", "arctan2")
+MATH = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}
 
 
 class DeepxdeField:
@@ -89,7 +89,7 @@ def geometry_of(dde: ModuleType, problem: Problem) -> Any:
 def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapping[str, Any]) -> Any:
     """The function that DeepXDE calls with its points and outputs."""
     columns = len(problem.domain.names)
-    functions = functions_of(backend)
+    functions = Functions(importlib.import_module(MATH[backend]))
 
     def split(x: Any) -> list[Any]:
         return [x[:, index : index + 1] for index in range(columns)]
@@ -104,13 +104,6 @@ def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapp
         return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=True), functions, named)
 
     return of_jax if backend == "jax" else residuals
-
-
-def functions_of(backend: str) -> Any:
-    """`math` for the residuals: the same names on every backend."""
-    source = importlib.import_module({"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}[backend])
-    found = {name: getattr(source, name, None) or getattr(source, name.replace("arctan", "atan")) for name in FUNCTIONS}
-    return SimpleNamespace(pi=math.pi, **found)
 
 
 def _condition(dde: ModuleType, geometry: Any, condition: Condition) -> Any:
@@ -135,6 +128,4 @@ def _check_points(problem: Problem, conditions: tuple[Condition, ...], counts: l
     """That every condition has a point. Raises UserError."""
     for condition, count in zip(conditions, counts, strict=True):
         if not count:
-            raise UserError(
-                f"dataset.boundary={problem.boundary}: no point for the condition {condition.name}; give more"
-            )
+            raise no_point(problem, condition)

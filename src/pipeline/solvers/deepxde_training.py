@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.backends.memory import process_peak_bytes
 from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.pinn.solution import Solution
 from pipeline.solvers.deepxde_network import device_of, fitted_of
 from pipeline.solvers.deepxde_problem import data_of
 from pipeline.solvers.deepxde_watch import Watch
+from pipeline.solvers.peak_memory import peak_memory
 
 if TYPE_CHECKING:
     from pipeline.device import Place
@@ -132,23 +132,3 @@ def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
     for condition, start, end in zip(conditions, ends, ends[1:], strict=False):
         found[condition.name] = np.asarray(data.train_x[start:end], np.float64)
     return {name: points for name, points in found.items() if len(points)}
-
-
-def peak_memory(backend: str, place: Place) -> dict[str, int]:
-    """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
-    peak = {"process_bytes": process_peak_bytes()}
-    if place.kind == "cpu":
-        return peak
-    if backend == "torch":
-        import torch
-
-        given = torch.cuda.max_memory_allocated(place.torch)
-    elif backend == "tensorflow":
-        import tensorflow as tf
-
-        given = tf.config.experimental.get_memory_info(f"GPU:{place.index}")["peak"]
-    else:
-        import jax
-
-        given = jax.devices("cuda")[place.index].memory_stats()["peak_bytes_in_use"]
-    return {**peak, "device_bytes": int(given)}

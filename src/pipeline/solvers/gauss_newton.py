@@ -1,6 +1,6 @@
 """Gauss-Newton with Levenberg and Marquardt's damping: the residuals' linear model solved exactly at each step.
 
-Source: Levenberg (1944); Marquardt (1963); Nielsen, "Damping parameter in Marquardt's method" (IMM-REP-1999-05).
+Source: Levenberg (1944); Marquardt (1963).
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own, Positive
 from pipeline.spec import spec
+
+MOST = 1e8  # damping; beyond, a step is too short to gain anything
 
 
 @spec
 class GaussNewton(Own):
     """`damping`: the first; it falls with every step that helps and grows with every trial that does not, within
     [`least_damping`, 1e8]. `factorization`: `cholesky` of the normal equations, in whichever of the spaces of
-    parameters and residuals is the smaller; `svd` of the Jacobian itself, slower, with twice the digits."""
+    parameters and residuals is the smaller, where a damping below the rounding error of their matrix (2e-16 of its
+    trace) counts as that much; `svd` of the Jacobian itself, slower, with twice the digits and no such floor."""
 
     steps: Annotated[int, Field(gt=0)] = 500
     damping: Positive = 1e-2
@@ -28,5 +31,15 @@ class GaussNewton(Own):
 
     hint: ClassVar[str] = "try a larger solver.damping"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.least_damping <= self.damping <= MOST:
+            raise ValueError(
+                f"damping={self.damping}: has to lie within least_damping={self.least_damping} and {MOST:g}"
+            )
+
     def method(self, dtype: str) -> Any:
-        return quiet_import("pipeline.solvers.gauss_newton_step").GaussNewtonStep(self)
+        with quiet_imports():
+            from pipeline.solvers.gauss_newton_step import GaussNewtonStep
+
+        return GaussNewtonStep(self)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from pipeline.solvers.gauss_newton import MOST
 from pipeline.solvers.method import State
 
 if TYPE_CHECKING:
     from pipeline.solvers.gauss_newton import GaussNewton
     from pipeline.solvers.system import System
 
-MOST = 1e8  # damping; beyond, a step is too short to gain anything
 TRIALS = 12  # of one step
 SHRINK, GROW = 1 / 3, 4.0
 
 
 class GaussNewtonStep:
     """`memory`: the damping."""
+
+    ends: ClassVar[bool] = True
 
     def __init__(self, solver: GaussNewton) -> None:
         self.solver = solver
@@ -34,7 +36,8 @@ class GaussNewtonStep:
         return state._replace(done=jnp.array(False))
 
     def step(self, system: System, state: State, data: Any) -> State:
-        """The first trial that lowers the loss; where none does, there is nothing left to gain."""
+        """The first trial that lowers the loss. Where none does, the next step goes on with more damping; with the most
+        there is, or where a trial changes no parameter, nothing is left to gain."""
         residual = system.vector(state.theta, data)
         loss = residual @ residual
         direction = self.directions(system.jacobian(state.theta, data), residual)
@@ -54,9 +57,10 @@ class GaussNewtonStep:
         count, damping, theta, found = jax.lax.while_loop(worse, attempt, start)
         better = found < loss
         finite = jnp.isfinite(loss)
+        end = (damping >= MOST) | (theta == state.theta).all()
         theta = jnp.where(better | ~finite, theta, state.theta)
-        damping = jnp.where(better, jnp.maximum(damping * SHRINK, self.solver.least_damping), damping)
-        return State(theta, state.evaluations + 1 + count, ~better & finite, damping)
+        less, more = jnp.maximum(damping * SHRINK, self.solver.least_damping), jnp.minimum(damping * GROW, MOST)
+        return State(theta, state.evaluations + 1 + count, ~better & finite & end, jnp.where(better, less, more))
 
 
 Direction = Callable[[Any], Any]  # from a damping to the step downhill, to be subtracted

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
 
@@ -23,4 +23,7 @@ class Lbfgs(Own):
     hint: ClassVar[str] = "begin with solver=adam"
 
     def method(self, dtype: str) -> Any:
-        return quiet_import("pipeline.solvers.lbfgs_step").LbfgsStep(self.remembered)
+        with quiet_imports():
+            from pipeline.solvers.lbfgs_step import LbfgsStep
+
+        return LbfgsStep(self.remembered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from pipeline.solvers.system import System
@@ -19,12 +19,15 @@ class State(NamedTuple):
 
 
 class Method(Protocol):
-    """Traced by JAX: no Python value may depend on an array's."""
+    """Traced by JAX: no Python value may depend on an array's. `ends`: whether a step can find that there is nothing
+    left to gain."""
+
+    ends: ClassVar[bool]
 
     def start(self, system: System, theta: Any) -> State: ...
 
     def renew(self, system: System, state: State, data: Any) -> State:
-        """Before a block of steps: bring up to date what depends on the points."""
+        """Before the first step and at new points: bring up to date what depends on them."""
         ...
 
     def step(self, system: System, state: State, data: Any) -> State: ...

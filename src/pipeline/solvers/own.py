@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import Impossible, UserError
-from pipeline.quiet import quiet_import
-from pipeline.spec import spec
+from pipeline.quiet import quiet_imports
+from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
     from pipeline.device import Place
@@ -51,13 +51,13 @@ class Own(ABC):
     hint: ClassVar[str]  # what to try where the loss leaves the finite numbers
 
     def __post_init__(self) -> None:
+        if self.start == "features" and self.scale is None:
+            raise ValueError(
+                "start=features: spreads the neurons over coordinates in [-scale, scale], and scale is null; set it "
+                "too, such as solver.scale=1.0"
+            )
         if self.adaptive and not self.resample:
             raise ValueError("adaptive=true: points are drawn anew every `resample` steps, which is 0; set it too")
-
-    @property
-    def name(self) -> str:
-        """As on the command line: the module's."""
-        return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def method(self, dtype: str) -> Method:
@@ -67,12 +67,18 @@ class Own(ABC):
         """Refuse what this solver or this problem lacks. Raises UserError or Impossible."""
         if precision not in self.precisions:
             raise Impossible(
-                f"precision={precision} with solver={self.name}: it computes in {' or '.join(self.precisions)}; "
+                f"precision={precision} with solver={choice(self)}: it computes in {' or '.join(self.precisions)}; "
                 f"use precision={self.precisions[-1]}"
             )
         called = type(problem).__name__
         if self.conditions == "hard" and not hasattr(problem, "hard"):
             raise UserError(f"solver.conditions=hard: {called} has no hard conditions; use solver.conditions=soft")
+        terms = self.conditions == "soft" or any(one.points is not None for one in problem.conditions())
+        if self.condition_weight != 1 and not terms:
+            raise UserError(
+                f"solver.condition_weight={self.condition_weight} with solver.conditions=hard: no condition of "
+                f"{called} is left as a term of the loss; leave it out"
+            )
         if self.enrichment and not hasattr(problem, "enrichment"):
             raise UserError(f"solver.enrichment=true: {called} has none; use solver.enrichment=false")
         if self.resample and not problem.equations:
@@ -83,5 +89,7 @@ class Own(ABC):
     ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)
-        training = quiet_import("pipeline.solvers.training")
-        return training.train(self, problem, model, precision=precision, seed=seed, place=place, run=run)
+        with quiet_imports():
+            from pipeline.solvers.training import train
+
+        return train(self, problem, model, precision=precision, seed=seed, place=place, run=run)

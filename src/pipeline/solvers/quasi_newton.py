@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class QuasiNewtonStep(ABC):
     """`memory` of the state: loss, gradient, whether nothing is known of the curvature, and what is known of it."""
+
+    ends: ClassVar[bool] = True
 
     @abstractmethod
     def nothing_known(self, theta: Any) -> tuple[Any, ...]:

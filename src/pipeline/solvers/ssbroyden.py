@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from pipeline.quiet import quiet_import
+from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
 
@@ -25,4 +25,7 @@ class SsBroyden(Own):
     hint: ClassVar[str] = "begin with solver=adam"
 
     def method(self, dtype: str) -> Any:
-        return quiet_import("pipeline.solvers.ssbroyden_step").SsBroydenStep()
+        with quiet_imports():
+            from pipeline.solvers.ssbroyden_step import SsBroydenStep
+
+        return SsBroydenStep()

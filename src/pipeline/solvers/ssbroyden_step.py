@@ -1,4 +1,4 @@
-"""The step of self-scaled Broyden in JAX; the symbols are those of Urbán, Stefanou & Pons, section 3."""
+"""The step of self-scaled Broyden in JAX; the symbols are those of Urbán, Stefanou & Pons."""
 
 from __future__ import annotations
 

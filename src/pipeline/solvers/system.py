@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from pipeline.errors import UserError
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Problem
+from pipeline.pinn.problem import Problem, no_point
 from pipeline.pinn.solution import Fitted, enriched, outputs
 
 INSIDE = "inside"
@@ -92,9 +91,7 @@ class System:
             if points is None:
                 points = edge if condition.on is None else edge[condition.on(edge)]
             if not len(points):
-                raise UserError(
-                    f"dataset.boundary={self.problem.boundary}: no point for the condition {condition.name}"
-                )
+                raise no_point(self.problem, condition)
             part = self._part(points, 0, ())
             data[condition.name] = part | {"values": condition.values(points)[:, None].astype(self.dtype)}
         return data

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.backends.memory import process_peak_bytes
 from pipeline.device import Place
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
@@ -20,6 +20,7 @@ from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment, Solution
 from pipeline.precision import FORMATS
 from pipeline.solvers.method import Method, State
+from pipeline.solvers.peak_memory import peak_memory
 from pipeline.solvers.system import INSIDE, Ansatz, Data, System
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: in
     )
     with settings(precision, place):
         system = System(problem, ansatz, FORMATS[precision].parameters)
-        training = Training(solver, system, range(seed, seed + solver.seeds), run)
+        training = Training(solver, system, range(seed, seed + solver.seeds), place, run)
         training.run()
         return training.solution()
 
@@ -62,8 +63,8 @@ def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: in
 class Training:
     """One training of one or more seeds, the latter side by side in one program."""
 
-    def __init__(self, solver: Own, system: System, seeds: Sequence[int], run: Run) -> None:
-        self.solver, self.system, self.watch = solver, system, run
+    def __init__(self, solver: Own, system: System, seeds: Sequence[int], place: Place, run: Run) -> None:
+        self.solver, self.system, self.place, self.watch = solver, system, place, run
         self.method: Method = solver.method(system.dtype)
         self.several = len(seeds) > 1
         self.generators = [np.random.default_rng([seed, 1]) for seed in seeds]
@@ -88,33 +89,49 @@ class Training:
             mapped = jax.vmap(function) if self.several else function
             self.programs[key] = jax.jit(mapped).lower(*arguments).compile()
             self.compile_s += time.perf_counter() - started
-        return self.programs[key](*arguments)
+        return jax.block_until_ready(self.programs[key](*arguments))
 
     def run(self) -> None:
         """Until the steps are done or no seed has anything to gain."""
         system, method, solver = self.system, self.method, self.solver
-        if solver.start == "features":
-            self._fit_last_layer()
-        self.state = self._compiled("start", lambda theta: method.start(system, theta), self.theta)
+        with self._clock():
+            if solver.start == "features":
+                self._fit_last_layer()
+            self.state = self._compiled("start", partial(method.start, system), self.theta)
+            self._renew()
         progress = self.watch.progress("training", total=solver.steps)
         self.step = 0
         try:
             while self.step < solver.steps:
                 raise_if_stopped()
-                n = self._block_length()
-                before = self.state
-                self._timed(n)
+                if solver.resample and self.step and self.step % solver.resample == 0:
+                    with self._clock():
+                        self._draw_anew()
+                        self._renew()
+                before, first, n = self.state, self.step, self._block_length()
+                with self._clock():
+                    self.state = self._compiled(("block", n), self._block(n), before, self.data)
                 self.step += n
-                self._tell(before)
+                self._tell(before, first)
                 progress.advance(n, f"step {self.step}/{solver.steps}  loss {self._best():.3e}")
-                if bool(np.all(self.state.done)):
+                if bool(np.all(self.state.done)) and not solver.resample:  # new points bring something to gain
                     break
         finally:
             progress.close()
 
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Seconds of training, without those of compilation."""
+        compiled, started = self.compile_s, time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
+
+    def _renew(self) -> None:
+        """Bring the method up to date with the points."""
+        self.state = self._compiled("renew", partial(self.method.renew, self.system), self.state, self.data)
+
     def _fit_last_layer(self) -> None:
         """By least squares, whose singular values NumPy finds; kept where it lowers the loss."""
-        compiled, started = self.compile_s, time.perf_counter()
         system, start = self.system, self.theta
         residual, jacobian = self._compiled("linear", system.linear_model, start, self.data)
         at, thetas = system.last_layer(), np.array(start, ndmin=2)
@@ -124,7 +141,6 @@ class Training:
         lower = self._compiled("loss", system.loss, fitted, self.data) < jnp.sum(residual**2, axis=-1)
         self.theta = jnp.where(lower[..., None], fitted, start)
         self.beside += 2 * sum(len(part["x"]) for part in self.drawn[0].values())
-        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
 
     def _block_length(self) -> int:
         """Steps to the next row of the history, to new points or to the end."""
@@ -133,18 +149,18 @@ class Training:
             nearest.append(self.solver.resample - self.step % self.solver.resample)
         return min(nearest)
 
-    def _timed(self, n: int) -> None:
-        compiled, started = self.compile_s, time.perf_counter()
-        if self.solver.resample and self.step and self.step % self.solver.resample == 0:
-            self._draw_anew()
-        block = self._block(n)
-        self.state = jax.block_until_ready(self._compiled(("block", n), block, self.state, self.data))
-        self.seconds += time.perf_counter() - started - (self.compile_s - compiled)
-
     def _block(self, n: int) -> Any:
+        """Steps; those of a method that has nothing left to gain change nothing and evaluate nothing."""
+
         def steps(state: State, data: Data) -> State:
-            state = self.method.renew(self.system, state, data)
-            return jax.lax.scan(lambda s, _: (self.method.step(self.system, s, data), None), state, length=n)[0]
+            def step(state: State) -> State:
+                return self.method.step(self.system, state, data)
+
+            def unless_done(state: State) -> State:
+                return jax.lax.cond(state.done, lambda state: state, step, state)
+
+            one = unless_done if self.method.ends else step
+            return jax.lax.scan(lambda state, _: (one(state), None), state, length=n)[0]
 
         return steps
 
@@ -170,8 +186,11 @@ class Training:
     def _squares(self, theta: Any, part: Any) -> Any:
         return jnp.sum(self.system.inside_residual(theta, part) ** 2, axis=1)
 
-    def _tell(self, before: State) -> None:
-        """A row of the history for each seed. Raises RunError where one is not finite."""
+    def _tell(self, before: State, first: int) -> None:
+        """A row of the history for each seed. Raises RunError where one is not finite.
+
+        `before`, `first`: state and number of the step before the last block.
+        """
         found = self._compiled("terms", self.system.terms, self.state.theta, self.data)
         terms, self.loss_dtype = np.asarray(found, np.float64), str(found.dtype)
         thetas = np.asarray(self.state.theta)
@@ -179,7 +198,7 @@ class Training:
             named = dict(zip(self.system.names, map(float, seed_terms), strict=True))
             loss = sum(self.system.weight(name) * value for name, value in named.items())
             if not np.isfinite(loss):
-                raise self._diverged(before, named)
+                raise self._diverged(before, first, named)
             fitted = self.system.fitted(thetas[at] if self.several else thetas)
             self.history[at].append(Moment(self.step, self.seconds, loss, named, fitted))
         best = min((rows[-1] for rows in self.history), key=lambda moment: moment.loss)
@@ -188,21 +207,20 @@ class Training:
     def _best(self) -> float:
         return min(rows[-1].loss for rows in self.history)
 
-    def _diverged(self, before: State, terms: dict[str, float]) -> RunError:
+    def _diverged(self, before: State, first: int, terms: dict[str, float]) -> RunError:
         """Which step it was, and which term: the block is run again, step by step."""
-        start = self.step - 1
-        state, terms_of = before, self.system.terms
-        for number in range(self.history[0][-1].step if self.history[0] else 0, self.step):
+        step, state, terms_of = self.step, before, self.system.terms
+        for number in range(first + 1, self.step + 1):
             state = self._compiled(("block", 1), self._block(1), state, self.data)
             found = np.atleast_2d(np.asarray(self._compiled("terms", terms_of, state.theta, self.data)))
             bad = np.argwhere(~np.isfinite(found))
             if len(bad):
                 terms = dict(zip(self.system.names, found[bad[0][0]].tolist(), strict=True))
-                start = number
+                step = number
                 break
         name = next((name for name, value in terms.items() if not np.isfinite(value)), "its sum")
         return RunError(
-            f"the loss became {terms.get(name, float('inf'))} at step {start + 1}, first in the term {name!r}; "
+            f"the loss became {terms.get(name, float('inf'))} at step {step}, first in the term {name!r}; "
             f"{self.solver.hint}"
         )
 
@@ -215,7 +233,6 @@ class Training:
 
     def _one(self, at: int, evaluations: int) -> Solution:
         last = self.history[at][-1]
-        assert last.fitted is not None
         points = {name: np.asarray(part["x"], np.float64) for name, part in self.drawn[at].items()}
         return Solution(
             fitted=last.fitted,
@@ -228,5 +245,5 @@ class Training:
             residual_evaluations=self.beside + evaluations * sum(len(part) for part in points.values()),
             dtypes={"parameters": str(self.state.theta.dtype), "loss": self.loss_dtype},
             device=str(next(iter(self.state.theta.devices()))),
-            peak_memory={"process_bytes": process_peak_bytes()},
+            peak_memory=peak_memory("jax", self.place),
         )

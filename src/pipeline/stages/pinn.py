@@ -45,14 +45,14 @@ class Pinn:
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
-        check_fits(experiment.dataset)
+        check_fits(experiment.dataset, hard=getattr(experiment.solver, "conditions", "soft") == "hard")
         experiment.solver.check(experiment.dataset, experiment.precision.name)
         if hasattr(experiment.solver, "check_backend"):
             experiment.solver.check_backend(experiment.backend.name)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that only a classifier reads."""
-        refuse_keys(keys)
+        refuse_keys(self, keys)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Guard, solve, measure. Raises RunError where training cannot go on."""

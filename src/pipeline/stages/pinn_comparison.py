@@ -6,9 +6,9 @@ import csv
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -16,6 +16,7 @@ from pydantic import Field, PositiveInt
 from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import UserError
+from pipeline.pinn.check import refuse_keys
 from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import decided, if_any, refuse_overruled, run_cells, variant, without_result
@@ -32,8 +33,10 @@ Level = Annotated[float, Field(gt=0, lt=1)]
 
 @spec
 class PinnComparison:
-    """`rows`: name -> what is solved and how, as on the command line (null leaves one out), each with `seeds` seeds
-    from the experiment's upwards. `levels`: errors of which the time to reach them is told."""
+    """`rows`: name -> what is solved and how (null leaves one out), each with `seeds` seeds from the experiment's
+    upwards; overrides as on the command line, but a solver's choice brings neither its backend nor its precision along:
+    those are the comparison's, unless the row names others. `levels`: errors of which the time to reach them is told.
+    """
 
     rows: dict[Name, str | None]
     seeds: PositiveInt = 10
@@ -58,7 +61,8 @@ class PinnComparison:
         self.plan(experiment)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse a key that every row sets anew."""
+        """Refuse a key that only a classifier reads, or that every row sets anew."""
+        refuse_keys(self, keys)
         sets = [variant(experiment, {}, text, stage=Pinn).keys for text in self.chosen.values()]
         refuse_overruled(keys, [key for key in sets[0] if all(key in one for one in sets)], "stage.rows")
 
@@ -93,9 +97,16 @@ class PinnComparison:
         )
 
 
+class Reached(NamedTuple):
+    """How many seeds have come to a level, and their median seconds of training until then (infinite where none)."""
+
+    seeds: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Measured:
-    """A row over its seeds. `to_level`: median seconds of training to each level, infinite where no seed got there."""
+    """A row over its seeds. `to_level`: what became of each level."""
 
     name: str
     n: int
@@ -104,7 +115,7 @@ class Measured:
     highest: float
     training_s: float
     evaluations: float
-    to_level: dict[str, float] = field(default_factory=dict)
+    to_level: dict[str, Reached] = field(default_factory=dict)
 
 
 def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
@@ -116,7 +127,7 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
     histories = [
         read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
     ]
-    to_level = {f"{level:g}": statistics.median(reached(one, level) for one in histories) for level in stage.levels}
+    to_level = {f"{level:g}": to_reach(histories, level) for level in stage.levels}
 
     def middle(figure: str) -> float:
         return statistics.median(entry.figures[figure] for entry in ended)
@@ -129,12 +140,18 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
 def read_history(path: Path) -> list[tuple[float, float]]:
     """(seconds of training, error) at each moment."""
     with path.open(encoding="utf-8") as file:
-        return [(float(row["training_s"]), float(row["relative_l2"] or "nan")) for row in csv.DictReader(file)]
+        return [(float(row["training_s"]), float(row["relative_l2"])) for row in csv.DictReader(file)]
 
 
 def reached(history: Sequence[tuple[float, float]], level: float) -> float:
     """Seconds to the first moment whose error is at most `level`."""
     return next((seconds for seconds, error in history if error <= level), float("inf"))
+
+
+def to_reach(histories: Sequence[Sequence[tuple[float, float]]], level: float) -> Reached:
+    """Over the seeds, of each its history."""
+    each = [seconds for one in histories if np.isfinite(seconds := reached(one, level))]
+    return Reached(len(each), statistics.median(each) if each else float("inf"))
 
 
 def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
@@ -164,15 +181,17 @@ def grid(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
     rows = []
     for one in found:
         spread = f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else ""
-        times = (_seconds(one.to_level.get(f"{level:g}")) for level in levels)
+        times = (_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)
         rows.append((one.name, str(one.n), f"{one.error:.1e}", spread, f"{one.training_s:.2f}", *times))
     return Grid("solvers side by side; the last rows are classical ones", heads, tuple(rows))
 
 
-def _seconds(value: float | None) -> str:
-    if value is None:
+def _seconds(found: Reached | None, n: int) -> str:
+    if found is None:
         return ""
-    return f"{value:.2f}" if np.isfinite(value) else "never"
+    if not found.seeds:
+        return "never"
+    return f"{found.seconds:.2f}" + (f" ({found.seeds} of {n})" if found.seeds < n else "")
 
 
 def metrics(found: Sequence[Measured]) -> dict[str, float]:
@@ -190,7 +209,7 @@ def write_csv(path: Path, found: Sequence[Measured]) -> None:
     plain = [one.name for one in fields(Measured) if one.name != "to_level"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*plain, *(f"seconds_to_{level}" for level in levels)])
+        writer.writerow([*plain, *(f"{what}_to_{level}" for level in levels for what in Reached._fields)])
         for one in found:
-            values = asdict(one)
-            writer.writerow([*(values[name] for name in plain), *(one.to_level.get(level, "") for level in levels)])
+            times = [value for level in levels for value in one.to_level.get(level, ("", ""))]
+            writer.writerow([*(getattr(one, name) for name in plain), *times])

@@ -13,6 +13,7 @@ import numpy as np
 from pipeline import metrics, receipt
 from pipeline.capability import Resolved
 from pipeline.datasets.idx import read_idx
+from pipeline.device import Place
 from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.models import Shapes
@@ -40,6 +41,14 @@ class Predict:
 
     starts_from_run: ClassVar[bool] = True
     recorded: ClassVar[bool] = True
+
+    @property
+    def resolved(self) -> Resolved | None:
+        """What computes points, whatever the run was trained on; None for images: as the run's config says."""
+        if self.points is None:
+            return None
+        why = "points are predicted in NumPy, in float64"
+        return Resolved(Place("cpu"), "fp64", why, why)
 
     def check(self, experiment: Experiment) -> None:
         """Refuse images or points that are not there, and the one where the run takes the other."""
