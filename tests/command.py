@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warm import server
 
 from pipeline import journal as journals
 from pipeline import runs as runs_below
@@ -34,8 +35,11 @@ def environment(**changes: str) -> dict[str, str]:
 
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
     """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
-    command = [*COMMAND, *arguments]
     told = environment(**changes)
+    warm = server(arguments, environment())
+    if warm is not None and warm.suits(told):
+        return warm.run(folder, arguments, told, LONG)
+    command = [*COMMAND, *arguments]
     return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=LONG, check=False)
 
 

@@ -351,7 +351,7 @@ def test_a_problem_whose_domain_is_wrong_ends_in_one_line(tmp_path: Path) -> Non
         *PINN,
         "dataset._target_=mine.Mine",
         PIPELINE_MODULES="mine",
-        PYTHONPATH=f"{os.environ['PYTHONPATH']}:.",
+        PYTHONPATH=str(tmp_path),
     )
     assert said.endswith("(ValueError: Interval(1.0, 0.0): low has to be less than high, both finite)")
 

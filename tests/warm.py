@@ -1,0 +1,135 @@
+"""`python -m pipeline ...` in a process that is forked from one that has imported the framework, as a grid's cells are.
+
+    python tests/warm.py <backend>      serves: a command a line (JSON) on standard input, its exit status on the other
+
+An import takes longer than most of what is tested. What a new process does before it, and without it, is tested by
+new processes (test_lean_import.py, test_command_line.py).
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+BACKENDS = ("torch", "tensorflow", "jax")
+COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "sklearn.datasets", "pooch")
+FREE = ("COLUMNS",)  # variables that no import reads
+
+
+class Warm:
+    """The process of one framework. `environment` is that of its start."""
+
+    def __init__(self, backend: str, environment: Mapping[str, str]) -> None:
+        self.environment = dict(environment)
+        command = [sys.executable, __file__, backend]
+        self.process = subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def suits(self, environment: Mapping[str, str]) -> bool:
+        """Whether a new process would have imported the same in this environment."""
+        different = dict(environment).items() ^ self.environment.items()
+        return {name for name, _ in different} <= set(FREE)
+
+    def run(
+        self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """One command. Raises TimeoutExpired."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with tempfile.TemporaryDirectory() as place:
+            out, err = Path(place) / "out", Path(place) / "err"
+            told = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
+            line = json.dumps({**told, "out": str(out), "err": str(err)})
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+            if not select.select([self.process.stdout], [], [], timeout)[0]:
+                self.process.kill()
+                raise subprocess.TimeoutExpired(list(arguments), timeout)
+            status = int(self.process.stdout.readline())
+            return subprocess.CompletedProcess(list(arguments), status, out.read_text(), err.read_text())
+
+
+SERVERS: dict[str, Warm] = {}  # of this session, by backend
+
+
+def server(arguments: Sequence[str], usual: Mapping[str, str]) -> Warm | None:
+    """The process that has imported what the command needs; None where that cannot be told from its words.
+
+    `usual`: the environment that one is started in.
+    """
+    words = dict(word.split("=", 1) for word in arguments if "=" in word)
+    if words.keys() & {"run", "experiment"} or (words.get("stage", "").startswith("pinn") and "backend" in words):
+        return None
+    backend = words.get("backend", "torch")
+    if backend not in BACKENDS:
+        return None
+    if backend not in SERVERS or SERVERS[backend].process.poll() is not None:
+        SERVERS[backend] = Warm(backend, usual)
+    return SERVERS[backend]
+
+
+def serve(backend: str) -> None:
+    """Until standard input ends."""
+    from pipeline import backends
+
+    for name in COMMON:
+        importlib.import_module(name)
+    {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}[backend]().load()
+    gc.collect()
+    gc.freeze()  # what is there stays, and stays shared
+    while line := sys.stdin.buffer.readline():
+        child = os.fork()
+        if not child:
+            become(json.loads(line))
+            leave(command())
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def command() -> int:
+    """The command's exit status."""
+    from pipeline.__main__ import main
+
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    return 1
+
+
+def leave(status: int) -> None:
+    """End as a process does, but for the second that taking the frameworks apart would cost."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads, as the interpreter does
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def become(told: Mapping[str, str]) -> None:
+    """The files, the environment, the folder and the arguments of a command."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    flags = os.O_WRONLY | os.O_CREAT
+    for source, target in ((nothing, 0), (os.open(told["out"], flags), 1), (os.open(told["err"], flags), 2)):
+        os.dup2(source, target)
+        os.close(source)
+    os.environ.clear()
+    os.environ.update(told["environment"])  # type: ignore[arg-type]
+    os.chdir(told["folder"])
+    sys.path[0] = told["folder"]
+    sys.argv = ["pipeline", *told["arguments"]]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
