@@ -37,7 +37,7 @@ format: $(BUILT) ## mend the style
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
-bench: $(BUILT) ## measure against peers, side by side; takes 40 minutes on an idle machine
+bench: $(BUILT) ## measure against peers, side by side; takes hours on an idle machine
 	$(RUN) bench
 
 constraints: ## pin the newest set that installs together (in a new environment), for review

@@ -12,21 +12,25 @@ JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 # Whole files, longest first (measured; a file that is not here is short). xdist hands out a file at a time.
 LONG = (
-    "test_parity",
-    "test_precision",
-    "test_amp",
-    "test_profilers",
-    "test_classifier",
     "test_study",
+    "test_classifier",
+    "test_pinn",
     "test_sweep_failures",
-    "test_clusters",
-    "test_reproducible",
-    "test_search",
+    "test_solvers",
+    "test_amp",
     "test_sweep",
+    "test_precision",
+    "test_profilers",
     "test_tracking",
-    "test_own_models",
-    "test_loss_scale",
     "test_compile",
+    "test_interrupt",
+    "test_search",
+    "test_command_line",
+    "test_parity",
+    "test_clusters",
+    "test_ladder",
+    "test_plugins",
+    "test_loss_scale",
 )
 
 

@@ -263,7 +263,14 @@ def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: 
     assert status(again).name == f"evaluate-mlp-digits-{backend}-fp32"
 
 
-@pytest.mark.parametrize(("one", "other"), [("torch", "tensorflow"), ("tensorflow", "jax"), ("jax", "torch")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("torch", "tensorflow"),
+        pytest.param("tensorflow", "jax", marks=pytest.mark.wide),
+        pytest.param("jax", "torch", marks=pytest.mark.wide),
+    ],
+)
 def test_evaluate_on_another_backend(trained: dict[str, Path], place: Path, one: str, other: str) -> None:
     wanted = ("training.metrics=[macro_f1]", "training.evaluation_batch_size=50")
     again = done(place, "stage=evaluate", f"run={trained[one].name[:-1]}", f"backend={other}", "tracking=none", *wanted)

@@ -37,7 +37,7 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("launcher", ["submitit_local", "ray"])
+@pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=pytest.mark.wide)])
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     launcher: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -61,6 +61,7 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     assert weights(cell) == weights(single)
 
 
+@pytest.mark.wide
 def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     words = ("hydra/launcher=submitit_local", "dataset=digits", "training.epochs=100000", "tracking=none")
     told = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.timeout=2", "sweep.jobs=2")

@@ -104,6 +104,7 @@ def test_every_optimizer_compiles(optimizer: str, tmp_path: Path) -> None:
     assert max(np.abs(plain[name] - compiled[name]).max() for name in plain.files) <= 1e-5
 
 
+@pytest.mark.wide
 def test_a_profiler_tells_the_parts_of_a_compiled_step(tmp_path: Path) -> None:
     run = done(tmp_path, *WORDS, "backend.compile=true", "profiler=torch", "profiler.skip=3", "profiler.steps=2")
     trace = json.loads(gzip.decompress((run / "artifacts/profile/trace.json.gz").read_bytes()))

@@ -84,7 +84,7 @@ def check_journal(run: Path) -> None:
     [
         ("torch", signal.SIGINT, 130),
         pytest.param("tensorflow", signal.SIGINT, 130, marks=pytest.mark.wide),
-        ("jax", signal.SIGINT, 130),
+        pytest.param("jax", signal.SIGINT, 130, marks=pytest.mark.wide),
         ("jax", signal.SIGTERM, 143),
     ],
 )

@@ -57,6 +57,7 @@ def test_a_step_does_not_import_the_compiler_and_who_wants_it_has_it() -> None:
     assert run("\n".join([STEP, *ASKS, real, disabled])) == ["False", *ASKS.values(), "True True", "False"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("ask", ASKS)
 def test_any_way_to_ask_for_the_compiler_is_the_first(ask: str) -> None:
     assert run(STEP + ask) == ["False", ASKS[ask]]

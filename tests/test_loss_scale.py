@@ -13,7 +13,7 @@ from pathlib import Path
 import in_backend
 import numpy as np
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, TWO_THEN_WIDE, done, pipeline
+from command import DIGITS, TORCH_THEN_WIDE, done, pipeline
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import LARGE, Outcome, outcomes
@@ -29,7 +29,7 @@ def found() -> dict[str, Outcome]:
     return outcomes("loss_scale")
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_the_steps_that_left_the_weights_alone_are_those_counted(found: dict[str, Outcome], backend: str) -> None:
     told, trail = found[backend].facts["planted"], found[backend].arrays["planted"]
     still = [step for step in range(1, len(trail)) if (trail[step] == trail[step - 1]).all()]
@@ -43,13 +43,13 @@ def test_the_steps_that_left_the_weights_alone_are_those_counted(found: dict[str
     assert (told["initial"], told["final"]) == (LARGE, LARGE / 2 ** len(still))
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_every_backend_skips_the_same_steps_however_it_is_fed(found: dict[str, Outcome], backend: str) -> None:
     first = found["torch"].facts["planted"]["changes"]
     assert all(found[backend].facts[way]["changes"] == first for way in WAYS)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("way", [*WAYS, "long"])
 def test_the_journal_has_the_history(found: dict[str, Outcome], way: str, backend: str) -> None:
     told = found[backend].facts[way]
@@ -61,21 +61,21 @@ def test_the_journal_has_the_history(found: dict[str, Outcome], way: str, backen
     assert ends[-1]["loss_scale/skipped_steps"] == told["skipped_steps"]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_all_begin_with_the_scale_that_is_documented(found: dict[str, Outcome], backend: str) -> None:
     told = found[backend].facts["as shipped"]
     assert (told["initial"], told["final"], told["skipped_steps"]) == (INITIAL_SCALE, INITIAL_SCALE, 0)
     assert in_backend.experiment(backend, precision="mixed_fp16").precision.loss_scale == INITIAL_SCALE
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_it_doubles_after_so_many_steps_without_an_overflow(found: dict[str, Outcome], backend: str) -> None:
     told = found[backend].facts["long"]
     assert told["changes"] == [{"step": GROWTH_STEPS, "scale": 2048.0}]
     assert (told["skipped_steps"], told["final"]) == (0, 2048.0)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_other_precisions_have_none(found: dict[str, Outcome], backend: str) -> None:
     assert found[backend].facts["others"] == [None] * 3
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from command import TWO_THEN_WIDE
+from command import TORCH_THEN_WIDE
 from in_backend import Outcome, outcomes
 
 from pipeline.models import weights
 
-OTHERS = TWO_THEN_WIDE[1:]
+OTHERS = TORCH_THEN_WIDE[1:]
 CLOSE = {"fp32": 1e-4, "fp64": 1e-10}
 NAMES = [
     *("00.kernel", "00.bias"),
@@ -25,7 +25,7 @@ def found() -> dict[str, Outcome]:
     return outcomes("own_models")
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("precision", CLOSE)
 def test_a_normalizations_statistics_are_kept(found: dict[str, Outcome], backend: str, precision: str) -> None:
     told = found[backend].facts[f"normalized: {precision}"]
@@ -36,7 +36,7 @@ def test_a_normalizations_statistics_are_kept(found: dict[str, Outcome], backend
     assert told["validation_of_fresh_statistics"] > told["validation"][0] + 0.01, "the statistics make no difference"
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_the_start_of_a_normalization(found: dict[str, Outcome], backend: str) -> None:
     start = found[backend].facts["normalized: fp32"]["start"]
     ends = {"gamma": 1, "moving_variance": 1, "beta": 0, "moving_mean": 0, "bias": 0}
@@ -76,7 +76,7 @@ def test_digest_and_file_hold_the_statistics(found: dict[str, Outcome]) -> None:
     assert weights.digest(kept) != weights.digest(moved)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_weights_of_unknown_order_are_refused(found: dict[str, Outcome], backend: str) -> None:
     torch = (
         "model: layer 0.1 is a torch Conv1d, whose weight of shape (4, 8, 1) has no known layout; "
@@ -89,14 +89,14 @@ def test_weights_of_unknown_order_are_refused(found: dict[str, Outcome], backend
     assert found[backend].facts["unknown"]["failed"] == (torch if backend == "torch" else keras)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_what_a_builder_refuses_is_the_users_mistake(found: dict[str, Outcome], backend: str) -> None:
     told = found[backend].facts
     assert told["choosy: depth=3: too deep"]["failed"] == "model.depth=3: too deep"
     assert told["choosy: no such\n   image"]["failed"] == "model: no such image"
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("validation", [0, 20])
 def test_a_divergence_in_the_last_step_fails_the_run(found: dict[str, Outcome], backend: str, validation: int) -> None:
     told = found[backend].facts[f"diverged at the end: {validation}"]["failed"]
@@ -106,13 +106,13 @@ def test_a_divergence_in_the_last_step_fails_the_run(found: dict[str, Outcome], 
     assert told in [f"{what} became {infinity} {hint}" for infinity in infinities]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_threads_that_were_asked_for_are_told(found: dict[str, Outcome], backend: str) -> None:
     told = found[backend].facts["one thread"]["device"]["cpu_threads"]
     assert told == ("the framework's choice" if backend == "jax" else 1)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_first_step_is_told_where_it_has_an_end(found: dict[str, Outcome], backend: str) -> None:
     block, streamed = (found[backend].facts[name] for name in ("one thread", "streamed"))
     marks = {name for name in block if name.startswith("first_")}
@@ -138,6 +138,7 @@ def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -
     assert wanted <= told, sorted(told)
 
 
+@pytest.mark.wide
 def test_jax_takes_the_memory_that_it_may(found: dict[str, Outcome]) -> None:
     inside, after = (found["jax"].facts["memory fraction"][name] for name in ("inside", "after"))
     assert inside["memory_fraction"] == 0.25

@@ -17,7 +17,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import COMMAND, TORCH_THEN_WIDE, contents, done, environment, pipeline, refused, runs, status
+from command import (
+    COMMAND,
+    TORCH_THEN_WIDE,
+    TWO_THEN_WIDE,
+    contents,
+    done,
+    environment,
+    pipeline,
+    refused,
+    runs,
+    status,
+)
 
 from pipeline.device import Place
 from pipeline.errors import Impossible, RunError, UserError
@@ -27,7 +38,7 @@ from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, under_nsys
 from pipeline.profilers.torch import Torch
 
-BACKENDS = ("torch", "tensorflow", "jax")
+BACKENDS = TWO_THEN_WIDE
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
 SMALL = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32", "tracking=none")
 MODEL = {"torch": ("model=cnn", "model.dropout=0.25")}
@@ -61,7 +72,13 @@ def chrome_trace(run: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("backend", "profiler"),
-    [("torch", "torch"), *((backend, "tensorboard") for backend in BACKENDS), *MEMORY],
+    [
+        ("torch", "torch"),
+        ("torch", "tensorboard"),
+        ("jax", "tensorboard"),
+        pytest.param("tensorflow", "tensorboard", marks=pytest.mark.wide),
+        *MEMORY,
+    ],
 )
 def test_a_profiler_changes_no_weight_and_says_what_it_cost(backend: str, profiler: str) -> None:
     run, plain = profiled(backend, profiler), profiled(backend, "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from command import TWO_THEN_WIDE
+from command import TORCH_THEN_WIDE
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import AGAIN, OWN_LOADERS, Outcome, outcomes
@@ -27,14 +27,14 @@ def again() -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("name", AGAIN)
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_second_process_ends_with_the_same_bits_whatever_foreign_code_drew(
     found: dict[str, Outcome], again: dict[str, Outcome], backend: str, name: str
 ) -> None:
     assert found[backend].facts[name] == again[backend].facts[name]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_another_seed_is_another_run(found: dict[str, Outcome], backend: str) -> None:
     assert found[backend].facts["plain"]["weights"] != found[backend].facts["another seed"]["weights"]
 
@@ -45,13 +45,13 @@ def test_torch_feeds_the_same_steps_by_any_loader(found: dict[str, Outcome], nam
 
 
 @pytest.mark.parametrize("name", SAME_STEPS)
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE[1:])
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE[1:])
 def test_blocks_of_any_length_give_the_same_steps_under_xla(found: dict[str, Outcome], backend: str, name: str) -> None:
     ours, theirs = found[backend].arrays["plain"], found[backend].arrays[name]
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_workers_change_nothing(found: dict[str, Outcome], backend: str) -> None:
     assert found[backend].facts["thread"] == found[backend].facts["threads"]
 

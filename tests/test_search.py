@@ -70,6 +70,7 @@ def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
     assert {row["state"] for row in rows} == {"done"} and len(rows) == 3
 
 
+@pytest.mark.wide
 def test_several_objectives(tmp_path: Path) -> None:
     metrics = ("hydra.sweeper.metric=[test/accuracy,images_per_s]", "hydra.sweeper.direction=[maximize,maximize]")
     told = pipeline(tmp_path, *OPTUNA, *metrics, "model.units=[8],[256]", "training.epochs=2", "hydra.sweeper.trials=3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -129,13 +128,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
     assert len(shown) == len([*EXPERIMENTS, "amp", "physics"])
-    seconds = []
-    for _ in range(2):  # of the processor, and the better of two: a busy core is a slower one
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 2.0
+    assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)  # how fast: bench/README.md
 
 
 def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:

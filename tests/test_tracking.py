@@ -224,6 +224,7 @@ def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.wide
 def test_eight_runs_at_once_on_a_cold_database(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
     (tmp_path / "new").mkdir()
