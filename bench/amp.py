@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bench.measure import Side, agree, alternate, at_least, figure_rows, peer, pipeline, ratios, row
 
-ROUNDS = 5
-EPOCHS = 3  # the first, cold, is not counted
+ROUNDS = 3
+EPOCHS = 2  # the first, cold, is not counted
 FLOOR = 2.0
 
 
