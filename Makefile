@@ -19,7 +19,7 @@ study: $(BUILT) ## rebuild every result of the study that is stale; `make study 
 test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
 	$(RUN) pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-wide: $(BUILT) ## run what `make test` shows on one backend, launcher or way on the others too (20 minutes)
+wide: $(BUILT) ## run what `make test` shows on one backend, launcher or way on the others too (minutes)
 	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 slow: $(BUILT) ## run the recipes against the figures they must reach (hours)

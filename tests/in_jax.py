@@ -43,6 +43,7 @@ ANSATZE: dict[str, tuple[Any, Ansatz]] = {
     "function": (FUNCTION, Ansatz(SMALL, scale=0.5)),
     "ode hard": (ODE, Ansatz(SMALL, hard=True, scale=1.0)),
     "poisson enriched": (LSHAPE, Ansatz(SMALL, enrichment=True, scale=0.7, condition_weight=3.0)),
+    "poisson graded": (LSHAPE, Ansatz(SMALL, graded=True)),
 }
 SOLVED: dict[str, tuple[Any, Any, tuple[int, ...]]] = {
     "adam": (FUNCTION, Adam(steps=3000, learning_rate=1e-2, decay=0.01), (20, 20)),
@@ -100,6 +101,8 @@ def derivatives(problem: Any, ansatz: Ansatz) -> dict[str, float]:
 
         columns = [x[:, i : i + 1] for i in range(x.shape[1])]
         wanted = jax.jit(lambda x: jnp.concatenate(problem.residuals(columns, ByGrad(u, x), jnp, {}), axis=1))(x)
+        if ansatz.graded:
+            wanted *= problem.corner.weight(np.asarray(x))[:, None]
         found["residual"] = float(jnp.abs(jax.jit(system.inside_residual)(theta, data[INSIDE]) - wanted).max())
         found["size"] = float(jnp.abs(wanted).max())
     jacobian = jax.jit(system.jacobian)(theta, data)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Interval, rectangle
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.spec import spec
@@ -156,6 +157,16 @@ class UnnamedEnrichment(Decay):
 
     def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
         return [x[0]]
+
+
+@spec
+class NoCorner(Heat):
+    corner: ClassVar[Any] = (0.0, 0.0)
+
+
+@spec
+class ForeignCorner(Heat):
+    corner: ClassVar[Corner] = Corner(rectangle((0.0, 1.0), (0.0, 1.0)), at=(1.0, 0.0), order=0.5)
 
 
 @spec

@@ -142,8 +142,8 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
     study, _ = studies[backend]
     for row in runs_of(study):
         step = Measured.read(study.parent / row["run"]).step
-        assert step["machine"]["FLOP_per_s"] > 1e6  # whatever else the machine does meanwhile
-        assert step["machine"]["moved_per_s"] > 1e5
+        assert step["machine"]["FLOP_per_s"] > 1e8
+        assert step["machine"]["moved_per_s"] > 1e7
         anatomy = step["anatomy"]
         shares = {kind: share for kind, share in anatomy["shares"].items() if share is not None}
         assert math.isclose(sum(shares.values()), 1, abs_tol=0.02)
@@ -154,7 +154,7 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         products = anatomy["products"]
         seen = sum(product["seconds"] for product in products) / anatomy["step_s"]
         assert math.isclose(seen, shares["products"], rel_tol=0.02)
-        assert all(product["ceiling_FLOP_per_s"] > 0 for product in products)
+        assert all(product["ceiling_FLOP_per_s"] > 1e6 for product in products)
         sizes = {(product["m"], product["n"], product["k"]) for product in products}
         # Two layers, forward; then the gradients of their kernels and of what lies between them.
         assert {(64, 16, 64), (64, 10, 16), (64, 16, 10)} <= sizes

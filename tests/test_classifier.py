@@ -124,6 +124,10 @@ def test_receipt_is_complete(trained: dict[str, Path], backend: str) -> None:
     marks = [name for name in receipt if name.startswith("first_")]
     assert marks == ["first_step_s" if backend == "torch" else "first_block_s"]
     assert receipt["wall_time_s"] > receipt[marks[0]] > 0
+    assert ("compile_s" in receipt) == (backend != "torch")
+    compiling = receipt.get("compile_s", 0.0)
+    assert receipt["wall_time_s"] > receipt["training_s"] + compiling  # which is no training
+    assert backend == "torch" or compiling > 0
     rate = receipt["images_per_s"]
     assert rate["n"] == 1
     assert rate["min"] == rate["median"] == rate["max"] > 0

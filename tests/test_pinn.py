@@ -312,6 +312,8 @@ WRONG = {
     "WrongHard": "hard() cannot be computed (AttributeError: ",
     "UnnamedEnrichment": "enrichment() gives 1; `enriched` names 2",
     "InfiniteEnrichment": "enrichment() is not finite inside the domain",
+    "NoCorner": "the corner cannot be computed (AttributeError: ",
+    "ForeignCorner": "the corner is one of another domain",
     "PointOutside": "the condition 'measured' has a point outside the domain: [1.5]",
     "NoPoints": "the condition 'measured' has no points",
     "NoSuchOutput": "the condition 'measured' is on output 1; there are 1, from 0",

@@ -14,6 +14,8 @@ from command import done, refused
 
 from pipeline.errors import Impossible, UserError
 from pipeline.pinn import solution
+from pipeline.pinn.corner import Corner
+from pipeline.pinn.domain import Polygon
 from pipeline.pinn.solution import Fitted
 from pipeline.problems.diffusion_inverse import DiffusionInverse
 from pipeline.problems.function import Function
@@ -25,8 +27,8 @@ from pipeline.solvers.lbfgs import Lbfgs
 from pipeline.solvers.own import Own
 from pipeline.solvers.ssbroyden import SsBroyden
 
-ANSATZE = ("function", "ode hard", "poisson enriched")
-WITH_EQUATIONS = ("ode hard", "poisson enriched")
+WITH_EQUATIONS = ("ode hard", "poisson enriched", "poisson graded")
+ANSATZE = ("function", *WITH_EQUATIONS)
 REACHED = {"adam": 5e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
 PINN = ("stage=pinn", "backend=jax", "tracking=none")
 
@@ -122,6 +124,7 @@ REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
     "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
+    "graded without a corner": (Adam(graded=True), Ode(), "fp64", "solver.graded=true: Ode names no corner"),
     "new points without equation": (Adam(resample=10), Function(), "fp64", "solver.resample=10"),
     "Gauss-Newton in fp32": (GaussNewton(), Ode(), "fp32", "precision=fp64"),
     "SSBroyden in fp32": (SsBroyden(), Ode(), "fp32", "precision=fp64"),
@@ -140,6 +143,49 @@ def test_measurements_are_weighed_beside_hard_conditions() -> None:
     """They stay terms of the loss, so their weight means something; a system without any has none."""
     measured: Any = DiffusionInverse()
     Adam(conditions="hard", condition_weight=10.0).check(measured, "fp64")
+
+
+def test_graded_points_lie_as_many_between_r_and_2r_whatever_r_is() -> None:
+    """The uniform half, which adds three quarters of a disk's area, taken off."""
+    problem: Any = PoissonLShape()
+    points = problem.corner.draw(40_000, np.random.default_rng(0))
+    assert len(points) == 40_000 and problem.domain.contains(points).all()
+    far = np.linalg.norm(points, axis=1)
+    for r in 2.0 ** -np.arange(2, 9):
+        uniform = 20_000 * 0.75 * np.pi * (4 - 1) * r**2 / problem.domain.area()
+        wanted = uniform + 20_000 * np.log(2) / np.log(1000)
+        assert np.sum((far >= r) & (far < 2 * r)) == pytest.approx(wanted, rel=0.1), r
+
+
+@pytest.mark.parametrize("power", [0.0, -0.5, -4 / 3])
+def test_graded_points_change_the_sum_and_not_its_limit(power: float) -> None:
+    """The weighted mean square of r^power is that of r^(4/3 + power) over the L-shape, here by a fine grid."""
+    problem: Any = PoissonLShape()
+    points = problem.corner.draw(200_000, np.random.default_rng(1))
+    residual = np.linalg.norm(points, axis=1) ** power
+    found = np.mean((problem.corner.weight(points) * residual) ** 2)
+    middles = (np.arange(1000) + 0.5) / 500 - 1
+    x, y = np.meshgrid(middles, middles)
+    wanted = np.mean((x * x + y * y)[(x < 0) | (y < 0)] ** (4 / 3 + power))
+    assert found == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.7])
+def test_a_corner_knows_its_angle_and_its_reach(turn: float) -> None:
+    """Of a triangle with sides 3, 4 and 5 at its right angle, and of the L-shape; the polygon may be turned."""
+    x, y = np.array([(0.0, 0.0), (4.0, 0.0), (0.0, 3.0)]).T
+    turned = np.stack([np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y], axis=1)
+    triangle = Polygon(tuple((float(x), float(y)) for x, y in turned))
+    corner = Corner(triangle, triangle.vertices[0], order=1.0)
+    assert [corner.angle, corner.reach] == pytest.approx([np.pi / 2, 2.4])
+    assert [PoissonLShape.corner.angle, PoissonLShape.corner.reach] == pytest.approx([1.5 * np.pi, 1.0])
+
+
+def test_a_corner_that_is_none() -> None:
+    with pytest.raises(ValueError, match="no vertex"):
+        Corner(PoissonLShape.domain, (0.5, 0.0), order=1.0)
+    with pytest.raises(ValueError, match="order"):
+        Corner(PoissonLShape.domain, (0.0, 0.0), order=float("nan"))
 
 
 def test_adaptive_needs_to_know_when() -> None:

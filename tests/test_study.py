@@ -128,7 +128,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
     assert len(shown) == len([*EXPERIMENTS, "amp", "physics"])
-    assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)  # how fast: bench/README.md
+    assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)  # how fast: docs/study.md
 
 
 def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:

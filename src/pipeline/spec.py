@@ -60,6 +60,11 @@ def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
         raise UserError(f"{key}: {error}") from error
 
 
+def group_of(key: str) -> str:
+    """The group that an override's key is about: `model` of `+model@other.units`."""
+    return key.lstrip("+~").partition(".")[0].partition("@")[0]
+
+
 def choice(part: Any) -> str:
     """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
     cls = type(part)

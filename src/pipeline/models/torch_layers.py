@@ -49,13 +49,28 @@ def same_convolution(inputs: int, filters: int, kernel_size: int) -> nn.Module:
 
 
 def activation(name: str) -> nn.Module:
-    """The module of an activation's name."""
-    return ACTIVATIONS[name]()
+    """The module of an activation's name. That of ReLU takes its input's place: the layer before needs it no more."""
+    return nn.ReLU(inplace=True) if name == "relu" else ACTIVATIONS[name]()
+
+
+class Dropout(nn.Dropout):
+    """torch's dropout, with a quicker mask on a CPU, where torch takes a sixth of the step of row B1 for its own.
+
+    An element is kept or not by 16 random bits, so there the rate is the nearest multiple of 1/65,536.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training or x.device.type != "cpu":
+            return super().forward(x)
+        dropped = min(round(self.p * 2**16), 2**16 - 1)
+        drawn = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))  # four elements in each
+        kept = drawn.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+        return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
 
 
 def dropout(rate: float) -> list[nn.Module]:
     """A dropout layer, or nothing for a rate of zero."""
-    return [nn.Dropout(rate)] if rate else []
+    return [Dropout(rate)] if rate else []
 
 
 def dense(inputs: int, units: int, dtype: str | None = None) -> list[nn.Module]:

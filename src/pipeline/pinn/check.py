@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Impossible, UserError
-from pipeline.spec import choice
+from pipeline.spec import choice, group_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -74,7 +74,7 @@ def _check_settings(experiment: Experiment) -> None:
 def refuse_keys(stage: Any, keys: Iterable[str]) -> None:
     """Refuse keys of the user's that only a classifier reads. Raises UserError."""
     for key in keys:
-        if key.lstrip("+~").partition(".")[0].partition("@")[0] in OF_IMAGES:
+        if group_of(key) in OF_IMAGES:
             raise UserError(
                 f"{key} with stage={choice(stage)}: a problem has no batches and no classes; solver= and its settings "
                 "say how it is trained"

@@ -45,6 +45,8 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
         _check_condition(problem, condition, edge, hard)
     reference = _called(problem, "reference()", lambda: problem.reference(inside))
     _expect(problem, "reference()", reference, (FEW, problem.outputs))
+    if hasattr(problem, "corner"):
+        _check_corner(problem, generator)
 
 
 def _check_residuals(problem: Problem, points: np.ndarray) -> None:
@@ -97,6 +99,15 @@ def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray, h
             raise _wrong(problem, f"{name} has a point outside the domain: {outside[0]}")
     values = _called(problem, name, lambda: condition.values(points))
     _expect(problem, name, values, (len(points),))
+
+
+def _check_corner(problem: Any, generator: np.random.Generator) -> None:
+    near = _called(problem, "the corner", lambda: problem.corner.draw(FEW, generator))
+    _expect(problem, "the corner's points", near, (FEW, len(problem.domain.names)))
+    if problem.corner.domain != problem.domain:
+        raise _wrong(problem, "the corner is one of another domain")
+    weight = _called(problem, "the corner", lambda: problem.corner.weight(near))
+    _expect(problem, "the corner's weight", weight, (FEW,))
 
 
 def _outside(problem: Problem, points: np.ndarray) -> np.ndarray:

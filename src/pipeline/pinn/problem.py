@@ -91,7 +91,8 @@ class Problem(Protocol):
     fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
     Optional: `recipe`, how its source solves it;
     `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
-    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`.
+    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`;
+    `corner`, the corner of a polygon at which the solution is not smooth.
     """
 
     interior: int

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Polygon
 from pipeline.pinn.problem import Column, Condition, Field, Recipe
 from pipeline.pinn.references import lshape
@@ -27,6 +28,7 @@ class PoissonLShape:
     unknowns: ClassVar[Mapping[str, float]] = {}
     recipe: ClassVar[Recipe] = Recipe((50, 50, 50, 50), 50_000, 1500)
     enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)", "r^2 log r")
+    corner: ClassVar[Corner] = Corner(domain, at=(0.0, 0.0), order=2 - 2 / 3)
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return [u.second(0, 1) + 1.0]

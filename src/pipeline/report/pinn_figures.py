@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
+from matplotlib.ticker import MaxNLocator
 from matplotlib.tri import Triangulation
 
 from pipeline.pinn.errors import Measured
@@ -15,26 +17,35 @@ from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment
 from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain
 
-SMALLEST = 1e-17  # below it a logarithmic axis shows nothing
+SMALLEST = 1e-17  # an error below it is rounding, and a logarithmic axis shows nothing
+FEW = 20  # moments of a history, up to which each has a mark
 
 
 def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float], title: str) -> None:
     """The loss with its terms, and the relative L2 error, by step."""
     figure = canvas(9, 3.8)
     steps = [moment.step for moment in history]
+    mark: dict[str, Any] = (
+        {"marker": "o", "ms": 3} if len(steps) <= FEW else {}
+    )  # a line of one point would show nothing
     axes = figure.add_subplot(1, 2, 1)
     if len(history[0].terms) > 1:
         for name, colour in zip(history[0].terms, COLOURS[1:] * 9, strict=False):
-            axes.plot(steps, _positive([moment.terms[name] for moment in history]), lw=1, color=colour, label=name)
-    axes.plot(steps, _positive([moment.loss for moment in history]), lw=1.6, color=BLUE, label="loss", zorder=1)
+            terms = _positive([moment.terms[name] for moment in history], above=0.0)
+            axes.plot(steps, terms, lw=1, color=colour, label=name, **mark)
+    losses = _positive([moment.loss for moment in history], above=0.0)
+    axes.plot(steps, losses, lw=1.6, color=BLUE, label="loss", zorder=1, **mark)
     axes.set_ylabel("mean squared residual")
     axes.legend(frameon=False, fontsize=8)
     right = figure.add_subplot(1, 2, 2)
-    right.plot(steps, _positive(errors), lw=1.6, color=BLUE)
+    right.plot(steps, _positive(errors), lw=1.6, color=BLUE, **mark)
     right.set_ylabel("relative L2 error")
     for each in (axes, right):
         each.set_yscale("log")
+        _a_decade(each)
         each.set_xlabel("step")
+        if len(steps) <= FEW:
+            each.xaxis.set_major_locator(MaxNLocator(integer=True))
         plain(each)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path)
@@ -136,7 +147,14 @@ def _proportions(axes: Any, problem: Problem) -> None:
         axes.set_aspect("equal")
 
 
-def _positive(values: Sequence[float] | np.ndarray) -> np.ndarray:
+def _positive(values: Sequence[float] | np.ndarray, above: float = SMALLEST) -> np.ndarray:
     """For a logarithmic axis, which has no 0: a gap stands there."""
     found = np.asarray(values, float)
-    return np.where(found > SMALLEST, found, np.nan)
+    return np.where(found > above, found, np.nan)
+
+
+def _a_decade(axes: Axes) -> None:
+    """At least, on a logarithmic axis of heights: less of one has no two marks that read apart."""
+    low, high = axes.get_ylim()
+    if high < 10 * low:
+        axes.set_ylim(low / 3, high * 3)

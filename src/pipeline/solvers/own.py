@@ -31,8 +31,9 @@ class Own(ABC):
     the neurons of the first layer over the domain and fits the last layer by least squares before the first step, which
     nearly solves a linear problem (Huang, Zhu & Siew, "Extreme learning machine", Neurocomputing 70, 2006). `resample`:
     new points inside the domain every so many steps (0: never); `adaptive`: drawn where the residual is large (Wu et
-    al., CMAME 403, 2023). `seeds`: so many are trained at once, from `seed` upwards. `every`: steps between two rows of
-    the history.
+    al., CMAME 403, 2023). `graded`: half of the points inside lie nearer and nearer to the problem's corner, and a
+    residual counts as much less there as the solution's second derivatives are larger. `seeds`: so many are trained at
+    once, from `seed` upwards. `every`: steps between two rows of the history.
     """
 
     steps: PositiveInt = 1000
@@ -43,6 +44,7 @@ class Own(ABC):
     start: Literal["glorot", "features"] = "glorot"
     resample: NonNegativeInt = 0
     adaptive: bool = False
+    graded: bool = False
     seeds: PositiveInt = 1
     every: PositiveInt = 100
 
@@ -81,6 +83,8 @@ class Own(ABC):
             )
         if self.enrichment and not hasattr(problem, "enrichment"):
             raise UserError(f"solver.enrichment=true: {called} has none; use solver.enrichment=false")
+        if self.graded and not hasattr(problem, "corner"):
+            raise UserError(f"solver.graded=true: {called} names no corner; use solver.graded=false")
         if self.resample and not problem.equations:
             raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
 

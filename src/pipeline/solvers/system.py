@@ -36,6 +36,7 @@ class Ansatz:
     scale: float | None = None
     start: str = "glorot"
     condition_weight: float = 1.0
+    graded: bool = False
 
 
 class System:
@@ -44,6 +45,7 @@ class System:
     def __init__(self, problem: Problem, ansatz: Ansatz, dtype: str) -> None:
         self.problem, self.ansatz, self.dtype = problem, ansatz, dtype
         self.conditions = [c for c in problem.conditions() if not (ansatz.hard and c.points is None)]
+        self.corner = getattr(problem, "corner", None) if ansatz.graded else None
         self.order, self.seconds = asked(problem)
         self.shift, self.stretch = self._scaling()
         self.parts = [*([INSIDE] if problem.equations else []), *(condition.name for condition in self.conditions)]
@@ -84,7 +86,7 @@ class System:
         """Points inside the domain, on its boundary and of measurements. Raises UserError for a part without any."""
         data: Data = {}
         if self.problem.equations:
-            data[INSIDE] = self.inside(self.problem.domain.inside(self.problem.interior, generator))
+            data[INSIDE] = self.inside(self.draw_inside(self.problem.interior, generator))
         edge = self.problem.domain.on_boundary(self.problem.boundary, generator)
         for condition in self.conditions:
             points = condition.points
@@ -96,8 +98,15 @@ class System:
             data[condition.name] = part | {"values": condition.values(points)[:, None].astype(self.dtype)}
         return data
 
+    def draw_inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        """Points (n, d) inside the domain, `graded` ones nearer and nearer to the problem's corner."""
+        return (self.problem.domain.inside if self.corner is None else self.corner.draw)(n, generator)
+
     def inside(self, points: np.ndarray) -> dict[str, Any]:
-        return self._part(points, self.order, self.seconds)
+        part = self._part(points, self.order, self.seconds)
+        if self.corner is not None:
+            part["weight"] = self.corner.weight(points)[:, None].astype(self.dtype)
+        return part
 
     def _part(self, points: np.ndarray, order: int, seconds: jets.Seconds) -> dict[str, Any]:
         part = {"x": points.astype(self.dtype)}
@@ -123,7 +132,8 @@ class System:
         field = jets.JetField(self._outputs(tree, data, self.order, self.seconds))
         columns = [x[:, index : index + 1] for index in range(x.shape[1])]
         unknowns = dict(zip(self.problem.unknowns, tree["unknowns"], strict=True))
-        return jnp.concatenate(self.problem.residuals(columns, field, jnp, unknowns), axis=1)
+        found = jnp.concatenate(self.problem.residuals(columns, field, jnp, unknowns), axis=1)
+        return found * data["weight"] if "weight" in data else found
 
     def residuals(self, theta: Any, data: Data) -> list[tuple[str, Any]]:
         """Of each part its name and its residuals."""

@@ -52,6 +52,7 @@ def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: in
         scale=solver.scale,
         start=solver.start,
         condition_weight=solver.condition_weight,
+        graded=solver.graded,
     )
     with settings(precision, place):
         system = System(problem, ansatz, FORMATS[precision].parameters)
@@ -165,11 +166,11 @@ class Training:
         return steps
 
     def _draw_anew(self) -> None:
-        """New points inside the domain, uniform, or for `adaptive` chosen among ten times as many candidates with a
-        probability that grows with the square of the residual."""
-        domain, n = self.system.problem.domain, self.system.problem.interior
+        """New points inside the domain, for `adaptive` chosen among ten times as many candidates with a probability
+        that grows with the square of the residual."""
+        n = self.system.problem.interior
         many = CANDIDATES * n if self.solver.adaptive else n
-        candidates = [domain.inside(many, generator) for generator in self.generators]
+        candidates = [self.system.draw_inside(many, generator) for generator in self.generators]
         if self.solver.adaptive:
             parts = self._together([self.system.inside(points) for points in candidates])
             found = np.asarray(self._compiled("squares", self._squares, self.state.theta, parts), np.float64)

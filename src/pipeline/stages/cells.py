@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import UserError
 from pipeline.experiment import NOT_DECIDING
 from pipeline.profilers.none import Off
+from pipeline.spec import group_of
 from pipeline.sweep import Sweep, summary
 from pipeline.sweep.plan import Decision, check
 
@@ -68,7 +69,7 @@ def variant(
         config, found = overridden(config, shlex.split(text))
         keys += found
     for key in keys:
-        if key.partition(".")[0] in ("stage", *NOT_DECIDING):
+        if group_of(key) in ("stage", *NOT_DECIDING):
             raise UserError(f"{key}: holds for the stage and all of its cells; set it outside them")
     return Variant(swept, config, keys)
 
@@ -76,7 +77,7 @@ def variant(
 def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -> None:
     """Refuse keys of the user's of which nothing is left, since every cell sets them anew. Raises UserError."""
     for key in keys:
-        if key in set_anew or key.partition(".")[0] in set_anew:
+        if key in set_anew or group_of(key) in set_anew:
             raise UserError(f"{key}: every cell has it from {where}; set it there")
 
 

@@ -15,7 +15,7 @@ from pipeline.receipt import cpu_name
 from pipeline.report import gpu_table
 from pipeline.report.table import size
 from pipeline.run import Result, Run
-from pipeline.spec import spec
+from pipeline.spec import group_of, spec
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -46,7 +46,7 @@ class Devices:
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that are about a training, and for the table of GPUs those about this machine too."""
         for key in keys:
-            group = key.lstrip("+~").partition(".")[0].partition("@")[0]
+            group = group_of(key)
             if group in OF_TRAININGS or key in OF_STEPS:
                 raise UserError(f"{key} with stage=devices: nothing is trained here; leave it out")
             if self.gpus == "known" and group in self.reads:

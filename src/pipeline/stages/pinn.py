@@ -200,13 +200,14 @@ def rows(
 ) -> list[tuple[str, str]]:
     """The table at the end."""
     last, count = found.history[-1], sum(len(points) for points in found.points.values())
-    each = f"{found.seconds / found.steps * 1000:.3g} ms a step"
+    one = found.seconds / found.steps
+    each = f"{table.seconds(one)} a step" if one >= 1 else f"{one * 1000:.3g} ms a step"
     guards = ", ".join(f"{name} {value:.1e}" for name, value in guarded.errors.items())
     coefficients = {**found.fitted.unknowns, **found.fitted.enrichment}
     return [
         ("relative L2 error", f"{measured.relative_l2:.3e} on {len(measured.grid):,} points"),
         ("maximum error", f"{measured.largest:.3e}"),
-        ("loss", f"{last.loss:.3e} after {found.steps:,} steps"),
+        ("loss", f"{last.loss:.3e} after {found.steps:,} step{'s' * (found.steps > 1)}"),
         *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
         *((name, f"{value:.10g}") for name, value in coefficients.items()),
         (

@@ -18,7 +18,7 @@ from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.models import Shapes
 from pipeline.run import Result, Run
-from pipeline.spec import spec
+from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Predict:
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
         for key in keys if self.points is not None else ():
-            if key.partition(".")[0] in ("backend", "device", "precision"):
+            if group_of(key) in ("backend", "device", "precision"):
                 raise UserError(f"{key} with stage.points: points are predicted in NumPy, in float64; leave it out")
 
     def _check_points(self) -> None:
