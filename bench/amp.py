@@ -1,4 +1,7 @@
-"""Row B1 on a CPU at fp32: the recipe, its step compiled and not, against the source's loop in PyTorch."""
+"""Row B1 on a CPU at fp32: the recipe, its step compiled and not, against the source's loop in PyTorch.
+
+Beside them the limit: the step's convolutions and products alone.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,16 @@ def run() -> list[dict[str, object]]:
     compiled = Side("experiment=mnist_cnn backend.compile=true", lambda: recipe("backend.compile=true"))
     eager = Side("experiment=mnist_cnn", recipe)
     source = Side("the source's loop: a worker's DataLoader, ToTensor and Normalize per item", source_loop)
+    limit = Side("the step's convolutions and products alone", lambda: peer("mnist_products.py"))
     sides = [compiled, eager, source]
-    alternate(sides, ROUNDS)
+    alternate([*sides, limit], ROUNDS)
     agree(sides, "accuracy", 0.005)
     return [
-        *figure_rows(sides, "images_per_s", "images/s"),
+        *figure_rows([*sides, limit], "images_per_s", "images/s"),
         row("compiling, not counted", compiled.values("compile_s"), "s"),
         at_least(row("ours, compiled / the source's loop", ratios(compiled, source, "images_per_s"), "x"), FLOOR),
         row("ours, not compiled / the source's loop", ratios(eager, source, "images_per_s"), "x"),
+        row("ours, not compiled / its convolutions and products alone", ratios(eager, limit, "images_per_s"), "x"),
     ]
 
 

@@ -170,9 +170,9 @@ class Trainings:
         losses = [solution.history[-1].loss for solution in alone]
         return {"distances": distances, "losses": losses, "best": at_once.history[-1].loss}
 
-    def points(self, adaptive: bool) -> dict[str, Any]:
+    def points(self, *, graded: bool = False, **how: Any) -> dict[str, Any]:
         """Where the L-shape is trained on after new points were drawn."""
-        solver = Adam(steps=300, every=300, resample=150, adaptive=adaptive)
+        solver = Adam(steps=300, every=300, resample=150, graded=graded, **how)
         solution = self.solve(LSHAPE, solver, (10, 10))
         inside = solution.points[INSIDE]
         with settings("fp64", CPU):
@@ -185,7 +185,7 @@ class Trainings:
             "inside": bool(LSHAPE.domain.contains(inside).all()),
             "count": len(inside),
             "points": inside.tolist(),
-            "first": self.solve(LSHAPE, Adam(steps=1, every=1), (10, 10)).points[INSIDE].tolist(),
+            "first": self.solve(LSHAPE, Adam(steps=1, every=1, graded=graded), (10, 10)).points[INSIDE].tolist(),
         }
 
     def rows(self, solver: Any) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def everything(folder: Path) -> Mapping[str, Any]:
         "adam": do.together(ODE, Adam(steps=50), Adam(steps=50, seeds=3)),
         "gauss_newton": do.together(ODE, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
     }
-    found["uniform"], found["adaptive"] = do.points(False), do.points(True)
+    found |= {"uniform": do.points(), "adaptive": do.points(adaptive=True), "graded": do.points(graded=True, seeds=2)}
     found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
     found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))
     found["every"] = {name: [do.rows(solver(every=every)) for every in (5, 7, 1000)] for name, solver in ENDING.items()}

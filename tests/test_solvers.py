@@ -88,7 +88,7 @@ def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None
     assert told["best"] == pytest.approx(min(told["losses"]), rel=1e-6)
 
 
-@pytest.mark.parametrize("how", ["uniform", "adaptive"])
+@pytest.mark.parametrize("how", ["uniform", "adaptive", "graded"])
 def test_points_are_drawn_anew(found: dict[str, Any], how: str) -> None:
     told = found[how]
     assert told["inside"] and told["count"] == 150
@@ -98,6 +98,14 @@ def test_points_are_drawn_anew(found: dict[str, Any], how: str) -> None:
 def test_adaptive_points_gather_where_the_residual_is(found: dict[str, Any]) -> None:
     adaptive, uniform = (found[how]["mean_square"] for how in ("adaptive", "uniform"))
     assert adaptive > 1.1 * uniform
+
+
+@pytest.mark.parametrize("when", ["first", "points"])
+def test_graded_points_gather_at_the_corner(found: dict[str, Any], when: str) -> None:
+    """Of 150 points a third is to be within a tenth, of uniform ones a hundredth."""
+    graded, uniform = (np.linalg.norm(found[how][when], axis=1) < 0.1 for how in ("graded", "uniform"))
+    assert 30 < graded.sum() < 70
+    assert uniform.sum() < 10
 
 
 def test_a_loss_that_is_no_number_names_step_and_term(found: dict[str, Any]) -> None:
@@ -120,11 +128,19 @@ def test_how_often_the_history_is_written_changes_nothing(found: dict[str, Any],
     assert max(one["loss"] for one in each) <= min(one["loss"] for one in each) * (1 + 1e-6)
 
 
+class Fit(Function):
+    """Values alone, with a corner of which nobody asks."""
+
+    corner = PoissonLShape.corner
+
+
+CORNERED: Any = Fit()
 REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
     "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
     "graded without a corner": (Adam(graded=True), Ode(), "fp64", "solver.graded=true: Ode names no corner"),
+    "graded without equation": (Adam(graded=True), CORNERED, "fp64", "solver.graded=true: Fit has no equation"),
     "new points without equation": (Adam(resample=10), Function(), "fp64", "solver.resample=10"),
     "Gauss-Newton in fp32": (GaussNewton(), Ode(), "fp32", "precision=fp64"),
     "SSBroyden in fp32": (SsBroyden(), Ode(), "fp32", "precision=fp64"),
@@ -170,15 +186,29 @@ def test_graded_points_change_the_sum_and_not_its_limit(power: float) -> None:
     assert found == pytest.approx(wanted, rel=0.01)
 
 
+def triangle(turn: float = 0.0) -> Polygon:
+    """Sides 3, 4 and 5; the right angle, the vertex in the middle, at (2, -1)."""
+    x, y = np.array([(0.0, 3.0), (0.0, 0.0), (4.0, 0.0)]).T
+    turned = np.stack([np.cos(turn) * x - np.sin(turn) * y + 2, np.sin(turn) * x + np.cos(turn) * y - 1], axis=1)
+    return Polygon(tuple((float(x), float(y)) for x, y in turned))
+
+
 @pytest.mark.parametrize("turn", [0.0, 0.7])
 def test_a_corner_knows_its_angle_and_its_reach(turn: float) -> None:
-    """Of a triangle with sides 3, 4 and 5 at its right angle, and of the L-shape; the polygon may be turned."""
-    x, y = np.array([(0.0, 0.0), (4.0, 0.0), (0.0, 3.0)]).T
-    turned = np.stack([np.cos(turn) * x - np.sin(turn) * y, np.sin(turn) * x + np.cos(turn) * y], axis=1)
-    triangle = Polygon(tuple((float(x), float(y)) for x, y in turned))
-    corner = Corner(triangle, triangle.vertices[0], order=1.0)
+    domain = triangle(turn)
+    corner = Corner(domain, domain.vertices[1], order=1.0)
     assert [corner.angle, corner.reach] == pytest.approx([np.pi / 2, 2.4])
     assert [PoissonLShape.corner.angle, PoissonLShape.corner.reach] == pytest.approx([1.5 * np.pi, 1.0])
+
+
+def test_a_corner_may_be_anywhere() -> None:
+    """Half of the points within its reach of 2.4, and the weighted mean square of 1 that of distance^2 / 2.4^2."""
+    corner = Corner(triangle(), (2.0, -1.0), order=1.0)
+    points = corner.draw(100_000, np.random.default_rng(2))
+    assert corner.domain.contains(points).all()
+    near = np.linalg.norm(points - np.array([2.0, -1.0]), axis=1) < 2.4e-1
+    assert near.mean() == pytest.approx(0.5 * 2 / 3, rel=0.03)
+    assert np.mean(corner.weight(points) ** 2) == pytest.approx((16 + 9) / 6 / 2.4**2, rel=0.02)
 
 
 def test_a_corner_that_is_none() -> None:
@@ -186,6 +216,8 @@ def test_a_corner_that_is_none() -> None:
         Corner(PoissonLShape.domain, (0.5, 0.0), order=1.0)
     with pytest.raises(ValueError, match="order"):
         Corner(PoissonLShape.domain, (0.0, 0.0), order=float("nan"))
+    with pytest.raises(ValueError, match="clockwise"):
+        Corner(Polygon(PoissonLShape.domain.vertices[::-1]), (0.0, 0.0), order=1.0)
 
 
 def test_adaptive_needs_to_know_when() -> None:

@@ -42,7 +42,7 @@ class Cnn:
             stack += [
                 layers.same_convolution(inputs, filters, self.kernel_size),
                 nn.MaxPool2d(2),
-                layers.activation(self.activation),
+                layers.activation(self.activation, in_place=True),
             ]
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout)]
         return nn.Sequential(*stack, nn.Linear(height * width * channels[-1], shapes.classes))

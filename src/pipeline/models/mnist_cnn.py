@@ -10,7 +10,6 @@ from pipeline.models import Activation, Shapes
 from pipeline.spec import spec
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
-MONOTONE = ("relu", "tanh", "sigmoid", "elu")  # activations whose maximum is that of the largest element
 
 
 @spec
@@ -25,11 +24,12 @@ class MnistCnn:
 
     @property
     def pools_first(self) -> bool:
-        """Whether the pool can stand before the last activation, which then has a quarter of the work.
+        """Whether the pool stands before the last activation, which then has a quarter of the work.
 
-        Result and gradients are the same to the bit.
+        For a ReLU result and gradients are the same to the bit. Others can round unequal elements to equal values (or
+        are not monotone), and it matters which of them the pool takes.
         """
-        return self.activation in MONOTONE
+        return self.activation == "relu"
 
     def pooled(self, shapes: Shapes) -> tuple[int, int]:
         """Height and width after the convolutions (each takes off a border of one) and the pool."""
@@ -51,10 +51,13 @@ class MnistCnn:
         channels = [shapes.image[2], *self.filters]
         stack: list[nn.Module] = [layers.ChannelsFirst()]
         for inputs, filters in zip(channels, self.filters, strict=False):
-            stack += [nn.Conv2d(inputs, filters, 3), layers.activation(self.activation)]
+            stack += [nn.Conv2d(inputs, filters, 3), layers.activation(self.activation, in_place=True)]
         stack.insert(len(stack) - self.pools_first, nn.MaxPool2d(2))
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout_features)]
-        stack += [nn.Linear(height * width * channels[-1], self.units), layers.activation(self.activation)]
+        stack += [
+            nn.Linear(height * width * channels[-1], self.units),
+            layers.activation(self.activation, in_place=True),
+        ]
         return nn.Sequential(*stack, *layers.dropout(self.dropout_units), nn.Linear(self.units, shapes.classes))
 
     def keras(self, shapes: Shapes) -> Any:

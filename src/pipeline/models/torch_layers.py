@@ -48,15 +48,19 @@ def same_convolution(inputs: int, filters: int, kernel_size: int) -> nn.Module:
     return nn.Conv2d(inputs, filters, kernel_size, padding="same")
 
 
-def activation(name: str) -> nn.Module:
-    """The module of an activation's name. That of ReLU takes its input's place: the layer before needs it no more."""
-    return nn.ReLU(inplace=True) if name == "relu" else ACTIVATIONS[name]()
+def activation(name: str, *, in_place: bool = False) -> nn.Module:
+    """The module of an activation's name.
+
+    `in_place`: a ReLU overwrites its input, which is right where nothing else needs that: behind a Dense layer, a
+    convolution or a pool.
+    """
+    return nn.ReLU(inplace=True) if name == "relu" and in_place else ACTIVATIONS[name]()
 
 
 class Dropout(nn.Dropout):
     """torch's dropout, with a quicker mask on a CPU, where torch takes a sixth of the step of row B1 for its own.
 
-    An element is kept or not by 16 random bits, so there the rate is the nearest multiple of 1/65,536.
+    An element is kept or not by 16 random bits: the rate is the nearest multiple of 1/65,536, at most 65,535 of them.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,7 +69,7 @@ class Dropout(nn.Dropout):
         dropped = min(round(self.p * 2**16), 2**16 - 1)
         drawn = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))  # four elements in each
         kept = drawn.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
-        return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
+        return x * (kept * torch.tensor(2**16 / (2**16 - dropped), dtype=x.dtype))
 
 
 def dropout(rate: float) -> list[nn.Module]:

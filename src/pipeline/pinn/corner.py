@@ -25,6 +25,9 @@ class Corner:
     def __post_init__(self) -> None:
         if self.at not in self.domain.vertices:
             raise ValueError(f"Corner: at={self.at} is no vertex of {self.domain.vertices}")
+        x, y = np.array(self.domain.vertices).T
+        if x @ np.roll(y, -1) < y @ np.roll(x, -1):
+            raise ValueError(f"Corner: the vertices {self.domain.vertices} are clockwise; turn them round")
         if not 0 < self.order < np.inf:
             raise ValueError(f"Corner: order={self.order} has to be positive and finite")
 

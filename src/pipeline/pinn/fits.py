@@ -104,7 +104,7 @@ def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray, h
 def _check_corner(problem: Any, generator: np.random.Generator) -> None:
     near = _called(problem, "the corner", lambda: problem.corner.draw(FEW, generator))
     _expect(problem, "the corner's points", near, (FEW, len(problem.domain.names)))
-    if problem.corner.domain != problem.domain:
+    if _called(problem, "the corner", lambda: problem.corner.domain != problem.domain):
         raise _wrong(problem, "the corner is one of another domain")
     weight = _called(problem, "the corner", lambda: problem.corner.weight(near))
     _expect(problem, "the corner's weight", weight, (FEW,))

@@ -85,6 +85,8 @@ class Own(ABC):
             raise UserError(f"solver.enrichment=true: {called} has none; use solver.enrichment=false")
         if self.graded and not hasattr(problem, "corner"):
             raise UserError(f"solver.graded=true: {called} names no corner; use solver.graded=false")
+        if self.graded and not problem.equations:
+            raise UserError(f"solver.graded=true: {called} has no equation to draw points for; use solver.graded=false")
         if self.resample and not problem.equations:
             raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
 

@@ -1,0 +1,56 @@
+"""What the net of row B1 cannot do without: its convolutions and products, forward and backward, and nothing else.
+
+In float32, batches of 64, in the memory format that the recipe has (channels last), by torch on all cores. The last
+line is the images/s that they alone would allow.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from pipeline.backends.allocator import keep_freed_memory
+
+BATCH, STEPS = 64, 100
+GRADIENTS = torch.ops.aten.convolution_backward
+
+
+def convolution(inputs: int, filters: int, side: int, *, first: bool) -> Callable[[], object]:
+    """A 3x3 convolution of `side` x `side` images, then its gradients; the first one needs none of its images."""
+    x = torch.randn(BATCH, inputs, side, side).to(memory_format=torch.channels_last)
+    kernel, bias = torch.randn(filters, inputs, 3, 3), torch.randn(filters)
+    y = functional.conv2d(x, kernel, bias)
+    as_it_was = ([filters], [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+
+    def run() -> object:
+        return functional.conv2d(x, kernel, bias), GRADIENTS(y, x, kernel, *as_it_was, [not first, True, True])
+
+    return run
+
+
+def dense(inputs: int, units: int) -> Callable[[], object]:
+    """A Dense layer's product and its two gradients."""
+    x, kernel = torch.randn(BATCH, inputs), torch.randn(units, inputs)
+    y = x @ kernel.T
+    return lambda: (x @ kernel.T, y.T @ x, y @ kernel)
+
+
+def main() -> None:
+    keep_freed_memory()
+    step = [convolution(1, 32, 28, first=True), convolution(32, 64, 26, first=False), dense(9216, 128), dense(128, 10)]
+    seconds = []
+    for _ in range(STEPS):
+        started = time.perf_counter()
+        for part in step:
+            part()
+        seconds.append(time.perf_counter() - started)
+    print(json.dumps({"images_per_s": BATCH / statistics.median(seconds[STEPS // 5 :])}))
+
+
+if __name__ == "__main__":
+    main()
