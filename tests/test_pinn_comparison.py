@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from command import pipeline, refused, runs
+from rich.console import Console
 
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.report.table import show_grid
 from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, grid, reached, to_reach
 
+CONF = Path(__file__).parents[1] / "conf"
 COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
 LEFT_OUT = tuple(f"stage.rows.{name}=null" for name in ("adam", "lbfgs", "ssbroyden", "gauss_newton"))
 LEVELS = {"0.01": Reached(3, 1.0), "0.001": Reached(2, 1.5), "0.0001": Reached(0, np.inf)}
@@ -76,6 +81,20 @@ def test_the_time_to_a_level_is_that_of_the_first_moment_as_good() -> None:
     assert [reached(history, level) for level in (0.2, 0.01, 1e-3, 1e-4)] == [0.5, 1.0, 2.0, np.inf]
     shown = grid([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
     assert shown.rows[0][-3:] == ("1.00", "1.50 (2 of 3)", "never")
+
+
+def test_the_table_fits_a_terminal() -> None:
+    """Of the shipped rows and levels; one seed has no spread, and its columns make room for the names."""
+    rows = yaml.safe_load((CONF / "experiment" / "pinn_comparison.yaml").read_text())["stage"]["rows"]
+    levels = PinnComparison(rows={"one": "solver=adam"}).levels
+    times = {f"{level:g}": Reached(1, 123.45) for level in levels}
+    found = [Measured(name, 1, 1e-3, 1e-3, 1e-3, 123.45, 10.0, times) for name, row in rows.items() if row]
+    shown = grid(found, levels)
+    assert not {"n", "lowest to highest"} & set(shown.columns)
+    text = io.StringIO()
+    show_grid(Console(width=80, file=text), shown)
+    lines = text.getvalue().splitlines()
+    assert all(any(line.startswith(f"{one.name} ") for line in lines) for one in found), "a name is folded"
 
 
 def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:

@@ -18,16 +18,14 @@ from pipeline.pinn.solution import Moment
 from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain
 
 SMALLEST = 1e-17  # an error below it is rounding, and a logarithmic axis shows nothing
-FEW = 20  # moments of a history, up to which each has a mark
+FEW = 20  # moments of a history, up to which each has a mark (a line of one point shows nothing)
 
 
 def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float], title: str) -> None:
     """The loss with its terms, and the relative L2 error, by step."""
     figure = canvas(9, 3.8)
     steps = [moment.step for moment in history]
-    mark: dict[str, Any] = (
-        {"marker": "o", "ms": 3} if len(steps) <= FEW else {}
-    )  # a line of one point would show nothing
+    mark: dict[str, Any] = {"marker": "o", "ms": 3} if len(steps) <= FEW else {}
     axes = figure.add_subplot(1, 2, 1)
     if len(history[0].terms) > 1:
         for name, colour in zip(history[0].terms, COLOURS[1:] * 9, strict=False):

@@ -176,14 +176,18 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
 
 
 def grid(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
-    """A row for each, narrow enough for a terminal."""
-    heads = ("row", "n", "error", "lowest to highest", "train s", *(f"s to {level:g}" for level in levels))
+    """A row for each, narrow enough for a terminal: of one seed alone there is no spread to tell of."""
+    several = any(one.n > 1 for one in found)
+    over = ("n", "lowest to highest") if several else ()
+    heads = ("row", "error", *over, "train s", *(f"{level:g}" for level in levels))
     rows = []
     for one in found:
-        spread = f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else ""
+        spread = (str(one.n), f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else "") if several else ()
         times = (_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)
-        rows.append((one.name, str(one.n), f"{one.error:.1e}", spread, f"{one.training_s:.2f}", *times))
-    return Grid("solvers side by side; the last rows are classical ones", heads, tuple(rows))
+        rows.append((one.name, f"{one.error:.1e}", *spread, f"{one.training_s:.2f}", *times))
+    return Grid(
+        "solvers side by side, the classical ones last; below 0.01 and so on: seconds to that error", heads, tuple(rows)
+    )
 
 
 def _seconds(found: Reached | None, n: int) -> str:
