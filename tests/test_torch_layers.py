@@ -15,7 +15,10 @@ import torch
 from torch import nn
 from pipeline.models import Shapes
 from pipeline.models.mnist_cnn import MnistCnn
-from pipeline.models.torch_layers import Dropout
+from pipeline.backends.fit import Observation
+from pipeline.backends.torch_observer import Observer
+from pipeline.backends.torch_products import products, ways_to_multiply
+from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
 found = {}
 for rate in (0.25, 0.3, 0.999999):
@@ -42,6 +45,50 @@ def trained(net, order):
     loss = nn.functional.cross_entropy(nn.Sequential(*(net[i] for i in order))(images), torch.arange(8))
     loss.backward()
     return [loss.detach(), *(parameter.grad for parameter in net.parameters())]
+
+def beside_torchs(kind, theirs, shape, **options):
+    # Result and gradients of the same layer, ours and torch's: their distance from float64's by its size.
+    torch.manual_seed(2)
+    ours = kind(**options)
+    x = torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.contiguous_format)
+    def told(layer, dtype):
+        at = x.detach().to(dtype).requires_grad_()
+        layer = layer.to(dtype)
+        layer.zero_grad()
+        y = layer(at)
+        torch.sin(y).sum().backward()
+        return [t.detach().double().clone() for t in (y, at.grad, layer.weight.grad, layer.bias.grad)]
+    plain = theirs(**options)
+    plain.load_state_dict(ours.state_dict())
+    both = told(ours, torch.float32), told(plain, torch.float32)
+    exact = told(plain, torch.float64)
+    return [[float((a - b).norm() / b.norm()) for a, b in zip(some, exact)] for some in both]
+
+found["convolution"] = beside_torchs(Conv2d, nn.Conv2d, (8, 5, 14, 14), in_channels=5, out_channels=7, kernel_size=3)
+found["same"] = beside_torchs(
+    Conv2d, nn.Conv2d, (8, 5, 14, 14), in_channels=5, out_channels=7, kernel_size=5, padding="same")
+found["dense"] = beside_torchs(Linear, nn.Linear, (256, 512), in_features=512, out_features=256)
+
+def operations(layer, x, **entered):
+    observation = Observation("here")
+    with Observer(observation), torch.autocast("cpu", **entered):
+        layer(x).sum().backward()
+    return {name: [str(dtype), n] for (name, _, dtype), n in observation.operations.items()}, observation.matmuls
+
+large, small = torch.randn(256, 512, requires_grad=True), torch.randn(8, 512, requires_grad=True)
+layer = Linear(512, 256)
+found["large"] = operations(layer, large, enabled=False)
+found["small"] = operations(layer, small, enabled=False)
+found["autocast"] = operations(layer, large, dtype=torch.bfloat16)
+found["half autocast convolution"] = operations(Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), dtype=torch.bfloat16)
+with torch.no_grad():
+    found["compiled"] = float((torch.compile(layer, backend="eager")(large) - layer(large)).norm())
+
+with torch.profiler.profile(record_shapes=True) as seen:
+    layer(large).sum().backward()
+found["products"] = sorted([p.m, p.n, p.k, p.calls] for p in products(seen.events(), (8, 8, 1), 1, gpu=False))
+a, b = torch.randn(32, 48), torch.randn(48, 16)
+found["ways"] = [float((way().to_dense() - a @ b).norm() / (a @ b).norm()) for way in ways_to_multiply(a, b)]
 
 images = torch.randn(8, 12, 12, 1)
 for activation in ("relu", "gelu"):
@@ -91,3 +138,44 @@ def test_a_pool_stays_behind_another_activation(found: dict[str, Any]) -> None:
     pool, same = found["gelu"]
     assert pool == 5
     assert not same  # the test above can fail
+
+
+@pytest.mark.parametrize("layer", ["convolution", "same", "dense"])
+def test_a_layer_computes_what_torchs_own_does(found: dict[str, Any], layer: str) -> None:
+    """Result and gradients by input, kernel and bias are as near to float64's as torch's own are."""
+    ours, torchs = found[layer]
+    assert all(0 < mine < max(2 * its, 3e-7) for mine, its in zip(ours, torchs, strict=True)), (ours, torchs)
+
+
+def test_a_large_product_is_onednns_and_the_receipt_says_float32(found: dict[str, Any]) -> None:
+    operations, products = found["large"]
+    assert {"mkldnn_linear": ["float32", 1], "mkldnn_linear_backward": ["float32", 1]}.items() <= operations.items()
+    assert not {"addmm", "mm"} & operations.keys()
+    assert products == {"float32": 2}
+
+
+@pytest.mark.parametrize(("case", "dtype"), [("small", "float32"), ("autocast", "bfloat16")])
+def test_a_small_product_and_one_under_autocast_stay_torchs(found: dict[str, Any], case: str, dtype: str) -> None:
+    operations, products = found[case]
+    assert "addmm" in operations and "mkldnn_linear" not in operations
+    assert products == {dtype: 3}
+
+
+def test_a_convolution_under_autocast_is_in_bfloat16(found: dict[str, Any]) -> None:
+    operations, products = found["half autocast convolution"]
+    assert products == {"bfloat16": 2}
+    assert "add_" not in operations  # the bias is within
+
+
+def test_a_compiler_is_left_to_do_its_own(found: dict[str, Any]) -> None:
+    assert 0 < found["compiled"] < 1e-3  # MKL, not oneDNN: other roundings of 65,536 numbers
+
+
+def test_onednns_products_have_their_sizes(found: dict[str, Any]) -> None:
+    """(256, 512) by (512, 256): forward, the gradient by the input, the gradient by the kernel."""
+    assert found["products"] == [[256, 256, 512, 1], [256, 512, 256, 2]]
+
+
+def test_every_way_to_multiply_multiplies(found: dict[str, Any]) -> None:
+    assert len(found["ways"]) == 2
+    assert max(found["ways"]) < 1e-6

@@ -1,7 +1,7 @@
 """What the net of row B1 cannot do without: its convolutions and products, forward and backward, and nothing else.
 
-In float32, batches of 64, in the memory format that the recipe has (channels last), by torch on all cores. The last
-line is the images/s that they alone would allow.
+In float32, batches of 64, in the memory format that the recipe has (channels last), all by oneDNN through torch on all
+cores, without biases. The last line is the images/s that they alone would allow.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.backends.allocator import keep_freed_memory
+from pipeline.models.torch_quick import WORTH_ONEDNN
 
 BATCH, STEPS = 64, 100
 GRADIENTS = torch.ops.aten.convolution_backward
@@ -23,21 +24,25 @@ GRADIENTS = torch.ops.aten.convolution_backward
 def convolution(inputs: int, filters: int, side: int, *, first: bool) -> Callable[[], object]:
     """A 3x3 convolution of `side` x `side` images, then its gradients; the first one needs none of its images."""
     x = torch.randn(BATCH, inputs, side, side).to(memory_format=torch.channels_last)
-    kernel, bias = torch.randn(filters, inputs, 3, 3), torch.randn(filters)
-    y = functional.conv2d(x, kernel, bias)
-    as_it_was = ([filters], [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    kernel = torch.randn(filters, inputs, 3, 3)
+    y = functional.conv2d(x, kernel)
+    as_it_was = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
 
     def run() -> object:
-        return functional.conv2d(x, kernel, bias), GRADIENTS(y, x, kernel, *as_it_was, [not first, True, True])
+        return functional.conv2d(x, kernel), GRADIENTS(y, x, kernel, *as_it_was, [not first, True, False])
 
     return run
 
 
 def dense(inputs: int, units: int) -> Callable[[], object]:
-    """A Dense layer's product and its two gradients."""
+    """A Dense layer's product and its two gradients; a small one is quicker without oneDNN."""
     x, kernel = torch.randn(BATCH, inputs), torch.randn(units, inputs)
     y = x @ kernel.T
-    return lambda: (x @ kernel.T, y.T @ x, y @ kernel)
+    if x.numel() * units < WORTH_ONEDNN:
+        return lambda: (x @ kernel.T, y.T @ x, y @ kernel)
+    X, Y, K = x.to_mkldnn(), y.to_mkldnn(), kernel.to_mkldnn()
+    turned, Yt, Xt = kernel.T.contiguous().to_mkldnn(), y.T.contiguous().to_mkldnn(), x.T.contiguous().to_mkldnn()
+    return lambda: (functional.linear(X, K), functional.linear(Y, turned), functional.linear(Yt, Xt))
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ PRODUCTS = (
     "addmm",
     "bmm",
     "baddbmm",
+    "mkldnn_linear",
+    "mkldnn_linear_backward",
     "convolution",
     "convolution_backward",
     "_scaled_dot_product_flash_attention",
@@ -40,7 +42,7 @@ class Observer(TorchDispatchMode):
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
         if name in PRODUCTS:
-            # addmm's first operand is the bias; the product is of the last two
+            # addmm's first operand is the bias, mkldnn_linear's the last (of the same dtype)
             self.observation.matmuls[str(operands[-1].dtype).removeprefix("torch.")] += 1
             self.observation.product_devices[str(operands[-1].device)] += 1
         return result

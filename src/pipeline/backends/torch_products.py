@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from pipeline.backends.gpu_kernels import ON_TENSOR_CORES
 from pipeline.probe import Operation, Product, seconds_of
 
 MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+LINEAR = ("aten::mkldnn_linear", "aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights")
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
@@ -42,7 +44,7 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in (*MATMULS, *FORWARD, *BACKWARD):
+    if event.name in (*MATMULS, *LINEAR, *FORWARD, *BACKWARD):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
@@ -84,12 +86,23 @@ def _sizes(event: Any, outputs: dict[Any, Any], image: tuple[int, ...]) -> tuple
         left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
         batch = left[0] if len(left) == 3 else 1
         return "product", left[-2], right[-1], left[-1], batch
+    if event.name in LINEAR:
+        return "product", *_linear(event.name, shapes), 1
     if event.name in FORWARD and _pair(shapes) in outputs:
         return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
     if event.name in BACKWARD:
         given = [image[2], *image[:2]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
         return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
     return None
+
+
+def _linear(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+    """(m, n, k) of oneDNN's Dense layer on (N, inputs), of its input's gradient, or of its kernel's."""
+    if name == "aten::mkldnn_linear":
+        (rows, inputs), (units, _) = shapes[:2]
+        return rows, units, inputs
+    (rows, units), (_, inputs) = shapes[1:3] if name.endswith("input") else shapes[:2]
+    return (rows, inputs, units) if name.endswith("input") else (units, inputs, rows)
 
 
 def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -102,20 +115,37 @@ def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int])
 
 
 def with_ceiling(product: Product, device: torch.device, dtype: torch.dtype) -> Product:
-    """The product with the rate of a bare one of its sizes."""
+    """The product with the rate of a bare one of its sizes, the quickest way there is."""
     a = torch.randn(product.m, product.k, device=device).to(dtype)
     b = torch.randn(product.k, product.n, device=device).to(dtype)
-
-    def multiply() -> None:
-        for _ in range(calls):
-            torch.mm(a, b)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
     calls = LAUNCHED if device.type == "cuda" else 1  # one by one, a GPU's would be a time of launching and waiting
+
+    def repeated(multiply: Callable[[], torch.Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(calls):
+                multiply()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+
+        return run
+
     with torch.inference_mode():
-        bare = seconds_of(multiply) / calls
+        bare = min(seconds_of(repeated(multiply)) / calls for multiply in ways_to_multiply(a, b))
     return dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / bare)
+
+
+def onednn_multiplies(a: torch.Tensor) -> bool:
+    """Whether oneDNN has products of such tensors that torch itself does not take."""
+    return a.device.type == "cpu" and a.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+
+
+def ways_to_multiply(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], torch.Tensor]]:
+    """Calls that each give a @ b: torch's own, and in float32 on a CPU oneDNN's too."""
+    ways = [lambda: torch.mm(a, b)]
+    if onednn_multiplies(a):
+        left, right = a.to_mkldnn(), b.T.contiguous().to_mkldnn()
+        ways.append(lambda: functional.linear(left, right))
+    return ways
 
 
 def tensor_core_share(events: Iterable[Any]) -> float | None:

@@ -40,12 +40,12 @@ class Cnn:
         stack: list[nn.Module] = [layers.ChannelsFirst()]
         for inputs, filters in zip(channels, self.filters, strict=False):
             stack += [
-                layers.same_convolution(inputs, filters, self.kernel_size),
+                layers.convolution(inputs, filters, self.kernel_size, padding="same"),
                 nn.MaxPool2d(2),
                 layers.activation(self.activation, in_place=True),
             ]
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout)]
-        return nn.Sequential(*stack, nn.Linear(height * width * channels[-1], shapes.classes))
+        return nn.Sequential(*stack, *layers.dense(height * width * channels[-1], shapes.classes))
 
     def keras(self, shapes: Shapes) -> Any:
         import keras

@@ -51,14 +51,14 @@ class MnistCnn:
         channels = [shapes.image[2], *self.filters]
         stack: list[nn.Module] = [layers.ChannelsFirst()]
         for inputs, filters in zip(channels, self.filters, strict=False):
-            stack += [nn.Conv2d(inputs, filters, 3), layers.activation(self.activation, in_place=True)]
+            stack += [layers.convolution(inputs, filters, 3), layers.activation(self.activation, in_place=True)]
         stack.insert(len(stack) - self.pools_first, nn.MaxPool2d(2))
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout_features)]
         stack += [
-            nn.Linear(height * width * channels[-1], self.units),
+            *layers.dense(height * width * channels[-1], self.units),
             layers.activation(self.activation, in_place=True),
         ]
-        return nn.Sequential(*stack, *layers.dropout(self.dropout_units), nn.Linear(self.units, shapes.classes))
+        return nn.Sequential(*stack, *layers.dropout(self.dropout_units), *layers.dense(self.units, shapes.classes))
 
     def keras(self, shapes: Shapes) -> Any:
         import keras

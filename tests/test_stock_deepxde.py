@@ -1,0 +1,40 @@
+"""stage=pinn through DeepXDE is DeepXDE's own training: the errors are those of DeepXDE without us."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import done
+
+PLAIN = Path(__file__).parent.parent / "bench" / "peers" / "pinn_deepxde.py"
+DATASETS = {"poisson": "poisson_lshape"}
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "steps", "lbfgs_steps", "tolerance"),
+    [
+        pytest.param("function", ("float32", "fp32"), 2_000, 0, 1e-4, id="function", marks=pytest.mark.wide),
+        pytest.param("ode", ("float32", "fp32"), 500, 0, 1e-4, id="ode"),
+        pytest.param("poisson", ("float64", "fp64"), 210, 0, 1e-12, id="L-shape"),
+        pytest.param("poisson", ("float64", "fp64"), 210, 1_000, 1e-9, id="L-shape, L-BFGS", marks=pytest.mark.slow),
+    ],
+)
+def test_the_stock_recipe_is_deepxdes_own(
+    name: str, precision: tuple[str, str], steps: int, lbfgs_steps: int, tolerance: float, tmp_path: Path
+) -> None:
+    """The same error at the same seed: so the errors of our runs over some seeds are DeepXDE's.
+
+    Steps are fewer than the recipe's. The network is evaluated in its own precision there, and in float64 here.
+    """
+    arguments = [name, precision[0], str(steps), str(lbfgs_steps), "3"]
+    said = subprocess.run([sys.executable, str(PLAIN), *arguments], capture_output=True, text=True, check=True)
+    plain = json.loads(said.stdout.splitlines()[-1])["error"]
+    words = [f"dataset={DATASETS.get(name, name)}", f"precision={precision[1]}", f"solver.steps={steps}"]
+    words += ["solver=deepxde_adam_lbfgs", f"solver.lbfgs_steps={lbfgs_steps}"] if lbfgs_steps else []
+    run = done(tmp_path, "stage=pinn", *words, "seed=3", "tracking=none")
+    ours = json.loads((run / "result.json").read_text())["scalars"]["test/relative_l2"]
+    assert ours == pytest.approx(plain, rel=tolerance)
