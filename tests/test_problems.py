@@ -238,3 +238,14 @@ def test_points_of_an_interval(low: float, length: float, n: int, seed: int) -> 
         assert interval.contains(points).all()
     assert set(interval.on_boundary(n, np.random.default_rng(seed))[:, 0]) == {low, low + length}
     assert not interval.contains(np.array([[low - 1e-6], [low + length + 1e-6]])).any()
+
+
+@given(st.integers(1, 200), st.floats(-5, 5), st.floats(0.1, 20), st.integers(0, 99))
+def test_an_intervals_points_leave_no_gap(n: int, low: float, length: float, seed: int) -> None:
+    """The ends are among them, and no two neighbours are further apart than two equal steps."""
+    interval = Interval(low, low + length)
+    (found,) = interval.inside(n, np.random.default_rng(seed)).T
+    assert found.shape == (n,) and interval.contains(found[:, None]).all()
+    assert found[0] == low and (n == 1 or found[-1] == interval.high)
+    assert (np.diff(found) >= 0).all() and (np.diff(found) < 2 * length / max(n - 1, 1) + 1e-12).all()
+    assert np.array_equal(found[:, None], interval.inside(n, np.random.default_rng(seed)))

@@ -45,6 +45,11 @@ def size(number: float) -> str:
     raise AssertionError("unreachable")
 
 
+def figure(value: float) -> str:
+    """Four digits behind the point; a figure that would have none left of them in powers of ten."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
+
+
 def seconds(number: float) -> str:
     """Seconds for people: 0.42 s, 75.3 s, 12 min 5 s."""
     if number < 120:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pipeline.report.table import seconds
+from pipeline.report.table import figure, seconds
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of
 from pipeline.tracking_follow import CELLS
@@ -107,7 +107,7 @@ def told(outcome: Outcome) -> str:
         return outcome.reason
     name, _ = headline(outcome.cell)
     value = figures_of(outcome.run).get(name)
-    return escape(outcome.reason) if value is None else f"{name} {value:.4f}"
+    return escape(outcome.reason) if value is None else f"{name} {figure(value)}"
 
 
 def headline(cell: Cell) -> tuple[str, str]:

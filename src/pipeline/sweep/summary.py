@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.report.table import seconds
+from pipeline.report.table import figure, seconds
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of
@@ -114,9 +114,9 @@ def _text(pivot: Pivot, row: tuple[str, ...], column: str, best: bool) -> str:
     values, found = pivot.value(row, column), pivot.at(row, column)
     if not values:
         return "[dim]" + (found[0].state if found else "") + "[/]"
-    text = f"{statistics.median(values):.4f}"
+    text = figure(statistics.median(values))
     if len(found) > 1:
-        text += f" ({min(values):.4f} to {max(values):.4f}, n={len(values)})"
+        text += f" ({figure(min(values))} to {figure(max(values))}, n={len(values)})"
     return f"[bold]{text} *[/]" if best else text
 
 
