@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from rich.console import Console
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.report.table import show_grid
-from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, grid, reached, to_reach
+from pipeline.report.table import figure, show_grid
+from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, errors, reached, times, to_reach
 
 CONF = Path(__file__).parents[1] / "conf"
 COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
@@ -79,22 +80,23 @@ def test_a_comparison_of_nothing_is_refused() -> None:
 def test_the_time_to_a_level_is_that_of_the_first_moment_as_good() -> None:
     history = [(0.5, 0.1), (1.0, 0.009), (1.5, 0.02), (2.0, 0.0009)]
     assert [reached(history, level) for level in (0.2, 0.01, 1e-3, 1e-4)] == [0.5, 1.0, 2.0, np.inf]
-    shown = grid([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
-    assert shown.rows[0][-3:] == ("1.00", "1.50 (2 of 3)", "never")
+    shown = times([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
+    assert shown.rows[0][-3:] == ("1", "1.5 (2)", "never")
 
 
-def test_the_table_fits_a_terminal() -> None:
-    """Of the shipped rows and levels; one seed has no spread, and its columns make room for the names."""
+@pytest.mark.parametrize("n", [1, 10])
+def test_the_tables_fit_a_terminal(n: int) -> None:
+    """Of the shipped rows and levels: no name and no figure is folded at 80 columns."""
     rows = yaml.safe_load((CONF / "experiment" / "pinn_comparison.yaml").read_text())["stage"]["rows"]
     levels = PinnComparison(rows={"one": "solver=adam"}).levels
-    times = {f"{level:g}": Reached(1, 123.45) for level in levels}
-    found = [Measured(name, 1, 1e-3, 1e-3, 1e-3, 123.45, 10.0, times) for name, row in rows.items() if row]
-    shown = grid(found, levels)
-    assert not {"n", "lowest to highest"} & set(shown.columns)
-    text = io.StringIO()
-    show_grid(Console(width=80, file=text), shown)
-    lines = text.getvalue().splitlines()
-    assert all(any(line.startswith(f"{one.name} ") for line in lines) for one in found), "a name is folded"
+    reached_by = {f"{level:g}": Reached(max(n - 1, 1), 12.345) for level in levels}
+    found = [Measured(name, n, 1e-3, 1e-4, 1e-2, 1234.5, 10.0, reached_by) for name, row in rows.items() if row]
+    for shown in (errors(found), times(found, levels)):
+        text = io.StringIO()
+        show_grid(Console(width=80, file=text), shown)
+        lines = text.getvalue().splitlines()
+        for row in shown.rows:
+            assert any(re.split(r"\s{2,}", line.strip()) == [each for each in row if each] for line in lines), row
 
 
 def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:
@@ -110,3 +112,10 @@ def test_a_classical_solver_is_as_good_as_it_says(problem: Any, least: float) ->
     reference = problem.reference(points)
     error = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
     assert error <= least
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.98, "0.9800"), (0.001, "0.0010"), (2.6e-7, "2.6e-07"), (0.0, "0.0000")]
+)
+def test_a_small_error_is_told_and_not_rounded_to_nothing(value: float, shown: str) -> None:
+    assert figure(value) == shown

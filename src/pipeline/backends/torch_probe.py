@@ -87,9 +87,9 @@ class OnDevice:
         return moved
 
     def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return (
-            functional.linear(a, b) if a.is_mkldnn else a @ b
-        )  # oneDNN's is of a and b transposed, which costs the same
+        if a.is_mkldnn:  # oneDNN's is of a and b transposed, which costs the same
+            return functional.linear(a, b)
+        return a @ b
 
     def wait(self, result: torch.Tensor) -> None:
         if self.device.type == "cuda":

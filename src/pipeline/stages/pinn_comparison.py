@@ -92,7 +92,7 @@ class PinnComparison:
         return Result(
             metrics=metrics([*found, *beside]),
             table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
-            grids=(grid([*found, *beside], self.levels),),
+            grids=(errors([*found, *beside]), times([*found, *beside], self.levels)),
             failed=without_result(entries),
         )
 
@@ -121,8 +121,8 @@ class Measured:
 def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
     """What the runs of a row have left."""
     ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
-    errors = [entry.figures["test/relative_l2"] for entry in ended]
-    if not errors:
+    each = [entry.figures["test/relative_l2"] for entry in ended]
+    if not each:
         return Measured(name, 0, *(float("nan"),) * 5, {})
     histories = [
         read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
@@ -133,8 +133,7 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
         return statistics.median(entry.figures[figure] for entry in ended)
 
     seconds, evaluations = middle("training_s"), middle("residual_evaluations")
-    error = statistics.median(errors)
-    return Measured(name, len(errors), error, min(errors), max(errors), seconds, evaluations, to_level)
+    return Measured(name, len(each), statistics.median(each), min(each), max(each), seconds, evaluations, to_level)
 
 
 def read_history(path: Path) -> list[tuple[float, float]]:
@@ -175,19 +174,25 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
     return found
 
 
-def grid(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
-    """A row for each, narrow enough for a terminal: of one seed alone there is no spread to tell of."""
-    several = any(one.n > 1 for one in found)
-    over = ("n", "lowest to highest") if several else ()
-    heads = ("row", "error", *over, "train s", *(f"{level:g}" for level in levels))
-    rows = []
-    for one in found:
-        spread = (str(one.n), f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else "") if several else ()
-        times = (_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)
-        rows.append((one.name, f"{one.error:.1e}", *spread, f"{one.training_s:.2f}", *times))
-    return Grid(
-        "solvers side by side, the classical ones last; below 0.01 and so on: seconds to that error", heads, tuple(rows)
-    )
+def errors(found: Sequence[Measured]) -> Grid:
+    """The error of each row over its seeds."""
+    heads = ("row", "seeds", "relative L2", "lowest to highest")
+    rows = [
+        (one.name, str(one.n), f"{one.error:.1e}", f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else "")
+        for one in found
+    ]
+    return Grid("solvers side by side, the classical ones last: the median error", heads, tuple(rows))
+
+
+def times(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
+    """The seconds of each row's training, and until each level."""
+    heads = ("row", "trained", *(f"{level:g}" for level in levels))
+    rows = [
+        (one.name, _brief(one.training_s), *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels))
+        for one in found
+    ]
+    title = "seconds: of training, and until the error is below a level (in brackets: by how many seeds, if not by all)"
+    return Grid(title, heads, tuple(rows))
 
 
 def _seconds(found: Reached | None, n: int) -> str:
@@ -195,7 +200,11 @@ def _seconds(found: Reached | None, n: int) -> str:
         return ""
     if not found.seeds:
         return "never"
-    return f"{found.seconds:.2f}" + (f" ({found.seeds} of {n})" if found.seeds < n else "")
+    return _brief(found.seconds) + (f" ({found.seeds})" if found.seeds < n else "")
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
 
 def metrics(found: Sequence[Measured]) -> dict[str, float]:

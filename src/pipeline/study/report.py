@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.journal import cannot_write
+from pipeline.report.table import figure
 from pipeline.study import composed
 from pipeline.study.outcome import ROOT, Outcome, read
 
@@ -76,7 +77,7 @@ def _number(value: Any) -> str:
         return str(value)
     if value.is_integer():
         return f"{value:.0f}"
-    return f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1e}"
+    return figure(value)
 
 
 def _side(name: str, outcome: Outcome) -> Any:
