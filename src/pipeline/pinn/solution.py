@@ -114,12 +114,15 @@ def predict(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
 
 def _values(fitted: Fitted, problem: Problem, points: np.ndarray) -> np.ndarray:
     x = jets.coordinates(np, points.astype(np.float64), (), order=0)
+    return np.asarray(at(x, fitted, problem).value, dtype=np.float64)
+
+
+def at(x: jets.Jet, fitted: Fitted, problem: Problem) -> jets.Jet:
+    """The solution at the coordinates `x`, which are NumPy's, with the derivatives that they carry; in float64."""
     layers = [(kernel.astype(np.float64), bias.astype(np.float64)) for kernel, bias in fitted.layers]
     added = enriched(problem, x) if fitted.enriched else None
     coefficients = list(fitted.enrichment.values())
-    return np.asarray(
-        outputs(problem, x, layers, hard=fitted.hard, enrichment=coefficients, added=added).value, dtype=np.float64
-    )
+    return outputs(problem, x, layers, hard=fitted.hard, enrichment=coefficients, added=added)
 
 
 def as_weights(fitted: Fitted) -> weights.Weights:

@@ -14,7 +14,7 @@ from pipeline import receipt
 from pipeline.backends.fit import Observation
 from pipeline.capability import Resolved
 from pipeline.errors import RunError
-from pipeline.pinn import errors, guard, solution
+from pipeline.pinn import errors, guard, solution, unseen
 from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
@@ -88,6 +88,9 @@ class Pinn:
         measured = errors.measure(problem, found.fitted, self.grid)
         draw(run, experiment, found, measured)
         spread = errors.over_seeds(problem, found, self.grid)
+        residuals = unseen.look(problem, found.fitted, found.points, experiment.seed)
+        for warning in residuals.warnings if residuals else ():
+            run.say(f"warning: {warning}")
         paper |= {
             "wall_time_s": seconds_since_start(),
             "training_s": found.seconds,
@@ -96,8 +99,8 @@ class Pinn:
         }
         run.journal.write_receipt(paper)
         return Result(
-            metrics=figures_of(found, measured) | figures_over(spread),
-            table=(*rows(experiment, resolved, found, measured, guarded, paper), *rows_over(spread)),
+            metrics=figures_of(found, measured) | figures_residual(residuals) | figures_over(spread),
+            table=(*rows(experiment, resolved, found, measured, residuals, guarded, paper), *rows_over(spread)),
         )
 
 
@@ -175,6 +178,18 @@ def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
     }
 
 
+def figures_residual(residuals: unseen.Residuals | None) -> dict[str, float]:
+    """The equations' residual, where there are equations."""
+    return {} if residuals is None else {"train/residual": residuals.trained, "test/residual": residuals.unseen}
+
+
+def rows_residual(residuals: unseen.Residuals | None) -> list[tuple[str, str]]:
+    """The same in words."""
+    if residuals is None:
+        return []
+    return [("residual", f"{residuals.trained:.1e} at the training points, {residuals.unseen:.1e} at others")]
+
+
 def figures_over(spread: Sequence[float]) -> dict[str, float]:
     """The errors of several seeds in numbers."""
     if not spread:
@@ -195,6 +210,7 @@ def rows(
     resolved: Resolved,
     found: Solution,
     measured: Measured,
+    residuals: unseen.Residuals | None,
     guarded: guard.Guard,
     paper: dict[str, Any],
 ) -> list[tuple[str, str]]:
@@ -209,6 +225,7 @@ def rows(
         ("maximum error", f"{measured.largest:.3e}"),
         ("loss", f"{last.loss:.3e} after {found.steps:,} step{'s' * (found.steps > 1)}"),
         *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
+        *rows_residual(residuals),
         *((name, f"{value:.10g}") for name, value in coefficients.items()),
         (
             "wall time",

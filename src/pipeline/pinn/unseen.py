@@ -1,0 +1,56 @@
+"""How well the equations hold at points that no training saw: what can be told without a reference.
+
+A loss is of the training points alone. Between them a network can leave the solution and come back, and its loss is as
+small as that of a good one; the residual at other points is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.pinn import jets, solution
+from pipeline.pinn.guard import asked
+from pipeline.pinn.problem import Functions, Problem
+from pipeline.pinn.solution import Fitted
+
+POINTS = 1000  # unseen ones
+FAR = 100.0  # times the residual that was trained: above it the training points were too few
+ROUNDING = 1e-10  # a residual below it is nothing
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Root mean squares over all equations: at the points of the training, and at unseen ones."""
+
+    trained: float
+    unseen: float
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        if self.unseen <= max(FAR * self.trained, ROUNDING):
+            return ()
+        return (
+            f"the equations hold at the training points (residual {self.trained:.1e}) and not between them "
+            f"({self.unseen:.1e}): the loss says nothing here; give more points (dataset.interior)",
+        )
+
+
+def look(problem: Problem, fitted: Fitted, points: Mapping[str, np.ndarray], seed: int) -> Residuals | None:
+    """Of `points`, the part `inside` is what was trained. None for a problem without equations."""
+    if not problem.equations:
+        return None
+    others = problem.domain.inside(POINTS, np.random.default_rng([seed, 3]))
+    return Residuals(*(root_mean_square(problem, fitted, each) for each in (points["inside"], others)))
+
+
+def root_mean_square(problem: Problem, fitted: Fitted, points: np.ndarray) -> float:
+    """Of all residuals at the points (N, d), in float64."""
+    order, seconds = asked(problem)
+    x = points.astype(np.float64)
+    jet = solution.at(jets.coordinates(np, x, seconds, order), fitted, problem)
+    columns = [x[:, index : index + 1] for index in range(x.shape[1])]
+    found = problem.residuals(columns, jets.JetField(jet), Functions(np), {**problem.unknowns, **fitted.unknowns})
+    return float(np.sqrt(np.mean(np.square(found))))

@@ -1,0 +1,67 @@
+"""The equations' residual at points that no training saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import pipeline, runs
+
+from pipeline.journal import read_metrics
+from pipeline.pinn import solution, unseen
+from pipeline.pinn.unseen import Residuals
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+
+ODE = ("stage=pinn", "dataset=ode", "solver=gauss_newton", "solver.steps=60", "model.units=[30]", "tracking=none")
+EASY = ("solver.scale=1.0", "solver.conditions=hard")
+
+
+def trained(folder: Path, interior: int) -> tuple[Path, str]:
+    """A run on so many points, and what it said."""
+    told = pipeline(folder, *ODE, *EASY, f"dataset.interior={interior}")
+    assert told.returncode == 0, told.stderr
+    return runs(folder)[-1], " ".join((told.stdout + told.stderr).split())
+
+
+@pytest.mark.parametrize(("interior", "between"), [(6, False), (30, True)])
+def test_a_network_that_leaves_the_solution_between_its_points_is_told(
+    tmp_path: Path, interior: int, between: bool
+) -> None:
+    """With six points its loss is next to nothing and the solution wrong: only the residual at other points tells."""
+    run, said = trained(tmp_path, interior)
+    found = json.loads((run / "result.json").read_text())["scalars"]
+    assert found["train/loss"] < 1e-3
+    assert (found["test/relative_l2"] < 0.1) == between
+    assert (found["test/residual"] < 100 * found["train/residual"]) == between
+    assert ("warning: the equations hold at the training points" in said) != between
+    assert f"{found['test/residual']:.1e} at others" in said
+
+
+def test_the_residual_at_the_training_points_is_the_loss_of_the_equations(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path, 20)
+    found = json.loads((run / "result.json").read_text())["scalars"]
+    *_, end = read_metrics(run)
+    last = end.metrics
+    mean = (last["train/y1' - y2"] + last["train/y2' + y1"]) / 2
+    assert found["train/residual"] == pytest.approx(np.sqrt(mean), rel=1e-3)
+    fitted = solution.load(run / "artifacts" / "model" / "weights.npz")
+    again = unseen.look(Ode(), fitted, {"inside": np.zeros((1, 1))}, seed=0)
+    assert again is not None and again.unseen == found["test/residual"]
+
+
+def test_a_plain_fit_has_no_equations() -> None:
+    nothing = solution.Fitted(((np.zeros((1, 1)), np.zeros(1)),))
+    plain: Any = Function()
+    assert unseen.look(plain, nothing, {"values": np.zeros((16, 1))}, seed=0) is None
+
+
+@pytest.mark.parametrize(
+    ("trained", "elsewhere", "count"),
+    [(0.0, 0.0, 0), (1e-15, 1e-12, 0), (1e-3, 9e-2, 0), (1e-3, 0.11, 1), (1e-3, np.nan, 1), (1e-3, np.inf, 1)],
+)
+def test_rounding_is_not_warned_of(trained: float, elsewhere: float, count: int) -> None:
+    assert len(Residuals(trained, elsewhere).warnings) == count
