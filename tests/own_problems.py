@@ -202,6 +202,32 @@ class NoConditions(Decay):
 
 
 @spec
+class TakenName(Decay):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("inside", lambda points: points[:, 0], points=self.domain.grid(3)),)
+
+
+@spec
+class NoInside(Decay):
+    interior: int = 0
+
+
+@spec
+class Scattered(Decay):
+    """A plain fit to values at points of its own, not equispaced ones."""
+
+    equations: ClassVar[tuple[str, ...]] = ()
+    unknowns: ClassVar[Mapping[str, float]] = {}
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return []
+
+    def conditions(self) -> tuple[Condition, ...]:
+        points = self.domain.grid(20) ** 2
+        return (Condition("measured", lambda points: np.exp(-2 * points[:, 0]), points=points),)
+
+
+@spec
 class NotFinite(Decay):
     def reference(self, points: np.ndarray) -> np.ndarray:
         return points / 0.0

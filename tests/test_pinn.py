@@ -23,13 +23,17 @@ from pipeline.errors import Impossible, UserError
 from pipeline.journal import read_config, read_metrics
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import guard, solution
+from pipeline.pinn.at_points import read_points
 from pipeline.pinn.domain import Interval, Polygon, rectangle
+from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.fits import check_fits
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.solvers.deepxde import Deepxde
 from pipeline.solvers.deepxde_adam import DeepxdeAdam
 
+CONF = Path(__file__).parents[1] / "conf"
 OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}
 PINN = ("stage=pinn", "tracking=none")
 ODE = (*PINN, "dataset=ode", "model.units=[20]", "precision=fp64", "solver.steps=300")
@@ -167,6 +171,38 @@ def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
     assert figures(run)["residual_evaluations"] >= 16 * figures(run)["steps"]
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("dataset.interior=2", "solver.lbfgs_steps=300"), 50),
+        (("solver.lbfgs_steps=1",), 2),
+        (("solver.lbfgs_steps=400",), 401),
+    ],
+    ids=["nothing to gain", "one", "more than a block"],
+)
+def test_lbfgs_takes_no_more_steps_than_it_may(place: Path, words: tuple[str, ...], wanted: int) -> None:
+    """DeepXDE's own would go past them, tell nothing of one step, and never end where there is nothing to gain."""
+    run = done(place, *PINN, "solver=deepxde_adam_lbfgs", "precision=fp64", "model.units=[5]", "solver.steps=1", *words)
+    assert figures(run)["steps"] <= wanted
+    if "dataset.interior=2" not in words:
+        assert figures(run)["steps"] == wanted
+    rows = [record.step for record in read_metrics(run)]
+    assert rows[-1] == figures(run)["steps"]
+
+
+def test_the_default_is_the_recipe_of_the_problems_source() -> None:
+    problems: list[Any] = [Function(), Ode(), PoissonLShape()]
+    assert [Deepxde().lbfgs_steps_for(problem) for problem in problems] == [0, 0, 15_000]
+    assert yaml.safe_load((CONF / "stage" / "pinn.yaml").read_text())["defaults"][-1] == {"override /solver": "deepxde"}
+
+
+def test_values_are_fitted_where_they_were_measured(place: Path) -> None:
+    """DeepXDE's Function takes equispaced points, whatever the condition says."""
+    run = done(place, *PINN, "dataset._target_=own_problems.Scattered", "precision=fp64", "solver.steps=1", **OWN)
+    points = Interval(0.0, 1.0).grid(20) ** 2
+    assert receipt(run)["points_sha256"] == points_sha256({"measured": points})
+
+
 def test_seeds_make_a_grid_that_runs_once(place: Path) -> None:
     folder = place / "grid"
     folder.mkdir()
@@ -210,7 +246,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
 REFUSED = {
     "dataset=mnist": "dataset=mnist with stage=pinn: holds images; this stage solves problems such as dataset=ode",
     "model=mlp": "model=mlp with stage=pinn: classifies images; model=fnn is the network for problems",
-    "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde_adam",
+    "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde",
     "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; solver= and its settings say "
     "how it is trained",
     "training.epochs=3": "training.epochs with stage=pinn: a problem has no batches and no classes; ...",
@@ -219,8 +255,8 @@ REFUSED = {
     "profiler=torch": "profiler=torch with stage=pinn: profilers look into classifiers only",
     "backend.compile=true": "backend.compile=true with stage=pinn: it would not be followed; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
-    "precision=bf16": "precision=bf16 with solver=deepxde_adam: DeepXDE has one float for everything and ...",
-    "precision=mixed": "precision=mixed with solver=deepxde_adam: ...",
+    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE has one float for everything and ...",
+    "precision=mixed": "precision=mixed with solver=deepxde: ...",
     "model.units=[0]": "model.units.0=0: should be greater than 0",
     "model.activation=relu": "model.activation='relu': should be 'tanh'",
     "dataset.interior=0": "dataset.interior=0: should be greater than 0",
@@ -228,6 +264,10 @@ REFUSED = {
     "dataset=lorenz": "dataset=lorenz: no such choice; choose from ...",
     "solver=deepxde_adam_lbfgs backend=jax": "solver=deepxde_adam_lbfgs with backend=jax: it runs on torch, "
     "tensorflow; DeepXDE has no L-BFGS on JAX",
+    "dataset=poisson_lshape backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and "
+    "poisson_lshape is to go on with it; use backend=torch, or solver=deepxde_adam",
+    "dataset=ode solver=adam solver.steps=100 solver.resample=100": "solver.resample=100: no step of steps=100 is "
+    "left for new points; give less",
     "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
     "solver=gauss_newton precision=fp32": "precision=fp32 with solver=gauss_newton: it computes in fp64; use ...",
     "dataset=function dataset.boundary=4": "dataset.boundary: no such key...",
@@ -267,6 +307,9 @@ POINTS = {
     "t\n11\n": "1 of 1 points lie outside the domain, where the network knows nothing; the first in row 1: 11",
     "1\nnan\n": "row 2 is no point: nan",
     "t\n": "holds no point",
+    "O.5\n1\n": "no readable points (could not convert string to float: 'O.5')",
+    "nan\n": "row 1 is no point: nan",
+    f"{'1' * 200_000}\n": "no readable points (field larger than field limit (131072))",
     "1\nx\n": "no readable points (could not convert string to float: 'x')",
 }
 
@@ -277,6 +320,22 @@ def test_points_that_do_not_fit_are_refused(ode: Path, tmp_path: Path, text: str
     said = failed(tmp_path, "stage=predict", f"run={ode}", "stage.points=points.csv")
     assert said.startswith("stage.points=points.csv: ")
     assert POINTS[text].split(";")[0] in said
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([1j]), np.array(["1"]), np.zeros(2, [("t", float)])], ids=["complex", "text", "names"]
+)
+def test_an_array_of_no_points_is_refused(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "points.npy", array)
+    problem: Any = Ode()
+    with pytest.raises(UserError, match=r"points\.npy: no readable points \(Cannot cast array data from dtype"):
+        read_points(str(tmp_path / "points.npy"), problem)
+
+
+def test_points_as_a_spreadsheet_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "points.csv").write_text("1\r\n2\r\n", encoding="utf-8-sig")
+    problem: Any = Ode()
+    assert read_points(str(tmp_path / "points.csv"), problem).tolist() == [[1.0], [2.0]]
 
 
 def test_a_solved_run_takes_points_and_not_images(ode: Path, tmp_path: Path) -> None:
@@ -292,11 +351,12 @@ def test_a_solved_run_takes_points_and_not_images(ode: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_missing_package_of_deepxde_names_its_install(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    problem: Any = Function()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Impossible, match=r"pip install -c constraints.txt -e '\.\[physics\]'") as caught:
-        DeepxdeAdam().check_backend(backend)
+        DeepxdeAdam().check_backend(backend, problem)
     assert ("flax" if backend == "jax" else "tensorflow-probability and tf_keras") in str(caught.value)
-    DeepxdeAdam().check_backend("torch")
+    DeepxdeAdam().check_backend("torch", problem)
 
 
 WRONG = {
@@ -318,6 +378,8 @@ WRONG = {
     "NoPoints": "the condition 'measured' has no points",
     "NoSuchOutput": "the condition 'measured' is on output 1; there are 1, from 0",
     "NoConditions": "has no conditions; ",
+    "TakenName": "a term is named 'inside', as something else is; give it another name",
+    "NoInside": "interior=0 and boundary=0 points; give 1 and 0 or more",
     "NotFinite": "reference() is not finite inside the domain",
     "WrongReference": "reference() has the shape (16,); it has to be (16, 1)",
 }

@@ -208,6 +208,9 @@ def test_points_of_a_polygon(polygon: Polygon, n: int, seed: int) -> None:
     assert polygon.contains(polygon.grid(n)).all()
     corners = np.array(polygon.vertices)
     assert from_rim(corners, edge).max() < 1e-12
+    rim = corners.min(axis=0), corners.max(axis=0)
+    if len(corners) == 4 and polygon.area() == pytest.approx(np.prod(rim[1] - rim[0])):
+        assert all((point == rim[0]).any() or (point == rim[1]).any() for point in edge), "on a side, and not beside it"
     beyond = corners.max(axis=0) + 0.1
     assert not polygon.contains(np.concatenate([inside + beyond - corners.min(axis=0), [beyond]])).any()
     assert np.array_equal(inside, polygon.inside(n, np.random.default_rng(seed)))

@@ -49,7 +49,8 @@ def test_the_residual_at_the_training_points_is_the_loss_of_the_equations(tmp_pa
     mean = (last["train/y1' - y2"] + last["train/y2' + y1"]) / 2
     assert found["train/residual"] == pytest.approx(np.sqrt(mean), rel=1e-3)
     fitted = solution.load(run / "artifacts" / "model" / "weights.npz")
-    again = unseen.look(Ode(), fitted, {"inside": np.zeros((1, 1))}, seed=0)
+    problem: Any = Ode()
+    again = unseen.look(problem, fitted, {"inside": np.zeros((1, 1))}, seed=0)
     assert again is not None and again.unseen == found["test/residual"]
 
 

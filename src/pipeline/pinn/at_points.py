@@ -47,8 +47,8 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     key, path = f"stage.points={text}", Path(text).expanduser()
     try:
         points = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path)
-        points = np.asarray(points, np.float64)
-    except (OSError, ValueError, EOFError) as error:
+        points = np.asarray(points).astype(np.float64, casting="same_kind")
+    except (OSError, ValueError, TypeError, EOFError, csv.Error) as error:
         raise UserError(f"{key}: no readable points ({error})") from error
     names = problem.domain.names
     if points.ndim == 1 and len(names) == 1:
@@ -71,19 +71,15 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
 
 
 def _csv(path: Path) -> np.ndarray:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if row]
-    if rows and not _is_number(rows[0][0]):
+    if rows and all(map(_is_name, rows[0])):  # names, and no number that is mistyped
         rows = rows[1:]
     return np.array([[float(cell) for cell in row] for row in rows])
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _is_name(text: str) -> bool:
+    return text.strip().isidentifier() and text.strip().lower() not in ("nan", "inf", "infinity")
 
 
 def write_csv(path: Path, names: list[str], table: np.ndarray) -> None:

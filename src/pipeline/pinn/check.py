@@ -25,7 +25,7 @@ PARTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     ),
     "solver": (
         lambda part: part.solve is not None,
-        "solves nothing; choose one, such as solver=deepxde_adam",
+        "solves nothing; choose one, such as solver=deepxde",
         "solves problems; stage=pinn uses it",
     ),
 }

@@ -87,7 +87,7 @@ class Polygon:
         at = (np.arange(n) + generator.uniform()) / n * ends[-1]
         side = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(lengths) - 1)
         share = ((at - ends[side]) / lengths[side])[:, None]
-        return corners[side] * (1 - share) + corners[side + 1] * share
+        return corners[side] + (corners[side + 1] - corners[side]) * share  # a side along an axis is exact
 
     def grid(self, n: int) -> np.ndarray:
         corners = np.array(self.vertices)

@@ -13,6 +13,7 @@ from pipeline.pinn.problem import Condition, Functions, Problem, no_point
 from pipeline.spec import choice
 
 FEW = 16
+RESERVED = ("inside", "loss", "residual", "step", "training_s", "relative_l2")  # other things' names beside the terms
 SAYS = ("domain", "outputs", "equations", "unknowns", "interior", "boundary")
 
 
@@ -24,6 +25,10 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     missing = [name for name in SAYS if not hasattr(problem, name)]
     if missing:
         raise _wrong(problem, f"has no {', '.join(missing)}; a problem says {', '.join(SAYS)}")
+    if problem.interior < 1 or problem.boundary < 0:
+        raise _wrong(
+            problem, f"interior={problem.interior} and boundary={problem.boundary} points; give 1 and 0 or more"
+        )
     generator = np.random.default_rng(0)
     inside = _called(problem, "the domain", lambda: problem.domain.inside(FEW, generator))
     _expect(problem, "the domain's points", inside, (FEW, len(problem.domain.names)))
@@ -38,6 +43,9 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     names = [condition.name for condition in conditions]
     if len({*names, *problem.equations}) < len(names) + len(problem.equations):
         raise _wrong(problem, f"two of its terms have one name ({', '.join([*problem.equations, *names])})")
+    taken = [name for name in (*problem.equations, *names) if name in RESERVED]
+    if taken:
+        raise _wrong(problem, f"a term is named {taken[0]!r}, as something else is; give it another name")
     count = max(problem.boundary, FEW if hard else 1)
     edge = _called(problem, "the domain's boundary", lambda: problem.domain.on_boundary(count, generator))
     _expect(problem, "the domain's boundary", edge, (count, len(problem.domain.names)))

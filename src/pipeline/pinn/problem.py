@@ -51,11 +51,12 @@ class Condition:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the problem's source solves it: the hidden layers, the steps of Adam, the points of the test loss."""
+    """How the problem's source solves it: hidden layers, steps of Adam, points of the test loss, steps of L-BFGS."""
 
     units: tuple[int, ...] = (20, 20, 20)
     steps: int = 10_000
     test_points: int = 100
+    lbfgs_steps: int = 0
 
 
 def recipe_of(problem: Problem) -> Recipe:

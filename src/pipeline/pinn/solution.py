@@ -50,8 +50,9 @@ class Solution:
     """`points`: what was trained on, by part (`inside`, and a name for each condition).
 
     `residual_evaluations` counts points of residuals and conditions, each as often as it was evaluated. `dtypes`:
-    of the parameters and of the loss, as seen. `seeds`: where several were trained at once, the solution of each;
-    this one is then the one of the lowest loss.
+    of the parameters and of the loss, as seen. `compile_s` is beside `seconds`; None where compiling has no clock of
+    its own. `seeds`: where several were trained at once, the solution of each; this one is then the one of the lowest
+    loss.
     """
 
     fitted: Fitted
@@ -59,7 +60,7 @@ class Solution:
     history: tuple[Moment, ...]
     steps: int
     seconds: float
-    compile_s: float
+    compile_s: float | None
     parameters: int
     residual_evaluations: int
     dtypes: Mapping[str, str]

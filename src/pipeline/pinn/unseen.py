@@ -1,4 +1,4 @@
-"""How well the equations hold at points that no training saw: what can be told without a reference.
+"""How well the equations hold at other points than those of the training: what can be told without a reference.
 
 A loss is of the training points alone. Between them a network can leave the solution and come back, and its loss is as
 small as that of a good one; the residual at other points is not.

@@ -26,7 +26,7 @@ class PoissonLShape:
     outputs: ClassVar[int] = 1
     equations: ClassVar[tuple[str, ...]] = ("laplacian + 1",)
     unknowns: ClassVar[Mapping[str, float]] = {}
-    recipe: ClassVar[Recipe] = Recipe((50, 50, 50, 50), 50_000, 1500)
+    recipe: ClassVar[Recipe] = Recipe((50, 50, 50, 50), 50_000, 1500, 15_000)
     enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)", "r^2 log r")
     corner: ClassVar[Corner] = Corner(domain, at=(0.0, 0.0), order=2 - 2 / 3)
 

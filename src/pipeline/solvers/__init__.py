@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Solver(Protocol):
     """What a solver's spec offers. `backends`, `precisions`: those that it can run on and in, by name.
 
-    Optional: `line_search`, whether rounding may look to it like the end; `packages`, whose versions the receipt tells;
-    `check_backend(name)`, what only it can know of a backend.
+    Optional: `line_search(problem)`, whether rounding may look to it like the end; `packages`, whose versions the
+    receipt tells; `check_backend(name, problem)`, what only it can know of a backend.
     """
 
     backends: ClassVar[tuple[str, ...]]

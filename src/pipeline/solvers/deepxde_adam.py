@@ -39,11 +39,18 @@ class DeepxdeAdam:
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64", "tf32", "fp16")
     packages: ClassVar[tuple[str, ...]] = ("deepxde",)
-    line_search: ClassVar[bool] = False
 
     def steps_for(self, problem: Problem) -> int:
         """Of Adam."""
         return self.steps or recipe_of(problem).steps
+
+    def lbfgs_steps_for(self, problem: Problem) -> int:
+        """Of L-BFGS after it, at the most."""
+        return 0
+
+    def line_search(self, problem: Problem) -> bool:
+        """L-BFGS has one, to which rounding may look like the end."""
+        return self.lbfgs_steps_for(problem) > 0
 
     def check(self, problem: Problem, precision: str) -> None:
         """Refuse a precision that DeepXDE lacks. Raises Impossible."""
@@ -53,8 +60,13 @@ class DeepxdeAdam:
                 f"scaling of the loss; choose from {', '.join(self.precisions)}"
             )
 
-    def check_backend(self, backend: str) -> None:
-        """Refuse a backend for which DeepXDE lacks a package. Raises Impossible."""
+    def check_backend(self, backend: str, problem: Problem) -> None:
+        """Refuse a backend for which DeepXDE lacks a package, or L-BFGS. Raises Impossible."""
+        if backend == "jax" and self.lbfgs_steps_for(problem):
+            raise Impossible(
+                f"backend=jax with solver={choice(self)}: DeepXDE has no L-BFGS on JAX, and {choice(problem)} is to go "
+                "on with it; use backend=torch, or solver=deepxde_adam"
+            )
         missing = [package for module, package in EXTRAS.get(backend, ()) if importlib.util.find_spec(module) is None]
         if missing:
             raise Impossible(

@@ -1,4 +1,4 @@
-"""DeepXDE with Adam, then with L-BFGS, as the source has it (row A19)."""
+"""DeepXDE with Adam, then with L-BFGS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.pinn.problem import Problem
 from pipeline.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.spec import spec
 
@@ -18,4 +19,6 @@ class DeepxdeAdamLbfgs(DeepxdeAdam):
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow")
     instead: ClassVar[dict[str, str]] = {"jax": "DeepXDE has no L-BFGS on JAX"}
-    line_search: ClassVar[bool] = True
+
+    def lbfgs_steps_for(self, problem: Problem) -> int:
+        return self.lbfgs_steps

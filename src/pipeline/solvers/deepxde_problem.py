@@ -43,7 +43,7 @@ def data_of(dde: ModuleType, problem: Problem, backend: str, test_points: int, u
     """DeepXDE's data: a function's values where there is no equation, otherwise the equations and their conditions."""
     geometry = geometry_of(dde, problem)
     conditions = problem.conditions()
-    if not problem.equations and len(conditions) == 1 and problem.outputs == 1:
+    if is_plain_fit(problem, geometry):
         (only,) = conditions
         data = dde.data.Function(
             geometry, lambda points: _column(dde, only, points), problem.interior, test_points, "uniform"
@@ -65,6 +65,14 @@ def data_of(dde: ModuleType, problem: Problem, backend: str, test_points: int, u
         if isinstance(getattr(data, name, None), np.ndarray):  # a Polygon's come in float64 whatever was asked for
             setattr(data, name, getattr(data, name).astype(dde.config.real(np)))
     return data
+
+
+def is_plain_fit(problem: Problem, geometry: Any) -> bool:
+    """Whether the problem is one function's values at DeepXDE's own equispaced points."""
+    if problem.equations or problem.outputs > 1 or len(problem.conditions()) > 1:
+        return False
+    points = problem.conditions()[0].points
+    return points is not None and np.array_equal(points, geometry.uniform_points(problem.interior, True))
 
 
 def geometry_of(dde: ModuleType, problem: Problem) -> Any:

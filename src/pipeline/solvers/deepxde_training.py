@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.pinn.solution import Solution
+from pipeline.solvers.deepxde_lbfgs import lbfgs
 from pipeline.solvers.deepxde_network import device_of, fitted_of
 from pipeline.solvers.deepxde_problem import data_of
 from pipeline.solvers.deepxde_watch import Watch
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from pipeline.device import Place
     from pipeline.run import Run
     from pipeline.solvers.deepxde_adam import DeepxdeAdam
-
-LBFGS_BLOCK = 1000  # steps between which DeepXDE itself comes to look, at the most
 
 
 def train(
@@ -35,17 +32,16 @@ def train(
     learner = dde.Model(data, net)
     if backend == "jax":
         _initialise(dde, learner)
-    steps, lbfgs_steps = solver.steps_for(problem), getattr(solver, "lbfgs_steps", 0)
+    steps, lbfgs_steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
     watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps)
     callback = watch.callback(dde)
-    started = time.perf_counter()
     try:
         learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
         learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
         evaluations = steps
         if lbfgs_steps:
             watch.method = "L-BFGS"
-            evaluations += _lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
+            evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
             watch.look()  # the last block is not told of where nothing was left to gain
     finally:
         watch.close()
@@ -57,7 +53,7 @@ def train(
         history=tuple(watch.history),
         steps=last.step,
         seconds=watch.seconds,
-        compile_s=max(0.0, time.perf_counter() - started - watch.seconds),
+        compile_s=None,
         parameters=sum(kernel.size + bias.size for kernel, bias in fitted.layers) + len(unknowns),
         residual_evaluations=evaluations * len(data.train_x),
         dtypes={
@@ -79,42 +75,6 @@ def _initialise(dde: ModuleType, learner: Any) -> None:
     learner.params = [net.params, []]  # not drawn again then
 
 
-def _lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], callback: Any, backend: str) -> int:
-    """Run it; returns how often it has evaluated the loss.
-
-    torch's comes in blocks of 1,000 whatever `maxiter` says, so the block is set beside it: a part of `steps`.
-    """
-    options = dde.optimizers.config.LBFGS_options
-    before = dict(options)
-    dde.optimizers.set_LBFGS_options(maxiter=steps)
-    blocks = math.ceil(steps / LBFGS_BLOCK)
-    options["iter_per_step"] = math.ceil(steps / blocks)
-    options["fun_per_step"] = math.ceil(options["iter_per_step"] * 1.25)
-    try:
-        learner.compile("L-BFGS", external_trainable_variables=unknowns)
-        counted = _counted(learner) if backend == "tensorflow" else None
-        learner.train(display_every=1, callbacks=[callback], verbose=0)
-        if counted is not None:
-            return sum(counted)
-        return int(learner.opt.state_dict()["state"][0]["func_evals"])
-    finally:
-        options.clear()
-        options.update(before)
-
-
-def _counted(learner: Any) -> list[int]:
-    """The evaluations of each call of TensorFlow Probability's L-BFGS, as they come."""
-    step, counts = learner.train_step, []
-
-    def counting(*arguments: Any) -> Any:
-        found = step(*arguments)
-        counts.append(int(found.num_objective_evaluations))
-        return found
-
-    learner.train_step = counting
-    return counts
-
-
 def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
     """A coefficient to be found."""
     if backend == "tensorflow":
@@ -128,7 +88,7 @@ def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
     if not hasattr(data, "num_bcs"):
         return {conditions[0].name: np.asarray(data.train_x, np.float64)}
     ends = np.cumsum([0, *data.num_bcs])
-    found = {"inside": np.asarray(data.train_x[ends[-1] :], np.float64)}
+    found = {"inside": np.asarray(data.train_x[ends[-1] :], np.float64)} if problem.equations else {}
     for condition, start, end in zip(conditions, ends, ends[1:], strict=False):
         found[condition.name] = np.asarray(data.train_x[start:end], np.float64)
     return {name: points for name, points in found.items() if len(points)}

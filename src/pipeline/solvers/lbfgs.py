@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.pinn.problem import Problem
 
 
 @spec
@@ -19,8 +22,10 @@ class Lbfgs(Own):
     remembered: Annotated[int, Field(gt=0, le=1000)] = 50
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64")
-    line_search: ClassVar[bool] = True
     hint: ClassVar[str] = "begin with solver=adam"
+
+    def line_search(self, problem: Problem) -> bool:
+        return True
 
     def method(self, dtype: str) -> Any:
         with quiet_imports():

@@ -60,6 +60,14 @@ class Own(ABC):
             )
         if self.adaptive and not self.resample:
             raise ValueError("adaptive=true: points are drawn anew every `resample` steps, which is 0; set it too")
+        if self.resample >= self.steps:
+            raise ValueError(
+                f"resample={self.resample}: no step of steps={self.steps} is left for new points; give less"
+            )
+
+    def line_search(self, problem: Problem) -> bool:
+        """Whether it has one, to which rounding may look like the end."""
+        return False
 
     @abstractmethod
     def method(self, dtype: str) -> Method:

@@ -6,13 +6,16 @@ Phys. 523 (2025); Al-Baali & Khalfan, "A combined class of self-scaling and modi
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.pinn.problem import Problem
 
 
 @spec
@@ -21,8 +24,10 @@ class SsBroyden(Own):
 
     steps: Annotated[int, Field(gt=0)] = 5000
 
-    line_search: ClassVar[bool] = True
     hint: ClassVar[str] = "begin with solver=adam"
+
+    def line_search(self, problem: Problem) -> bool:
+        return True
 
     def method(self, dtype: str) -> Any:
         with quiet_imports():

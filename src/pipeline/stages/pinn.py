@@ -48,7 +48,7 @@ class Pinn:
         check_fits(experiment.dataset, hard=getattr(experiment.solver, "conditions", "soft") == "hard")
         experiment.solver.check(experiment.dataset, experiment.precision.name)
         if hasattr(experiment.solver, "check_backend"):
-            experiment.solver.check_backend(experiment.backend.name)
+            experiment.solver.check_backend(experiment.backend.name, experiment.dataset)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that only a classifier reads."""
@@ -64,7 +64,7 @@ class Pinn:
             model.initial(problem, experiment.seed),
             resolved.precision,
             hard=getattr(solver, "conditions", "soft") == "hard",
-            line_search=getattr(solver, "line_search", False),
+            line_search=hasattr(solver, "line_search") and solver.line_search(problem),
             seed=experiment.seed,
         )
         paper["precision"]["guard"] = guarded.plain()
@@ -94,7 +94,7 @@ class Pinn:
         paper |= {
             "wall_time_s": seconds_since_start(),
             "training_s": found.seconds,
-            "compile_s": found.compile_s,
+            **({} if found.compile_s is None else {"compile_s": found.compile_s}),
             **run.marks,
         }
         run.journal.write_receipt(paper)
@@ -140,6 +140,13 @@ def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, foun
         problems["device"] = f"device={resolved.place} but the parameters lie on {paper['device']['effective']}"
     for part, problem in problems.items():
         paper[part]["as_requested"] = problem is None
+        if problem:
+            paper[part]["problem"] = problem
+    if FORMATS[resolved.precision].tf32 and not wrong:
+        paper["precision"] |= {
+            "as_requested": None,
+            "problem": "whether products ran in TF32 was not seen, float32 was",
+        }
     told = "; ".join(problem for problem in problems.values() if problem)
     if told and experiment.precision.strict:
         raise RunError(f"{told}; precision.strict=false lets the run pass and keeps this in the receipt")
