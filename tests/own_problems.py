@@ -202,6 +202,48 @@ class NoConditions(Decay):
 
 
 @spec
+class NoReturn(Decay):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> Any:
+        u.first(0)
+
+
+@spec
+class NumPysTanh(Decay):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(0) + np.tanh(u.value())]
+
+
+@spec
+class NumPysSum(Decay):
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [np.sum(u.first(0) * u.value(), axis=1, keepdims=True)]
+
+
+@spec
+class Started(Decay):
+    boundary: NonNegativeInt = 2
+    unknowns: ClassVar[Mapping[str, float]] = {}
+
+    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+        return [u.first(0) + 2 * u.value()]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("y(0)", lambda points: np.ones(len(points)), on=lambda points: points[:, 0] == 0),)
+
+
+@spec
+class HardIsNone(Started):
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+        return [x[0] * u[0]]
+
+
+@spec
+class ReferenceIsOff(Started):
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return 2 * np.exp(-2 * points)
+
+
+@spec
 class TakenName(Decay):
     def conditions(self) -> tuple[Condition, ...]:
         return (Condition("inside", lambda points: points[:, 0], points=self.domain.grid(3)),)

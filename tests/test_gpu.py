@@ -170,7 +170,14 @@ def test_nsys_records_the_window_or_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp64", "fp32"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_deepxde_solves_on_the_gpu(backend: str, precision: str, tmp_path: Path) -> None:
-    words = ("stage=pinn", "tracking=none", "device=gpu", "dataset=poisson_lshape", "solver.steps=20")
+    words = (
+        "stage=pinn",
+        "tracking=none",
+        "device=gpu",
+        "dataset=poisson_lshape",
+        "solver=deepxde_adam",
+        "solver.steps=20",
+    )
     done = on_gpu(tmp_path, *words, f"backend={backend}", f"precision={precision}")
     assert done.returncode == 0, done.stderr
     receipt = receipt_of(tmp_path)

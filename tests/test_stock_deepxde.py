@@ -34,7 +34,9 @@ def test_the_stock_recipe_is_deepxdes_own(
     said = subprocess.run([sys.executable, str(PLAIN), *arguments], capture_output=True, text=True, check=True)
     plain = json.loads(said.stdout.splitlines()[-1])["error"]
     words = [f"dataset={DATASETS.get(name, name)}", f"precision={precision[1]}", f"solver.steps={steps}"]
-    words += ["solver=deepxde_adam_lbfgs", f"solver.lbfgs_steps={lbfgs_steps}"] if lbfgs_steps else []
+    words += (
+        ["solver=deepxde_adam_lbfgs", f"solver.lbfgs_steps={lbfgs_steps}"] if lbfgs_steps else ["solver=deepxde_adam"]
+    )
     run = done(tmp_path, "stage=pinn", *words, "seed=3", "tracking=none")
     ours = json.loads((run / "result.json").read_text())["scalars"]["test/relative_l2"]
     assert ours == pytest.approx(plain, rel=tolerance)

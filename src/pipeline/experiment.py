@@ -145,11 +145,13 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The run's name: the one given, or model, dataset, backend and precision, behind any stage but training."""
+        """The run's name: the one given, or model (of a problem: solver), dataset, backend and precision, behind any
+        stage but training."""
         if self.settings.name:
             return self.settings.name
-        stage, model, dataset = choice(self.stage), choice(self.model), choice(self.dataset)
-        name = f"{model}-{dataset}-{self.backend.name}"
+        stage, dataset = choice(self.stage), choice(self.dataset)
+        by = choice(self.solver) if self.solver.solve is not None else choice(self.model)
+        name = f"{by}-{dataset}-{self.backend.name}"
         if not getattr(self.stage, "varies_precision", False):
             name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"

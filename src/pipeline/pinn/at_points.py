@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
     key, path = f"stage.points={text}", Path(text).expanduser()
     try:
-        points = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path)
+        points = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path, problem.domain.names)
         points = np.asarray(points).astype(np.float64, casting="same_kind")
     except (OSError, ValueError, TypeError, EOFError, csv.Error) as error:
         raise UserError(f"{key}: no readable points ({error})") from error
@@ -70,12 +71,18 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     return points
 
 
-def _csv(path: Path) -> np.ndarray:
+def _csv(path: Path, names: Sequence[str]) -> np.ndarray:
+    """Points, their coordinates in the order of `names` whatever order the file's first row has."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if row]
-    if rows and all(map(_is_name, rows[0])):  # names, and no number that is mistyped
-        rows = rows[1:]
-    return np.array([[float(cell) for cell in row] for row in rows])
+    order = list(range(len(names)))
+    if rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
+        head = [cell.strip() for cell in rows.pop(0)]
+        if sorted(head) != sorted(names):
+            raise ValueError(f"its columns are {', '.join(head)}; a point is ({', '.join(names)})")
+        order = [head.index(name) for name in names]
+    found = np.array([[float(cell) for cell in row] for row in rows])
+    return found[:, order] if found.ndim == 2 and found.shape[1] == len(names) else found
 
 
 def _is_name(text: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
+from pipeline.pinn.portable import Portable, PortableMath
 from pipeline.pinn.problem import Condition, Functions, Problem, no_point
 from pipeline.spec import choice
 
@@ -51,8 +52,13 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     _expect(problem, "the domain's boundary", edge, (count, len(problem.domain.names)))
     for condition in conditions:
         _check_condition(problem, condition, edge, hard)
-    reference = _called(problem, "reference()", lambda: problem.reference(inside))
-    _expect(problem, "reference()", reference, (FEW, problem.outputs))
+    everywhere = np.concatenate([inside, edge])  # at once: a reference may be dear
+    reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
+    _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
+    _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2)
+    if hasattr(problem, "hard"):
+        line = solution.Fitted(((np.ones((inside.shape[1], problem.outputs)), np.ones(problem.outputs)),), hard=True)
+        _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6)
     if hasattr(problem, "corner"):
         _check_corner(problem, generator)
 
@@ -61,16 +67,35 @@ def _check_residuals(problem: Problem, points: np.ndarray) -> None:
     def computed() -> list[Any]:
         order, seconds = asked(problem)
         x = jets.coordinates(np, points, seconds, order)
-        parts = np.concatenate([np.sin(x.parts[..., :1])] * problem.outputs, axis=-1)
+        parts = np.concatenate([np.sin(x.parts[..., :1])] * problem.outputs, axis=-1).view(Portable)
         field = jets.JetField(jets.Jet(np, parts, x.coordinates, x.seconds))
-        columns = [points[:, index : index + 1] for index in range(points.shape[1])]
-        return problem.residuals(columns, field, Functions(np), problem.unknowns)
+        columns = [points[:, index : index + 1].view(Portable) for index in range(points.shape[1])]
+        return problem.residuals(columns, field, Functions(PortableMath()), problem.unknowns)
 
     found = _called(problem, "residuals()", computed)
+    if not isinstance(found, list | tuple):
+        raise _wrong(problem, f"residuals() gives {type(found).__name__} and no list; is its `return` missing?")
     if len(found) != len(problem.equations):
         raise _wrong(problem, f"residuals() gives {len(found)}; `equations` names {len(problem.equations)}")
     for name, residual in zip(problem.equations, found, strict=True):
         _expect(problem, f"the residual {name!r}", residual, (FEW, 1))
+
+
+def _check_met(problem: Problem, what: str, edge: np.ndarray, values: np.ndarray, within: float) -> None:
+    """Whether the values (N, outputs) on the boundary are those of the conditions; `within` of the largest."""
+    for condition in problem.conditions():
+        if condition.points is not None:  # measurements may err
+            continue
+        on = np.ones(len(edge), bool) if condition.on is None else np.asarray(condition.on(edge), bool)
+        found, wanted = values[on, condition.output], np.asarray(condition.values(edge[on]), float)
+        off = np.abs(found - wanted) > within * max(1.0, np.abs(values).max())
+        if off.any():
+            first = int(np.argmax(off))
+            raise _wrong(
+                problem,
+                f"{what} does not meet the condition {condition.name!r}: it is {found[first]:.6g} at "
+                f"{edge[on][first]}, which is to be {wanted[first]:.6g}",
+            )
 
 
 def _check_outputs(problem: Problem, points: np.ndarray) -> None:

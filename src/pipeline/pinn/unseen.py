@@ -14,36 +14,46 @@ import numpy as np
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import Functions, Problem
-from pipeline.pinn.solution import Fitted
+from pipeline.pinn.solution import Fitted, Layers
 
 POINTS = 1000  # unseen ones
-FAR = 100.0  # times the residual that was trained: above it the training points were too few
-ROUNDING = 1e-10  # a residual below it is nothing
+FAR = 100.0  # times the residual that was trained
+MUCH = 0.01  # of the residual before the training
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """Root mean squares over all equations: at the points of the training, and at unseen ones."""
+    """Root mean squares over all equations: at the points of the training, at unseen ones, and there before it."""
 
     trained: float
     unseen: float
+    before: float
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        if self.unseen <= max(FAR * self.trained, ROUNDING):
+        if self.unseen <= max(FAR * self.trained, MUCH * self.before):
             return ()
         return (
             f"the equations hold at the training points (residual {self.trained:.1e}) and not between them "
-            f"({self.unseen:.1e}): the loss says nothing here; give more points (dataset.interior)",
+            f"({self.unseen:.1e}): the loss does not tell how good this is; give more points (dataset.interior)",
         )
 
 
-def look(problem: Problem, fitted: Fitted, points: Mapping[str, np.ndarray], seed: int) -> Residuals | None:
-    """Of `points`, the part `inside` is what was trained. None for a problem without equations."""
+def look(
+    problem: Problem, fitted: Fitted, start: Layers, points: Mapping[str, np.ndarray], seed: int
+) -> Residuals | None:
+    """Of `points`, the part `inside` is what was trained; `start` is a Glorot network, whose residual is the measure.
+
+    None for a problem without equations.
+    """
     if not problem.equations:
         return None
     others = problem.domain.inside(POINTS, np.random.default_rng([seed, 3]))
-    return Residuals(*(root_mean_square(problem, fitted, each) for each in (points["inside"], others)))
+    return Residuals(
+        trained=root_mean_square(problem, fitted, points["inside"]),
+        unseen=root_mean_square(problem, fitted, others),
+        before=root_mean_square(problem, Fitted(start), others),
+    )
 
 
 def root_mean_square(problem: Problem, fitted: Fitted, points: np.ndarray) -> float:

@@ -99,6 +99,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
     right.set_ylabel("absolute error")
     for axes in (left, right):
         axes.set_xlabel(problem.domain.names[0])
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(f"{title} (circles: training points)", fontsize=10)
@@ -122,7 +123,8 @@ def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
         for place, (name, shown, look) in enumerate(shades):
             axes = figure.add_subplot(problem.outputs, 3, 3 * output + place + 1)
             image = axes.tripcolor(mesh, shown, shading="gouraud", **look)
-            figure.colorbar(image, ax=axes, shrink=0.85)
+            beyond = "both" if name == "network" and (shown.min() < low or shown.max() > high) else "neither"
+            figure.colorbar(image, ax=axes, shrink=0.85, extend=beyond)  # the reference's range is that of the network
             axes.set_title(name if problem.outputs == 1 else f"{name} {output + 1}", fontsize=9)
             axes.set_xlabel(problem.domain.names[0])
             axes.set_ylabel(problem.domain.names[1])

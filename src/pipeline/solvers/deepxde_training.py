@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +38,14 @@ def train(
     watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps)
     callback = watch.callback(dde)
     try:
-        learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
-        learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
-        evaluations = steps
-        if lbfgs_steps:
-            watch.method = "L-BFGS"
-            evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
-            watch.look()  # the last block is not told of where nothing was left to gain
+        with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back
+            learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
+            learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
+            evaluations = steps
+            if lbfgs_steps:
+                watch.method = "L-BFGS"
+                evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
+                watch.look()  # the last block is not told of where nothing was left to gain
     finally:
         watch.close()
     fitted = fitted_of(learner, backend, unknowns)

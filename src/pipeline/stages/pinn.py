@@ -22,7 +22,7 @@ from pipeline.pinn.solution import Solution
 from pipeline.precision import FORMATS
 from pipeline.report import table
 from pipeline.run import Result, Run, seconds_since_start
-from pipeline.spec import spec
+from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -59,9 +59,10 @@ class Pinn:
         problem, solver = experiment.dataset, experiment.solver
         model = experiment.model.of(problem)
         paper = receipt.before(experiment, resolved)
+        start = model.initial(problem, experiment.seed)
         guarded = guard.look(
             problem,
-            model.initial(problem, experiment.seed),
+            start,
             resolved.precision,
             hard=getattr(solver, "conditions", "soft") == "hard",
             line_search=hasattr(solver, "line_search") and solver.line_search(problem),
@@ -88,7 +89,7 @@ class Pinn:
         measured = errors.measure(problem, found.fitted, self.grid)
         draw(run, experiment, found, measured)
         spread = errors.over_seeds(problem, found, self.grid)
-        residuals = unseen.look(problem, found.fitted, found.points, experiment.seed)
+        residuals = unseen.look(problem, found.fitted, start, found.points, experiment.seed)
         for warning in residuals.warnings if residuals else ():
             run.say(f"warning: {warning}")
         paper |= {
@@ -171,6 +172,19 @@ def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) 
     drawing.training_points(run.artifact("figures/training_points.png"), problem, found.points, title)
 
 
+def solver_of(experiment: Experiment) -> str:
+    """In words: its name, what conditions it has, how many seeds it trains."""
+    solver = experiment.solver
+    told = [choice(solver)]
+    if hasattr(solver, "conditions"):
+        told.append(f"{solver.conditions} conditions")
+    if getattr(solver, "seeds", 1) > 1:
+        told.append(
+            f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, of which the lowest loss is told"
+        )
+    return ", ".join(told)
+
+
 def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
     """The run in numbers."""
     return {
@@ -209,7 +223,7 @@ def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
     if not spread:
         return []
     middle, low, high = statistics.median(spread), min(spread), max(spread)
-    return [("over the seeds", f"relative L2 error {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
+    return [("over the seeds", f"relative L2 error, median {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
 
 
 def rows(
@@ -239,6 +253,7 @@ def rows(
             f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(found.seconds)}, {each}",
         ),
         ("training points", f"{count:,}; {found.residual_evaluations:,} evaluations at a point"),
+        ("solver", solver_of(experiment)),
         ("network", f"{found.parameters:,} parameters"),
         ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"),
