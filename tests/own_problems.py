@@ -53,7 +53,8 @@ class Heat:
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         angle = math.arctan2(math.sin(x[1]), math.cos(x[1])) - x[1]  # 0, as are the next two
-        power = math.log(math.exp(x[0])) - x[0]
+        power = math.log(math.exp(x[0]))
+        power -= x[0]
         root = math.sqrt(math.tanh(x[1]) ** 2) - math.tanh(x[1])
         return [u.first(1) - u.second(0) + angle + power + root]
 

@@ -24,8 +24,9 @@ class Portable(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc.__name__ not in OPERATORS or method != "__call__":
             raise _numpys(ufunc.__name__)
-        found = ufunc(*map(plain, inputs), **options)
-        return found.view(Portable)
+        if "out" in options:  # of `r += ...`
+            options["out"] = tuple(map(plain, options["out"]))
+        return ufunc(*map(plain, inputs), **options).view(Portable)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         raise _numpys(function.__name__)
