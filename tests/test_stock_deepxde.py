@@ -17,7 +17,7 @@ DATASETS = {"poisson": "poisson_lshape"}
 @pytest.mark.parametrize(
     ("name", "precision", "steps", "lbfgs_steps", "tolerance"),
     [
-        pytest.param("function", ("float32", "fp32"), 2_000, 0, 1e-4, id="function", marks=pytest.mark.wide),
+        pytest.param("function", ("float32", "fp32"), 2_000, 0, 1e-4, id="function"),
         pytest.param("ode", ("float32", "fp32"), 500, 0, 1e-4, id="ode"),
         pytest.param("poisson", ("float64", "fp64"), 210, 0, 1e-12, id="L-shape"),
         pytest.param("poisson", ("float64", "fp64"), 210, 1_000, 1e-9, id="L-shape, L-BFGS", marks=pytest.mark.slow),
