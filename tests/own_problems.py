@@ -245,6 +245,15 @@ class ReferenceIsOff(Started):
 
 
 @spec
+class SmallReferenceIsOff(Started):
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("y(0)", lambda points: np.full(len(points), 1e-3), on=lambda points: points[:, 0] == 0),)
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return 1.1e-3 * np.exp(-2 * points)
+
+
+@spec
 class TakenName(Decay):
     def conditions(self) -> tuple[Condition, ...]:
         return (Condition("inside", lambda points: points[:, 0], points=self.domain.grid(3)),)

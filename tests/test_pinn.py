@@ -398,6 +398,7 @@ WRONG = {
     "NumPysTanh": "residuals() cannot be computed (TypeError: NumPy's tanh works on no other backend; use math.tanh)",
     "NumPysSum": "residuals() cannot be computed (TypeError: NumPy's sum works on no other backend; use one of ",
     "HardIsNone": "hard() does not meet the condition 'y(0)': it is 0 at [0.], which is to be 1",
+    "SmallReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 0.0011 at [0.], which is to be 0.001",
     "ReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 2 at [0.], which is to be 1",
     "NoInside": "interior=0 and boundary=0 points; give 1 and 0 or more",
     "NotFinite": "reference() is not finite inside the domain",

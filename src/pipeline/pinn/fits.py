@@ -55,10 +55,11 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     everywhere = np.concatenate([inside, edge])  # at once: a reference may be dear
     reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
     _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
-    _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2)
+    size = np.abs(reference).max()
+    _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2 * size)
     if hasattr(problem, "hard"):
         line = solution.Fitted(((np.ones((inside.shape[1], problem.outputs)), np.ones(problem.outputs)),), hard=True)
-        _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6)
+        _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6 * size)
     if hasattr(problem, "corner"):
         _check_corner(problem, generator)
 
@@ -82,13 +83,13 @@ def _check_residuals(problem: Problem, points: np.ndarray) -> None:
 
 
 def _check_met(problem: Problem, what: str, edge: np.ndarray, values: np.ndarray, within: float) -> None:
-    """Whether the values (N, outputs) on the boundary are those of the conditions; `within` of the largest."""
+    """Whether the values (N, outputs) on the boundary are those of the conditions, but for `within`."""
     for condition in problem.conditions():
         if condition.points is not None:  # measurements may err
             continue
         on = np.ones(len(edge), bool) if condition.on is None else np.asarray(condition.on(edge), bool)
         found, wanted = values[on, condition.output], np.asarray(condition.values(edge[on]), float)
-        off = np.abs(found - wanted) > within * max(1.0, np.abs(values).max())
+        off = np.abs(found - wanted) > within
         if off.any():
             first = int(np.argmax(off))
             raise _wrong(
