@@ -20,6 +20,7 @@ import yaml
 from hypothesis import strategies as st
 
 from pipeline.datasets import Arrays, Split, fashion_mnist, mnist
+from pipeline.datasets.check import check_arrays
 from pipeline.datasets.digits import Digits
 from pipeline.datasets.fashion_mnist import FashionMnist
 from pipeline.datasets.fetch import ensure
@@ -102,6 +103,61 @@ def test_foreign_idx_file_is_refused_by_name(tmp_path: Path, content: bytes, fau
 def test_idx_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="images: cannot be read: No such file or directory"):
         read_idx(tmp_path / "images")
+
+
+def arrays_of(x: Any, scale: Any = 1.0) -> Arrays:
+    """A set whose three splits are the images `x` (3, H, W, C), all of class 0."""
+    split = Split(x, np.zeros(3, np.int64))
+    return Arrays(split, split, split, ("one",), scale, "")
+
+
+def grey(*values: float, dtype: str = "float64") -> np.ndarray:
+    """Three images (2, 2, 1) that hold 0 but for `values`, which come last."""
+    x = np.zeros((3, 2, 2, 1), dtype)
+    x.reshape(-1)[12 - len(values) :] = values
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "scale", "fault"),
+    [
+        (grey(0.5, np.nan), 1.0, "train.x holds nan; images are finite numbers"),
+        (grey(np.inf), 1.0, "train.x holds values from 0.0 to inf; divided by scale=1.0 they must lie in [0, 1]"),
+        (grey(-np.inf, 1), 1.0, "train.x holds values from -inf to 1.0; divided by scale=1.0 they must lie in [0, 1]"),
+        (grey(-1, 1, dtype="float32"), 1.0, "train.x holds values from -1.0 to 1.0; divided by scale=1.0 they must "),
+        (grey(17, dtype="uint8"), 16.0, "train.x holds values from 0 to 17; divided by scale=16.0 they must lie in "),
+        (grey(256, dtype="uint16"), 255, "train.x holds values from 0 to 256; divided by scale=255 they must lie in "),
+        (grey(-1, dtype="int64"), 1.0, "train.x holds values from -1 to 0; divided by scale=1.0 they must lie in "),
+        (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; images are integers or floating-point numbers"),
+        (grey().tolist(), 1.0, "train.x is a list; give a NumPy array"),
+        *(
+            (grey(), scale, f"scale={scale}; images are divided by it: give a positive number, in float32 too")
+            for scale in (0.0, -255.0, np.nan, np.inf, 1e39, 1e-50, "255", None)
+        ),
+    ],
+)
+def test_images_that_are_not_in_0_to_1_once_scaled_are_refused(x: Any, scale: Any, fault: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_arrays(arrays_of(x, scale), "mine")
+    assert str(caught.value).startswith(f"dataset=mine: {fault}")
+
+
+@hypothesis.given(
+    numpy_strategies.arrays(
+        st.sampled_from(["uint8", "uint16", "int8", "int32", "float16", "float32", "float64", "bool"]), (3, 2, 2, 1)
+    ),
+    st.sampled_from([1, 16.0, 255.0, 1e4]),
+)
+def test_what_passes_the_check_is_fed_in_0_to_1(x: np.ndarray, scale: float) -> None:
+    """Refused and fed agree: what a backend would be fed lies in [0, 1] if and only if the check lets it pass."""
+    with np.errstate(all="ignore"):
+        fed = arrays_of(x, scale).scaled(x, "float64")
+    try:
+        check_arrays(arrays_of(x, scale), "mine")
+        passed = True
+    except UserError:
+        passed = False
+    assert passed == bool(((fed >= 0) & (fed <= 1)).all())
 
 
 def numbered(size: int) -> Split:
