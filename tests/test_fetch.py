@@ -349,6 +349,28 @@ def test_cache_below_a_regular_file_is_refused(server: Server, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("where", ["part", "pooch", "temporary"])
+def test_a_named_pipe_where_a_file_comes_in_is_cleared_away(tmp_path: Path, server: Server, where: str) -> None:
+    """A download that is broken off shows where its parts lie; in a process of its own, since a pipe would hang it."""
+    server.break_after = [1000, 1000, 1000]
+    message([FILE], [Mirror(server.url)], tmp_path)
+    part = next(tmp_path.rglob("*.part"))
+    part.unlink()
+    paths = {"part": part, "pooch": part.with_name("images.gz"), "temporary": tmp_path / "images.tmp"}
+    os.mkfifo(paths[where])
+    process = start_fetch(server.url, tmp_path)
+    try:
+        said = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+    if where == "pooch":
+        assert "images.gz: not a regular file" in said
+        assert not paths[where].exists()
+    else:
+        assert process.returncode == 0, said
+        assert (tmp_path / "images").read_bytes() == CONTENT
+
+
 @pytest.mark.parametrize("where", ["part", "temporary"])
 def test_full_disk_is_refused_with_the_reason_and_ends_the_search(
     server: Server, other_server: Server, tmp_path: Path, where: str

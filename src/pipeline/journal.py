@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline.errors import UserError
 from pipeline.process import pid_namespace, process_started
+from pipeline.regular_file import open_regular, read_regular
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
@@ -205,7 +206,7 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
 def read_status(folder: Path) -> Status | None:
     """The run's status, or None where there is none to be read."""
     try:
-        return Status(**json.loads((folder / "status.json").read_bytes()))
+        return Status(**json.loads(read_regular(folder / "status.json")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -213,7 +214,7 @@ def read_status(folder: Path) -> Status | None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -224,7 +225,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        value = yaml.safe_load((folder / "config.yaml").read_bytes())
+        value = yaml.safe_load(read_regular(folder / "config.yaml"))
     except (OSError, yaml.YAMLError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -233,7 +234,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
     """Some hundred kilobytes of records from byte `offset` on, and the offset after them. A half line is left."""
     try:
-        with (folder / "metrics.jsonl").open("rb") as file:
+        with open_regular(folder / "metrics.jsonl") as file:
             file.seek(offset)
             data = file.read(CHUNK_BYTES) + file.readline()
     except OSError:

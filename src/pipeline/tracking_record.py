@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.journal import Status, write_json
+from pipeline.regular_file import read_regular
 
 NAME = "mlflow.json"
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -36,7 +37,7 @@ class Record:
 def read(folder: Path) -> Record | None:
     """None for a run that is not tracked, or whose record cannot be read."""
     try:
-        return Record(**json.loads((folder / NAME).read_bytes()))
+        return Record(**json.loads(read_regular(folder / NAME)))
     except (OSError, ValueError, TypeError):
         return None
 

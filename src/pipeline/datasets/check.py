@@ -62,7 +62,7 @@ def _check_values(x: np.ndarray, scale: float, dataset: str, name: str) -> None:
     if not x.size or (x.dtype.kind == "u" and np.iinfo(x.dtype).max <= scale):
         return  # the dtype alone keeps it: 8-bit images and a scale of 255
     low, high = (0 if x.dtype.kind in "bu" else x.min()), x.max()  # a NaN anywhere makes both of them NaN
-    if 0 <= low and high <= scale:
+    if low >= 0 and high <= scale:
         return
     if np.isnan(high):
         raise _broken(dataset, f"{name}.x holds nan", "images are finite numbers")

@@ -19,6 +19,7 @@ import numpy as np
 from pipeline.datasets.idx import GZIP_MAGIC
 from pipeline.datasets.sources import File, Source, SourceError, find, say
 from pipeline.errors import UserError
+from pipeline.regular_file import open_regular
 
 CACHE_VARIABLE = "PIPELINE_CACHE"
 INCOMING = "incoming"  # below the cache: what is on its way, compressed and not yet verified
@@ -52,7 +53,8 @@ def read_cached(file: File, cache: Path) -> np.ndarray:
     """The content of `file`, uint8, from the folder `cache`, verified."""
     path = cache / file.name
     try:
-        content = np.fromfile(path, dtype=np.uint8)
+        with open_regular(path) as stream:
+            content = np.fromfile(stream, dtype=np.uint8, count=file.size + 1)  # one byte too many shows one too long
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     fault = file.fault(content.data)
@@ -145,12 +147,17 @@ def _fetch_from(source: Source, missing: Sequence[File], cache: Path) -> list[st
 def _verified(file: File, path: Path) -> bytes:
     """The raw content of `path`, raw or gzipped, if it is that of `file`."""
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             zipped = raw.read(2) == GZIP_MAGIC
-        with gzip.open(path) if zipped else path.open("rb") as stream:
+            raw.seek(0)
+            stream = gzip.GzipFile(fileobj=raw) if zipped else raw
             content = stream.read(file.size + 1)  # one byte too many is enough to see that it is too long
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SourceError(f"{path.name} is damaged: {error}") from error
+    except OSError as error:
+        if path.is_file():
+            raise
+        raise SourceError(f"{path.name}: {error.strerror}") from error  # a named pipe where a piece was being fetched
     fault = file.fault(content)
     if fault:
         raise SourceError(f"{path.name} is not the published file: {fault}")
@@ -160,6 +167,8 @@ def _verified(file: File, path: Path) -> bytes:
 def _store(content: bytes, path: Path) -> None:
     """Write in one step, as others see it: whoever reads `path` without the lock finds all of it or nothing."""
     temporary = path.with_name(path.name + ".tmp")
+    if temporary.is_fifo():  # to open it would wait for ever
+        temporary.unlink()
     try:
         with temporary.open("wb") as stream:
             stream.write(content)

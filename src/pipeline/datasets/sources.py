@@ -39,7 +39,7 @@ class File:
     def fault(self, content: bytes | memoryview) -> str | None:
         """What is wrong with `content`, if anything is."""
         if len(content) != self.size:
-            return f"expected {self.size:,} bytes, found {len(content):,}"
+            return f"expected {self.size:,} bytes, found {'more' if len(content) > self.size else f'{len(content):,}'}"
         found = hashlib.sha256(content).hexdigest()
         return None if found == self.sha256 else f"expected sha256 {self.sha256}, found {found}"
 
@@ -103,6 +103,8 @@ def download(url: str, output: str | Path, _shelf: object = None) -> None:
     import urllib3
 
     part = Path(output).with_name(url.rpartition("/")[2] + ".part")
+    if part.is_fifo():  # to open it would wait for ever
+        part.unlink()
     with requests.Session() as session:
         for attempt in range(1, TRIES + 1):
             try:

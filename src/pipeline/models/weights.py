@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from pipeline.errors import UserError
+from pipeline.regular_file import open_regular
 
 Weights = dict[str, np.ndarray]
 
@@ -65,14 +68,29 @@ def save(path: Path, weights: Weights) -> None:
 
 
 def load(path: Path) -> Weights:
-    """Read what `save` wrote. Raises UserError for a file that is missing, damaged or holds pickled objects."""
+    """Read what `save` wrote. Raises UserError for a file that is missing, damaged or holds pickled objects.
+
+    Nothing is unpacked that would take more memory than the file takes on the disk.
+    """
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        with open_regular(path) as file:
+            _check_sizes(file)
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise UserError(f"{path}: not a readable set of weights ({error})") from error
     except Exception as error:  # zipfile and zlib raise types of their own for damaged files
         raise UserError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Refuse an archive that unpacks to more than it is, by its own list of contents: `save` compresses nothing."""
+    with zipfile.ZipFile(file) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if unpacked > size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes from {size:,}, and a run's weights are not compressed")
 
 
 def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.problem import Problem
+from pipeline.regular_file import open_regular
 from pipeline.run import Result, Run
 
 if TYPE_CHECKING:
@@ -47,9 +49,10 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
     key, path = f"stage.points={text}", Path(text).expanduser()
     try:
-        points = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _csv(path, problem.domain.names)
+        with open_regular(path) as file:
+            points = np.load(file, allow_pickle=False) if path.suffix == ".npy" else _csv(file, problem.domain.names)
         points = np.asarray(points).astype(np.float64, casting="same_kind")
-    except (OSError, ValueError, TypeError, EOFError, csv.Error) as error:
+    except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
         raise UserError(f"{key}: no readable points ({error})") from error
     names = problem.domain.names
     if points.ndim == 1 and len(names) == 1:
@@ -71,10 +74,10 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     return points
 
 
-def _csv(path: Path, names: Sequence[str]) -> np.ndarray:
+def _csv(file: BinaryIO, names: Sequence[str]) -> np.ndarray:
     """Points, their coordinates in the order of `names` whatever order the file's first row has."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        rows = [row for row in csv.reader(text) if row]
     order = list(range(len(names)))
     if rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
         head = [cell.strip() for cell in rows.pop(0)]

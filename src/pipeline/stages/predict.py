@@ -17,6 +17,7 @@ from pipeline.device import Place
 from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.models import Shapes
+from pipeline.regular_file import fault_of, open_regular
 from pipeline.run import Result, Run
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
@@ -61,8 +62,8 @@ class Predict:
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
         for text in self.images:
-            if not Path(text).expanduser().is_file():
-                raise UserError(f"stage.images={text}: no such file")
+            if fault := fault_of(Path(text).expanduser()):
+                raise UserError(f"stage.images={text}: {fault}")
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
@@ -76,8 +77,8 @@ class Predict:
         if self.points is None:
             raise UserError("stage.points=null: name a .npy or .csv file with a point a row")
         path = Path(self.points).expanduser()
-        if not path.is_file():
-            raise UserError(f"stage.points={self.points}: no such file")
+        if fault := fault_of(path):
+            raise UserError(f"stage.points={self.points}: {fault}")
         if path.suffix not in (".npy", ".csv"):
             raise UserError(f"stage.points={self.points}: needs a .npy or a .csv file")
 
@@ -142,7 +143,7 @@ def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str])
 
     height, width, channels = shape
     try:
-        with Image.open(path, formats=["PNG"]) as stored:
+        with open_regular(path) as file, Image.open(file, formats=["PNG"]) as stored:
             deep = stored.mode.startswith("I")  # 16-bit grey, which Pillow's own conversion clips at 255
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
             opaque = Image.alpha_composite(Image.new("RGBA", stored.size, ground), shallow.convert("RGBA"))
