@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,9 @@ from PIL import Image
 from pipeline import journal as journals
 from pipeline.backends.fit import Epoch, Fit, Observation
 from pipeline.errors import RunError
+from pipeline.models import weights
 from pipeline.report.figures import image_sheet
+from pipeline.saved import check_hashes
 from pipeline.stages import classifier as stage
 from pipeline.stages.predict import read_images
 
@@ -340,14 +343,53 @@ def pickled_file(file: Path, trace: Path) -> None:
     file.write_bytes(pickle.dumps(Payload(trace)))
 
 
+def other_values(file: Path, _: Path) -> None:
+    kept = arrays(file)
+    kept["00.kernel"][0, 0] += 1e-6  # too little to change an accuracy
+    weights.save(file, kept)
+
+
+def all_nan(file: Path, _: Path) -> None:
+    weights.save(file, {name: np.full_like(array, np.nan) for name, array in arrays(file).items()})
+
+
 def other_shape(file: Path, _: Path) -> None:
-    with np.load(file) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    np.savez(file, **{name: array[..., :5] for name, array in arrays.items()})
+    weights.save(file, {name: array[..., :5] for name, array in arrays(file).items()})
+    sealed(file)
 
 
 def other_names(file: Path, _: Path) -> None:
     np.savez(file, kernel=np.zeros((64, 10)), bias=np.zeros(10))
+    sealed(file)
+
+
+def bomb(file: Path, _: Path) -> None:
+    """64 MB of zeros in 64 kB, damaged at their end: whoever unpacks them finds the damage."""
+    np.savez_compressed(file, kernel=np.zeros(1 << 26, np.uint8))
+    content = bytearray(file.read_bytes())
+    content[60_000] ^= 1
+    file.write_bytes(content)
+
+
+def overlapping(file: Path, _: Path) -> None:
+    """Two entries of an archive's list that share their bytes."""
+    content = file.read_bytes()
+    with zipfile.ZipFile(file) as archive:
+        start, count = archive.start_dir, len(archive.infolist())
+    entries = content[start:-22]
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 2 * count, 2 * count, 2 * len(entries), start, 0)
+    file.write_bytes(content[:start] + entries * 2 + end)
+
+
+def arrays(file: Path) -> dict[str, np.ndarray]:
+    with np.load(file) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def sealed(file: Path) -> None:
+    """The run's receipt as it would be, had the run saved the weights that are in the file now."""
+    receipt = file.parents[2] / "receipt.json"
+    receipt.write_text(json.dumps({**read(receipt), "weights_sha256": weights.digest(weights.load(file))}))
 
 
 def torch_checkpoint(file: Path, _: Path) -> None:
@@ -359,7 +401,11 @@ DAMAGE: dict[Callable[[Path, Path], None], str] = {
     truncated: "weights.npz: damaged (",
     flipped: "weights.npz: damaged (BadZipFile: Bad CRC-32",
     pickled_array: "weights.npz: not a readable set of weights (Object arrays cannot be loaded when allow_pickle=False",
-    pickled_file: "weights.npz: not a readable set of weights (",
+    pickled_file: "weights.npz: damaged (BadZipFile: File is not a zip file",
+    bomb: "weights.npz: not a readable set of weights (it unpacks to 67,108,992 bytes from ",
+    overlapping: "weights.npz: not a readable set of weights (it unpacks to ",
+    other_values: ": artifacts/model/weights.npz now differs from what it saved (another sha256)",
+    all_nan: ": artifacts/model/weights.npz now differs from what it saved (another sha256)",
     torch_checkpoint: "weights.npz: damaged (",
     other_shape: "the saved run: weights of another model: 00.kernel has shape (64, 5); this model has (64, 128)",
     other_names: "the saved run: weights of another model: it has kernel (64, 10), bias (10,); this model has ",
@@ -380,6 +426,45 @@ def test_weights_that_are_not_the_runs(copied: Path, tmp_path: Path, damage: Cal
     damage(copied / "artifacts/model/weights.npz", trace)
     assert DAMAGE[damage] in failed(tmp_path, "stage=evaluate", f"run={copied.name}")
     assert not trace.exists()
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "predict"])
+def test_weights_that_give_no_numbers(
+    copied: Path, pictures: tuple[Path, np.ndarray], tmp_path: Path, stage: str
+) -> None:
+    """The argmax of a NaN is a class too: a tenth of the images would count as correct."""
+    file = copied / "artifacts/model/weights.npz"
+    all_nan(file, tmp_path)
+    sealed(file)
+    words = [f"stage={stage}", "run=latest", "tracking=none"]
+    told = pipeline(tmp_path, *words, *([f"stage.images=[{pictures[0] / 'grey.png'}]"] if stage == "predict" else []))
+    assert told.returncode == 1, told.stderr
+    what = "test image 0" if stage == "evaluate" else "image 0"
+    wanted = f"error: run={copied.name}: the logits of {what} are nan at precision=fp32; the run diverged: train it"
+    assert told.stderr.splitlines()[-1].startswith(wanted)
+    assert [status(run).state for run in (tmp_path / "runs").iterdir() if run != copied] == ["FAILED"]
+
+
+def test_predict_takes_no_weights_but_the_runs(copied: Path, pictures: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    other_values(copied / "artifacts/model/weights.npz", tmp_path)
+    said = failed(tmp_path, "stage=predict", "run=latest", f"stage.images=[{pictures[0] / 'grey.png'}]")
+    assert said == f"run={copied.name}: artifacts/model/weights.npz now differs from what it saved (another sha256)"
+
+
+def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -> None:
+    receipt = read(copied / "receipt.json")
+    kept = {name: value for name, value in receipt.items() if name not in ("weights_sha256", "data_sha256")}
+    (copied / "receipt.json").write_text(json.dumps(kept))
+    config = copied / "config.yaml"
+    config.write_text(config.read_text().replace("activation: relu", "activation: tanh"))
+    told = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
+    assert told.returncode == 0, told.stderr
+    for part in ("weights", "data"):
+        assert f"{copied.name}: its receipt has no {part}_sha256: not verified that these are its {part}" in told.stderr
+    assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256)" in told.stderr
+    (copied / "receipt.json").write_text(json.dumps(receipt))
+    config.write_text(config.read_text().replace("activation: tanh", "activation: relu"))
+    assert check_hashes(copied, {"weights": receipt["weights_sha256"], "data": receipt["data_sha256"]}) == ()
 
 
 def test_config_of_a_saved_run_names_specs_only(copied: Path, tmp_path: Path) -> None:

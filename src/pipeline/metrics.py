@@ -7,6 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 
+def not_finite(logits: np.ndarray) -> tuple[int, float] | None:
+    """The first image whose logits (N, classes) are not all finite, and the value; None where there is none."""
+    rows, columns = np.nonzero(~np.isfinite(logits))
+    return (int(rows[0]), float(logits[rows[0], columns[0]])) if rows.size else None
+
+
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Log-probabilities, in float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UserError, shown
-from pipeline.journal import read_config
+from pipeline.errors import RunError, UserError, shown
+from pipeline.journal import read_config, read_json
 from pipeline.runs import find_run
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
 TRAINING_ONLY = ("device.placement_log",)  # of the rechoosable groups, what only a training step has
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
+
+SWAPPED = {
+    "weights": "artifacts/model/weights.npz now differs from what it saved",
+    "data": "the data now differ from those it was trained on",
+}
 
 
 def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Path, dict[str, Any]]:
@@ -48,6 +56,51 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
             )
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     return folder, merged
+
+
+def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
+    """Compare what is there now with the receipt of the run in `folder`. Raises UserError for what was swapped.
+
+    `found`: the sha256 now, by what it is of (`weights`, `data`). Returns a note for each of which the receipt has no
+    hash, and one where the run's config.yaml is no longer the one that its receipt names: that hash changes with the
+    package too, so it refuses nothing.
+    """
+    kept, notes = read_json(folder / "receipt.json"), []
+    for part, sha256 in found.items():
+        if kept.get(f"{part}_sha256") is None:
+            notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {part}")
+        elif kept[f"{part}_sha256"] != sha256:
+            raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
+    if kept.get("config_sha256") not in (None, _config_sha256(folder)):
+        notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
+    return tuple(notes)
+
+
+def check_logits(logits: np.ndarray, what: str, source: Path, precision: str) -> None:
+    """That the logits (N, classes) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
+
+    `what` they are of, with a `{}` for the number of the image.
+    """
+    from pipeline.metrics import not_finite
+    from pipeline.precision import FORMATS
+
+    wrong = not_finite(logits)
+    if wrong is None:
+        return
+    narrow = FORMATS[precision].compute == "float16"
+    hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
+    raise RunError(
+        f"run={source.name}: the logits of {what.format(wrong[0])} are {wrong[1]} at precision={precision}; {hint}"
+    )
+
+
+def _config_sha256(folder: Path) -> str | None:
+    from pipeline.experiment import load
+
+    try:
+        return load(read_config(folder)).config_sha256()
+    except UserError:  # which the overrides of this stage have mended
+        return None
 
 
 def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:

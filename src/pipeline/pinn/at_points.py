@@ -12,13 +12,14 @@ import numpy as np
 
 from pipeline import receipt
 from pipeline.capability import Resolved
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.problem import Problem
 from pipeline.regular_file import open_regular
 from pipeline.run import Result, Run
+from pipeline.saved import check_hashes
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -29,11 +30,16 @@ SHOWN = 10  # rows in the terminal's table; the CSV has them all
 def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
     """Predict at the points of the file `text`. Raises UserError for points that do not fit the problem."""
     problem: Problem = experiment.dataset
-    source = Path(str(experiment.settings.run)) / "artifacts" / "model" / "weights.npz"
-    fitted = solution.load(source)
+    folder = Path(str(experiment.settings.run))
+    source = folder / "artifacts" / "model" / "weights.npz"
+    fitted, saved = solution.load(source), weights.load(source)
+    notes = check_hashes(folder, {"weights": weights.digest(saved)})
     points = read_points(text, problem)
     values = solution.predict(fitted, problem, points)
-    paper = receipt.of_saved(experiment, resolved, weights.load(source), points_sha256({"points": points}))
+    if not np.isfinite(values).all():
+        first = int(np.argmin(np.isfinite(values).all(axis=1)))
+        raise RunError(f"run={folder.name}: the network gives {_text(values[first])} at the point in row {first + 1}")
+    paper = receipt.of_saved(experiment, resolved, saved, points_sha256({"points": points}))
     paper["backend"] = "numpy"
     run.journal.write_receipt(paper)
     path = run.artifact("predictions.csv")
@@ -42,7 +48,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     rows = [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
-    return Result(metrics={"points": float(len(points))}, table=(*rows, ("predictions", str(path))))
+    return Result(metrics={"points": float(len(points))}, table=(*rows, ("predictions", str(path))), notes=notes)
 
 
 def read_points(text: str, problem: Problem) -> np.ndarray:

@@ -105,9 +105,9 @@ def check_weights(experiment: Experiment, fit: Fit) -> None:
 
 def check_logits(experiment: Experiment, fit: Fit, logits: np.ndarray) -> None:
     """That every test figure will be a number. Raises RunError."""
-    wrong = logits[~np.isfinite(logits)]
-    if wrong.size:
-        raise ended(experiment, fit, f"the test logits became {wrong[0]}")
+    wrong = metrics.not_finite(logits)
+    if wrong is not None:
+        raise ended(experiment, fit, f"the test logits became {wrong[1]}")
 
 
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:

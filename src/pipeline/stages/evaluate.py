@@ -9,8 +9,9 @@ from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import UserError
 from pipeline.journal import read_json
-from pipeline.models import Shapes
+from pipeline.models import Shapes, weights
 from pipeline.run import Result, Run
+from pipeline.saved import check_hashes, check_logits
 from pipeline.spec import spec
 from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
 
@@ -35,18 +36,19 @@ class Evaluate:
             )
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Measure. Raises UserError for a run without a readable model or with data other than it was trained on."""
+        """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         data = load_data(experiment)
-        if read_json(source / "receipt.json").get("data_sha256") not in (None, data.sha256):
-            raise UserError(f"run={source.name}: the data now differ from those it was trained on (another sha256)")
+        notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
         predict = experiment.backend.load().predictor(
             experiment, Shapes(data.shape, len(data.classes)), saved, resolved
         )
-        figures = test_figures(experiment, predict(data.scaled(data.test.x, input_dtype(resolved))), data.test.y)
+        logits = predict(data.scaled(data.test.x, input_dtype(resolved)))
+        check_logits(logits, "test image {}", source, resolved.precision)
+        figures = test_figures(experiment, logits, data.test.y)
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
-        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)))
+        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)), notes=notes)
 
 
 def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:

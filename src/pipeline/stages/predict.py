@@ -16,9 +16,10 @@ from pipeline.datasets.idx import read_idx
 from pipeline.device import Place
 from pipeline.errors import UserError
 from pipeline.journal import read_json
-from pipeline.models import Shapes
+from pipeline.models import Shapes, weights
 from pipeline.regular_file import fault_of, open_regular
 from pipeline.run import Result, Run
+from pipeline.saved import check_hashes, check_logits
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
 
@@ -90,11 +91,14 @@ class Predict:
             return at_points.run(experiment, resolved, run, self.points)
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
+        hash_notes = check_hashes(source, {"weights": weights.digest(saved)})
         about = model_card(source)
         shapes = Shapes(tuple(about["image"]), len(about["classes"]))
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
-        likely = metrics.probabilities(predict(images.astype(input_dtype(resolved))))
+        logits = predict(images.astype(input_dtype(resolved)))
+        check_logits(logits, "image {}", source, resolved.precision)
+        likely = metrics.probabilities(logits)
         images_sha256 = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, images_sha256))
         path = run.artifact("probabilities.csv")
@@ -108,7 +112,7 @@ class Predict:
         if len(names) > SHOWN:
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
-        return Result(metrics={"images": float(len(names))}, table=tuple(rows), notes=tuple(notes))
+        return Result(metrics={"images": float(len(names))}, table=tuple(rows), notes=(*notes, *hash_notes))
 
 
 def model_card(source: Path) -> dict[str, Any]:
