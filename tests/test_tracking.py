@@ -112,11 +112,22 @@ def client_of(uri: str) -> Any:
     return MlflowClient(uri)
 
 
-def track(root: Path, uri: str | None, name: str = "run", experiment: str = "study") -> tuple[Journal, Tracker]:
+def track(
+    root: Path, uri: str | None, name: str = "run", experiment: str = "study", **settings: Any
+) -> tuple[Journal, Tracker]:
     journal = Journal.begin(root, name, CONFIG)
-    tracker = start(Mlflow(uri=uri, experiment=experiment), journal)
+    tracker = start(Mlflow(uri=uri, experiment=experiment, **settings), journal)
     assert tracker is not None
     return journal, tracker
+
+
+def cell_of(grid: Journal, uri: str, name: str) -> Journal:
+    """A cell of a grid, as the grid's session begins one: the grid's tracker sends it."""
+    journal = Journal.begin(grid.folder.parent, name, CONFIG)
+    assert start(Mlflow(uri=uri, experiment="study"), journal, str(grid.folder)) is None
+    with (grid.folder / records.CELLS).open("a") as file:
+        file.write(f"{journal.folder}\n")
+    return journal
 
 
 def train(journal: Journal, steps: int = 50) -> None:
@@ -297,6 +308,123 @@ def test_server_down_then_sync_once(uri: str, server: str, tmp_path: Path) -> No
         assert len(runs_of(server)) == count
         assert points_of(server, run_id) == points
     check(server, run_id, journal)
+
+
+def files_of(uri: str, run_id: str) -> set[str]:
+    client = client_of(uri)
+    return {item.path for folder in (None, "figures") for item in client.list_artifacts(run_id, folder)}
+
+
+def test_an_artifact_that_cannot_be_sent_costs_no_other_run_anything(uri: str, tmp_path: Path) -> None:
+    """A link to nothing, a named pipe, and a name that the store has for something else: in MLflow all runs have ended
+    and hold all the rest."""
+    root = tmp_path / "runs"
+    grid, tracker = track(root, uri, "grid")
+    cells = [cell_of(grid, uri, name) for name in ("a", "b", "c")]
+    broken = cells[0].artifact_path("figures/gone.png")
+    broken.symlink_to(tmp_path / "nowhere")
+    os.mkfifo(cells[1].artifact_path("pipe"))
+    wait_until(lambda: record_of(cells[2].folder).run_id is not None)
+    taken = tmp_path / "a place/mlruns/study" / run_id_of(cells[2].folder) / "artifacts"
+    taken.mkdir(parents=True)
+    (taken / "figures").write_text("in the way")
+    for cell in cells:
+        train(cell)
+        cell.finish("FINISHED")
+    wait_until(lambda: all(record_of(cell.folder).state for cell in cells))
+    last = cell_of(grid, uri, "d")
+    train(last)
+    last.finish("FINISHED")
+    grid.finish("FINISHED")
+    said = tracker.close(LONG)
+    what = f"synced as run {run_id_of(grid.folder)}; 3 of its 4 cells not whole ({cells[0].id}: 1 of its 5 files not "
+    assert said.startswith(
+        f"{what}sent (artifacts/figures/gone.png: not a regular file)); `python -m pipeline.tracking sync "
+    )
+    states = {run.info.run_name: run.info.status for run in runs_of(uri)}
+    assert states == dict.fromkeys([grid.id, last.id, *(cell.id for cell in cells)], "FINISHED")
+    check(uri, run_id_of(last.folder), last)
+    whole = {"config.yaml", "receipt.json", "result.json", "figures", "figures/loss.svg"}
+    assert [files_of(uri, run_id_of(cell.folder)) for cell in cells[:2]] == [whole, whole]
+    assert {"config.yaml", "receipt.json", "result.json"} <= files_of(uri, run_id_of(cells[2].folder))
+    assert tracker.process is not None
+    tracker.process.wait(LONG)
+    broken.unlink()
+    broken.write_text("a picture")
+    again = sync(root)
+    assert again.returncode == 1
+    assert f"{cells[0].id}: synced as run {run_id_of(cells[0].folder)}\n" in again.stdout
+    pipe = (
+        f"{cells[1].id}: run {run_id_of(cells[1].folder)}, but 1 of its 5 files not sent (artifacts/pipe: not a regular"
+    )
+    assert pipe in again.stdout
+    assert "figures/gone.png" in files_of(uri, run_id_of(cells[0].folder))
+
+
+def test_what_mlflow_refuses_of_a_run_leaves_it_ended_and_its_grid_sent(uri: str, tmp_path: Path) -> None:
+    """MLflow takes no second value of a param."""
+    root = tmp_path / "runs"
+    grid, tracker = track(root, uri, "grid")
+    first = cell_of(grid, uri, "first")
+    wait_until(lambda: record_of(first.folder).run_id is not None)
+    wait_until(lambda: client_of(uri).get_run(run_id_of(first.folder)).data.params)
+    (first.folder / "config.yaml").write_text("seed: 8\n")
+    train(first)
+    first.finish("FAILED", "a reason")
+    second = cell_of(grid, uri, "second")
+    train(second)
+    second.finish("FINISHED")
+    grid.finish("FINISHED")
+    said = tracker.close(LONG)
+    assert f"; 1 of its 2 cells not whole ({first.id}: {uri}: " in said, said
+    assert client_of(uri).get_run(run_id_of(first.folder)).info.status == "FAILED"
+    check(uri, run_id_of(second.folder), second)
+
+
+def test_without_artifacts(uri: str, tmp_path: Path) -> None:
+    journal, tracker = track(tmp_path / "runs", uri, artifacts=False)
+    train(journal)
+    journal.finish("FINISHED")
+    assert tracker.close(LONG) == f"synced as run {run_id_of(journal.folder)}"
+    assert files_of(uri, run_id_of(journal.folder)) == set()
+    assert client_of(uri).get_run(run_id_of(journal.folder)).data.metrics["result/accuracy"] == 0.75
+
+
+def test_sync_moves_runs_and_rebuilds_a_lost_database(uri: str, warm_database: Path, tmp_path: Path) -> None:
+    root, other = tmp_path / "runs", tmp_path / "other"
+    other.mkdir()
+    shutil.copy(warm_database, other / "mlflow.db")
+    to = f"sqlite:///{other}/mlflow.db"
+    grid, tracker = track(root, uri, "z grid")  # begun in the same second, its cells come first by name
+    cells = [cell_of(grid, uri, name) for name in ("a", "b")]
+    for journal in (*cells, grid):
+        train(journal)
+        journal.finish("FINISHED")
+    assert tracker.close(LONG).startswith("synced as run ")
+    assert tracker.process is not None
+    tracker.process.wait(LONG)
+    before = {journal.id: record_of(journal.folder) for journal in (*cells, grid)}
+    assert sync(root).stdout == f"{root}: nothing to sync\n"
+    down = f"http://127.0.0.1:{free_port()}"
+    nowhere = sync(root, "--uri", down)
+    assert nowhere.stdout.count(f"not sent: {down}: Connection refused") == 3
+    assert len(nowhere.stderr.splitlines()) == 1  # asked once
+    assert {journal.id: record_of(journal.folder) for journal in (*cells, grid)} == before  # still where they were
+    for path in (tmp_path / "a place").glob("mlflow.db*"):
+        path.unlink()
+    known, points = set(map(str, before.values())), 0
+    for target, words in ((uri, ["--force"]), (uri, ["--force"]), (to, ["--uri", to])):
+        done = sync(root, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count(": synced as run ") == 3
+        for journal in (*cells, grid):
+            check(target, run_id_of(journal.folder), journal)
+        parents = {run.info.run_name: run.data.tags.get("mlflow.parentRunId") for run in runs_of(target)}
+        assert parents == {grid.id: None, **{cell.id: run_id_of(grid.folder) for cell in cells}}
+        found = {run_id_of(journal.folder) for journal in (*cells, grid)}
+        assert (found == known) == (points > 0 and target == uri)  # the second time nothing is new
+        assert points in (0, points_of(target, run_id_of(grid.folder)))
+        known, points = found, points_of(target, run_id_of(grid.folder))
 
 
 def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Path, tmp_path: Path) -> None:

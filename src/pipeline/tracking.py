@@ -1,7 +1,9 @@
 """Tracking: a run's journal is sent to MLflow by a process of its own, so that the run never waits for a server.
 
     python -m pipeline.tracking follow <run folder>          what `start` spawns; ends with the run
-    python -m pipeline.tracking sync [runs folder] [--uri]   send what could not be sent before, once
+    python -m pipeline.tracking sync [runs folder]           send what could not be sent before, once
+                               --uri URI                     move the runs to another server
+                               --force                       send all again: rebuild a database that was lost
 
 This module is imported by the training process and knows nothing of mlflow; tracking_store.py does, and is imported by
 the tracker process alone.
@@ -37,6 +39,7 @@ class Mlflow:
     experiment: str = Field(default="pipeline", min_length=1, max_length=500)
     uri: str | None = None  # None: $MLFLOW_TRACKING_URI, or else sqlite:///<current folder>/mlflow.db
     wait: float = Field(default=20.0, ge=0.0, allow_inf_nan=False)  # seconds that a finished run waits for its own sync
+    artifacts: bool = True  # whether MLflow gets the run's files too
 
     @field_validator("uri")
     @classmethod
@@ -66,17 +69,35 @@ class Tracker:
             ended = self.process is None or self.process.poll() is not None  # asked before the record is read
             record = records.read(self.folder)
             error = record.error if record is not None else None
-            if record is not None and record.synced and not record.is_due(journals.read_status(self.folder)):
-                return f"synced as run {record.run_id}"
+            status = journals.read_status(self.folder)
+            if record is not None and status is not None and record.state == status.state and (record.synced or error):
+                return self._there(record)
             if ended:
                 return self._unsynced(error or _last_line(self.folder / "tracking.log"))
             if time.monotonic() >= (soon if error else end):
                 return self._unsynced(error) if error else "still syncing in the background"
             time.sleep(POLL_SECONDS)
 
+    def _there(self, record: records.Record) -> str:
+        """For a run that has its end in MLflow: what of it, or of its cells, is not there."""
+        text = f"synced as run {record.run_id}" if record.synced else f"run {record.run_id}, but {record.error}"
+        cells = [Path(line) for line in _lines(self.folder / records.CELLS)]
+        missing = {
+            cell: found for cell in cells if (found := records.read(cell)) and found.is_due(journals.read_status(cell))
+        }
+        if missing:
+            cell, first = next(iter(missing.items()))
+            text += (
+                f"; {len(missing)} of its {len(cells)} cells not whole ({cell.name}: {first.error or 'not sent yet'})"
+            )
+        return text if record.synced and not missing else f"{text}; `{self._sync}` sends the rest later"
+
     def _unsynced(self, reason: str) -> str:
-        command = f"python -m pipeline.tracking sync {self.folder.parent}"
-        return f"not reachable: {reason}; the journal is complete; `{command}` sends it later"
+        return f"not reachable: {reason}; the journal is complete; `{self._sync}` sends it later"
+
+    @property
+    def _sync(self) -> str:
+        return f"python -m pipeline.tracking sync {self.folder.parent}"
 
 
 def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> Tracker | None:
@@ -94,7 +115,7 @@ def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> 
     except ValueError as error:
         named = journals.without_password(os.environ["MLFLOW_TRACKING_URI"])
         raise UserError(f"MLFLOW_TRACKING_URI={named}: {error}") from error
-    record = records.Record(uri=uri, experiment=tracking.experiment, grid=grid)
+    record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
     try:
         records.write(journal.folder, record)
         if grid is not None:
@@ -130,11 +151,15 @@ def _note(folder: Path, record: records.Record) -> None:
         records.write(folder, record)
 
 
-def _last_line(path: Path) -> str:
+def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
+        return path.read_text(errors="replace").strip().splitlines()
     except OSError:
-        lines = []
+        return []
+
+
+def _last_line(path: Path) -> str:
+    lines = _lines(path)
     return lines[-1][:200] if lines else "the tracker ended without a word"
 
 
@@ -145,13 +170,14 @@ def _main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     follow = commands.add_parser("follow", help="follow one run and send it to MLflow until it has ended")
     follow.add_argument("folder", type=Path)
-    sync = commands.add_parser("sync", help="send every finished run that MLflow does not have yet")
+    sync = commands.add_parser("sync", help="send finished runs: those that MLflow does not have yet")
     sync.add_argument("root", type=Path, nargs="?", default=Path("runs"), help="the folder of the runs [runs]")
-    sync.add_argument("--uri", help="send them here instead of to where each was meant to go")
+    sync.add_argument("--uri", help="move the runs there, those that MLflow has elsewhere too")
+    sync.add_argument("--force", action="store_true", help="send all again: after a database was lost")
     options = parser.parse_args(arguments)
-    from pipeline import tracking_follow
-
     if options.command == "follow":
+        from pipeline import tracking_follow
+
         return tracking_follow.follow(options.folder.absolute())
     if not options.root.is_dir():
         parser.error(f"{options.root}: no such folder")
@@ -159,7 +185,9 @@ def _main(arguments: list[str] | None = None) -> int:
         uri = None if options.uri is None else records.check_uri(options.uri)
     except ValueError as error:
         parser.error(f"--uri {options.uri}: {error}")
-    return tracking_follow.sync(options.root.absolute(), uri)
+    from pipeline import tracking_sync
+
+    return tracking_sync.sync(options.root.absolute(), uri, force=options.force)
 
 
 if __name__ == "__main__":

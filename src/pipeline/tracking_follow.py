@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,14 +18,15 @@ import filelock
 from pipeline import tracking_record as records
 from pipeline.journal import read_status, without_password
 from pipeline.runs import reap, reap_one, run_folders
+from pipeline.tracking_record import CELLS as CELLS
 
 if TYPE_CHECKING:
     from pipeline.tracking_store import Feed
 
-CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
 BATCH_SECONDS = 1.5
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
+TRIES = 3  # for a run that the server does not take while it runs; then once more at its end
 LEFTOVER_SECONDS = 60.0  # what a tracker spends at most on the runs of others
 
 # A server that hangs must not hold the tracker for MLflow's own 120 s times 7; what the user has set stands.
@@ -58,46 +60,31 @@ REASONS = (
 def follow(folder: Path) -> int:
     """Feed MLflow from the run in `folder` until it has ended, then from leftovers. Exit status 0: it is synced."""
     _step_back()
-    _prepare()
+    prepare()
     reap(folder.parent)
-    with _lock(folder, timeout=60.0) as held:
+    with lock(folder, timeout=60.0) as held:
         synced = held and _follow_to_the_end(folder)
     _send_leftovers(folder)
     return 0 if synced else 1
 
 
-def sync(root: Path, uri: str | None = None) -> int:
-    """Send every finished, unsynced run below `root`, a line for each. Exit status 1 where one could not be sent."""
-    _prepare()
-    reap(root)
-    failed = 0
-    due = [folder for folder in run_folders(root) if _is_due(folder)]
-    for folder in due:
-        with _lock(folder, timeout=0.0) as held:
-            error = send(folder, uri) if held else "another process is sending it"
-        record = records.read(folder)
-        print(f"{folder.name}: " + (f"not sent: {error}" if error else f"synced as run {record and record.run_id}"))
-        failed += error is not None
-    if not due:
-        print(f"{root}: nothing to sync")
-    return 1 if failed else 0
+def send(folder: Path, uri: str | None = None, *, again: bool = False) -> str | None:
+    """Send all of one finished run; the reason if not all of it could be sent. The caller holds its lock.
 
-
-def send(folder: Path, uri: str | None = None) -> str | None:
-    """Send all of one finished run, to `uri` if given; the reason if that failed. The caller holds its lock."""
+    `uri`: moves the run there. `again`: also where it is said to be there already.
+    """
     record, status = records.read(folder), read_status(folder)
-    if record is None or status is None or not record.is_due(status):
+    if record is None or status is None or not is_due(folder, uri, again=again):
         return None
-    if uri is not None and uri != record.uri:
-        record = records.Record(uri=uri, experiment=record.experiment)  # another server: from the beginning
-        records.write(folder, record)
     try:
-        feed = _open_feed(folder)
-        feed.advance()
-        feed.complete(status)
+        if uri is not None and uri != record.uri:
+            _store(uri, record.experiment)  # before its old address is forgotten
+            records.write(folder, replace(record, uri=uri, run_id=None).unsent())
+        elif again:
+            records.write(folder, record.unsent())
+        return _open_feed(folder).complete(status)
     except Exception as error:  # whatever a server or a database can raise: told, and tried later
-        return _fail(folder, error)
-    return None
+        return _fail(folder, error, uri)
 
 
 def reason_of(error: BaseException, uri: str) -> str:
@@ -112,17 +99,20 @@ def reason_of(error: BaseException, uri: str) -> str:
 
 def _follow_to_the_end(folder: Path) -> bool:
     feed: Feed | None = None
+    refused = 0  # times that the server was up and did not take it: its cells must not wait for that
     cells = Cells(folder)
     pause, next_try = RETRY_SECONDS[0], 0.0
     while not _has_ended(folder):
         if time.monotonic() >= next_try:
             try:
-                feed = feed or _open_feed(folder)
-                feed.advance()
+                if refused < TRIES:
+                    feed = feed or _open_feed(folder)
+                    feed.advance()
                 cells.advance()
                 pause, next_try = RETRY_SECONDS[0], time.monotonic() + BATCH_SECONDS
             except Exception as error:  # see send
                 _fail(folder, error)
+                refused += not _is_down(folder)
                 feed, next_try = None, time.monotonic() + pause
                 pause = min(2.0 * pause, RETRY_SECONDS[1])
         time.sleep(POLL_SECONDS)
@@ -140,21 +130,35 @@ class Cells:
     def __init__(self, grid: Path) -> None:
         self.list, self.read = grid / CELLS, 0
         self.open: dict[Path, Feed | None] = {}
+        self.refused: Counter[Path] = Counter()  # times that the server was up and did not take a cell
 
     def advance(self) -> None:
-        """Send what is new of every cell, and the whole of those that have ended. Raises what the server raises."""
+        """Send what is new of every cell, and the whole of those that have ended. Raises where the server is down.
+
+        Trouble with one cell alone keeps none of the others: what is left of it is a leftover.
+        """
         self._find_new()
         for folder in list(self.open):
-            with _lock(folder, timeout=0.0) as held:
+            with lock(folder, timeout=0.0) as held:
                 if not held:
                     continue
                 if _has_ended(folder):
-                    if self._is_tracked(folder) and (reason := send(folder)) is not None:
+                    if self._is_tracked(folder) and (reason := send(folder)) is not None and _is_down(folder):
                         raise ConnectionError(reason)
                     del self.open[folder]
-                elif self._is_tracked(folder):
-                    feed = self.open[folder] = self.open[folder] or _open_feed(folder)
-                    feed.advance()
+                elif self._is_tracked(folder) and self.refused[folder] < TRIES:
+                    self._advance_one(folder)
+
+    def _advance_one(self, folder: Path) -> None:
+        try:
+            feed = self.open[folder] = self.open[folder] or _open_feed(folder)
+            feed.advance()
+        except Exception as error:  # see send
+            self.open[folder] = None
+            _fail(folder, error)
+            if _is_down(folder):
+                raise
+            self.refused[folder] += 1
 
     def _find_new(self) -> None:
         if self.list.exists():
@@ -177,21 +181,39 @@ def _send_leftovers(own: Path) -> None:
     """Send other runs that are due, within a bounded time. A server that has failed is not asked again."""
     end = time.monotonic() + LEFTOVER_SECONDS
     record = records.read(own)
-    down = {record.uri} if record is not None and record.error else set()
+    down = {record.uri} if record is not None and record.error and _is_down(own) else set()
     for folder in run_folders(own.parent):
-        record = records.read(folder) if _is_due(folder) else None
+        record = records.read(folder) if is_due(folder) else None
         if record is None or record.uri in down or folder == own:
             continue
         if time.monotonic() > end:
             return
-        with _lock(folder, timeout=0.0) as held:
-            if held and send(folder) is not None:
+        with lock(folder, timeout=0.0) as held:
+            if held and send(folder) is not None and _is_down(folder):
                 down.add(record.uri)
 
 
-def _is_due(folder: Path) -> bool:
+def is_due(folder: Path, uri: str | None = None, *, again: bool = False) -> bool:
+    """Whether a run has ended and is to be sent: see `send`."""
+    record, status = records.read(folder), read_status(folder)
+    if record is None or status is None or status.state == "RUNNING":
+        return False
+    return again or (uri is not None and uri != record.uri) or record.is_due(status)
+
+
+def is_down(uri: str, experiment: str) -> bool:
+    """Whether it is the server that is the trouble, and not the one run that could not be sent."""
+    _store.cache_clear()
+    try:
+        _store(uri, experiment)
+    except Exception:  # see send
+        return True
+    return False
+
+
+def _is_down(folder: Path) -> bool:
     record = records.read(folder)
-    return record is not None and record.is_due(read_status(folder))
+    return record is not None and is_down(record.uri, record.experiment)
 
 
 def _open_feed(folder: Path) -> Feed:
@@ -209,19 +231,19 @@ def _store(uri: str, experiment: str) -> tuple[Any, str]:
     return open_store(uri, experiment)
 
 
-def _fail(folder: Path, error: Exception) -> str:
+def _fail(folder: Path, error: Exception, uri: str | None = None) -> str:
     _store.cache_clear()
     record = records.read(folder)
-    reason = reason_of(error, record.uri if record is not None else str(folder))
+    reason = reason_of(error, uri or (record.uri if record is not None else str(folder)))
     print(f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}", file=sys.stderr, flush=True)
-    if record is not None:
+    if record is not None and uri in (None, record.uri):  # a move that failed changes nothing
         with suppress(OSError):  # the log, at least, has it
             records.write(folder, replace(record, error=reason))
     return reason
 
 
 @contextmanager
-def _lock(folder: Path, timeout: float) -> Iterator[bool]:
+def lock(folder: Path, timeout: float) -> Iterator[bool]:
     """The right to send this run. False where another process has it, or where the folder cannot be written."""
     lock = filelock.FileLock(folder / "mlflow.lock", timeout=timeout)
     try:
@@ -236,7 +258,8 @@ def _lock(folder: Path, timeout: float) -> Iterator[bool]:
         lock.release()
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Set MLflow's environment, before it is imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

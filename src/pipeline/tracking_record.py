@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pipeline.journal import Status, write_json
 from pipeline.regular_file import read_regular
 
 NAME = "mlflow.json"
+CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
 DEFAULT_URI = "sqlite:///mlflow.db"
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 
@@ -20,12 +21,17 @@ class Record:
 
     uri: str
     experiment: str
+    artifacts: bool = True  # whether the run's files are sent too
     grid: str | None = None  # the folder of the grid's run, for a cell of one
     run_id: str | None = None
     offset: int = 0
     synced: bool = False
-    state: str | None = None  # the terminal state that was sent
-    error: str | None = None  # why the last attempt failed
+    state: str | None = None  # the terminal state that was sent; the run's files come after it
+    error: str | None = None  # why the last attempt failed, or which files could not be sent
+
+    def unsent(self) -> Record:
+        """The same, to be sent from the beginning. What is there already is found and stays as it is."""
+        return replace(self, offset=0, synced=False, state=None, error=None)
 
     def is_due(self, status: Status | None) -> bool:
         """Whether the run is over and MLflow does not have all of it."""

@@ -26,12 +26,14 @@ from mlflow.tracking.client import MlflowClient
 
 from pipeline import tracking_record as records
 from pipeline.journal import Status, read_chunk, read_config, read_json, read_status, without_password
+from pipeline.tracking_artifacts import upload
 
 METRICS_A_BATCH = 1000  # MLflow's limit
 ENTRIES_A_BATCH = 50  # params or tags; the limit is 100, but also 1 MB a request
 NAME_LENGTH = 250
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
+PARENT = "mlflow.parentRunId"
 CREATE_SECONDS = 120.0  # eight trackers that queue for a cold database on a busy machine
 
 T = TypeVar("T")
@@ -45,11 +47,14 @@ class Feed:
         self.record = record
         self.client = client
         self.experiment_id = experiment_id
-        self._checked = False
+        self._checked = self._has_config = False
 
     def advance(self) -> None:
-        """Send every whole line of metrics.jsonl that has not been sent."""
+        """Send the config, once, and every whole line of metrics.jsonl that has not been sent."""
         run_id = self._run_id()
+        if not self._has_config:
+            self._log_config(run_id)
+            self._has_config = True
         while True:
             lines, offset = read_chunk(self.folder, self.record.offset)
             points = [
@@ -65,10 +70,26 @@ class Feed:
         if self.record.error is not None:
             self._save(error=None)
 
-    def complete(self, status: Status) -> None:
-        """Send what a finished run leaves beside its metrics, and last of all how it ended."""
+    def complete(self, status: Status) -> str | None:
+        """Send the rest of a run that has ended, how it ended, and then its files.
+
+        Returns which files could not be sent. Raises what the server raises: a run of which something is not taken has
+        its end in MLflow all the same.
+        """
         run_id = self._run_id()
         ended = _milliseconds(status.ended or status.started)
+        try:
+            self.advance()
+            self._log_outcome(run_id, status, ended)
+        finally:
+            # MLflow has no word for a run that a search cut short.
+            self.client.set_terminated(run_id, "KILLED" if status.state == "PRUNED" else status.state, ended)
+            self._save(state=status.state, error=None)
+        unsent = upload(self.client, run_id, self.folder) if self.record.artifacts else None
+        self._save(synced=unsent is None, error=unsent)
+        return unsent
+
+    def _log_outcome(self, run_id: str, status: Status, ended: int) -> None:
         receipt, result = (read_json(self.folder / "receipt.json"), read_json(self.folder / "result.json"))
         tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
         if status.error:
@@ -77,20 +98,18 @@ class Feed:
         final = [Metric(legal_name(f"result/{name}"), value, ended, 0) for name, value in scalars(result).items()]
         for batch in _batches(final, METRICS_A_BATCH):
             self.client.log_batch(run_id, metrics=batch)
-        self._log_files(run_id)
-        # MLflow has no word for a run that a search cut short.
-        self.client.set_terminated(run_id, "KILLED" if status.state == "PRUNED" else status.state, ended)
-        self._save(synced=True, state=status.state, error=None)
 
     def _run_id(self) -> str:
         """The run in MLflow, made (or found again, where a tracker died before it could note it) when first asked."""
         if self._checked and self.record.run_id is not None:
             return self.record.run_id
         run_id = self.record.run_id if self._exists(self.record.run_id) else self._find()
+        parent = self._parent()
+        if run_id is not None and parent is not None:  # it may have come before the run of its grid
+            self.client.set_tag(run_id, PARENT, parent)
         if run_id is None or run_id != self.record.run_id:
-            run_id = run_id or self._create()
+            run_id = run_id or self._create(parent)
             self._save(run_id=run_id, offset=0)
-        self._log_config(run_id)
         self._checked = True
         return run_id
 
@@ -109,14 +128,21 @@ class Feed:
         runs = self.client.search_runs([self.experiment_id], f"tags.`pipeline.run` = '{self.folder.name}'")
         return str(runs[0].info.run_id) if runs else None
 
-    def _create(self) -> str:
+    def _parent(self) -> str | None:
+        """MLflow's id of the run of the grid that this run is a cell of. A grid is also found beside its cells."""
+        if self.record.grid is None:
+            return None
+        named = Path(self.record.grid)
+        grid = records.read(named) or records.read(self.folder.parent / named.name)
+        return grid.run_id if grid is not None and grid.uri == self.record.uri else None
+
+    def _create(self, parent: str | None) -> str:
         status = read_status(self.folder)
         assert status is not None
         tags = {"pipeline.run": self.folder.name, "pipeline.folder": str(self.folder), "mlflow.source.name": "pipeline"}
         tags["mlflow.user"] = _user()
-        grid = records.read(Path(self.record.grid)) if self.record.grid else None
-        if grid is not None and grid.run_id is not None and grid.uri == self.record.uri:
-            tags["mlflow.parentRunId"] = grid.run_id
+        if parent is not None:
+            tags[PARENT] = parent
         run = self.client.create_run(self.experiment_id, _milliseconds(status.started), tags, self.folder.name)
         return str(run.info.run_id)
 
@@ -130,14 +156,6 @@ class Feed:
         entries = [RunTag(legal_name(name), _cut(value, TAG_LENGTH)) for name, value in tags.items()]
         for batch in _batches(entries, ENTRIES_A_BATCH):
             self.client.log_batch(run_id, tags=batch)
-
-    def _log_files(self, run_id: str) -> None:
-        for name in ("config.yaml", "receipt.json", "result.json"):
-            if (self.folder / name).exists():
-                self.client.log_artifact(run_id, str(self.folder / name))
-        artifacts = self.folder / "artifacts"
-        if artifacts.is_dir() and any(artifacts.iterdir()):
-            self.client.log_artifacts(run_id, str(artifacts))
 
     def _save(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
