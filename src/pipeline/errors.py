@@ -5,8 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+from pipeline.passwords import without_password
 
-class UserError(Exception):
+
+class Readable(Exception):
+    """An error whose message people read, also in journals and in MLflow: the passwords in it are hidden at once."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(without_password(str(message)))
+
+
+class UserError(Readable):
     """A mistake that the user can mend. The message names the key, the value and the choices or the limit."""
 
 
@@ -56,5 +65,5 @@ def _among(wrong: str, choices: Iterable[str]) -> str:
     return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
 
 
-class RunError(Exception):
+class RunError(Readable):
     """A run that began and cannot go on (a NaN, a dtype that is not the one asked for): FAILED."""

@@ -28,6 +28,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple
 
 from pipeline.errors import UserError
+from pipeline.passwords import without_password, without_passwords
 from pipeline.process import pid_namespace, process_started
 from pipeline.regular_file import open_regular, read_regular
 
@@ -120,12 +121,12 @@ class Journal:
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:
         """Write `receipt.json`; a second call replaces it."""
         with self._guard("receipt.json"):
-            write_json(self.folder / "receipt.json", receipt)
+            write_json(self.folder / "receipt.json", without_passwords(receipt))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`; a second call replaces it."""
         with self._guard("result.json"):
-            write_json(self.folder / "result.json", result)
+            write_json(self.folder / "result.json", without_passwords(result))
 
     def artifact_path(self, relative: str | Path) -> Path:
         """Where to write an artifact (`figures/loss.png`); its parents exist when this returns."""
@@ -286,11 +287,6 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in the journal: {value!r}")
 
 
-def without_password(text: str) -> str:
-    """`scheme://user:password@host` without the first two: what a run writes down is read by others."""
-    return re.sub(r"://[^/\s]+@", "://***@", text)
-
-
 def _new_folder(root: Path, name: str) -> Path:
     safe = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:40] or "run"
     while True:
@@ -328,7 +324,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
     """By OmegaConf's own dumper: it quotes a string such as 1e-3 that its loader would read back as a number."""
     from omegaconf import OmegaConf
 
-    return without_password(OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+    return OmegaConf.to_yaml(OmegaConf.create(without_passwords(config)))
 
 
 def _line(step: int, when: float, metrics: dict[str, float]) -> str:
@@ -372,4 +368,4 @@ def _overwrite(path: Path, value: Mapping[str, Any]) -> None:
 def _error_text(error: BaseException | str | None) -> str | None:
     if isinstance(error, BaseException):
         error = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return error[:ERROR_LENGTH] if error else None
+    return without_password(error)[:ERROR_LENGTH] if error else None

@@ -26,6 +26,7 @@ from pipeline import runs as runs_below
 from pipeline import tracking_record as records
 from pipeline.errors import UserError
 from pipeline.journal import Journal
+from pipeline.passwords import without_password
 from pipeline.spec import spec
 
 KNOWN_DOWN_SECONDS = 5.0  # a server that failed while the run ran gets no longer than this at its end
@@ -113,8 +114,7 @@ def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> 
     try:
         uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
     except ValueError as error:
-        named = journals.without_password(os.environ["MLFLOW_TRACKING_URI"])
-        raise UserError(f"MLFLOW_TRACKING_URI={named}: {error}") from error
+        raise UserError(f"MLFLOW_TRACKING_URI={os.environ['MLFLOW_TRACKING_URI']}: {error}") from error
     record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
     try:
         records.write(journal.folder, record)
@@ -130,7 +130,9 @@ def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> 
 def _spawn(folder: Path) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
     command = [sys.executable, "-m", "pipeline.tracking", "follow", str(folder)]
-    with (folder / "tracking.log").open("ab") as log:
+    # The log is for its owner alone: MLflow and what it calls may name the address.
+    number = os.open(folder / "tracking.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(number, "ab") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_environment()
         )
@@ -160,7 +162,7 @@ def _lines(path: Path) -> list[str]:
 
 def _last_line(path: Path) -> str:
     lines = _lines(path)
-    return lines[-1][:200] if lines else "the tracker ended without a word"
+    return without_password(lines[-1])[:200] if lines else "the tracker ended without a word"
 
 
 def _main(arguments: list[str] | None = None) -> int:
@@ -184,7 +186,7 @@ def _main(arguments: list[str] | None = None) -> int:
     try:
         uri = None if options.uri is None else records.check_uri(options.uri)
     except ValueError as error:
-        parser.error(f"--uri {options.uri}: {error}")
+        parser.error(without_password(f"--uri {options.uri}: {error}"))
     from pipeline import tracking_sync
 
     return tracking_sync.sync(options.root.absolute(), uri, force=options.force)

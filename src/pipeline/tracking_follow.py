@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline import tracking_record as records
-from pipeline.journal import read_status, without_password
+from pipeline.journal import read_status
+from pipeline.passwords import without_password
 from pipeline.runs import reap, reap_one, run_folders
 from pipeline.tracking_record import CELLS as CELLS
 
@@ -94,7 +95,7 @@ def reason_of(error: BaseException, uri: str) -> str:
         if phrase.lower() in text.lower():
             return f"{without_password(uri)}: {phrase}"
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return without_password(f"{uri}: {line[:200] or type(error).__name__}")
+    return f"{without_password(uri)}: {without_password(line)[:200] or type(error).__name__}"
 
 
 def _follow_to_the_end(folder: Path) -> bool:

@@ -25,7 +25,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.client import MlflowClient
 
 from pipeline import tracking_record as records
-from pipeline.journal import Status, read_chunk, read_config, read_json, read_status, without_password
+from pipeline.journal import Status, read_chunk, read_config, read_json, read_status
+from pipeline.passwords import without_password
 from pipeline.tracking_artifacts import upload
 
 METRICS_A_BATCH = 1000  # MLflow's limit

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.errors import Readable
+from pipeline.passwords import without_password
+
 if TYPE_CHECKING:
     import requests
 
@@ -48,7 +51,7 @@ class File:
 Given = Generator[tuple[File, Path], None, None]
 
 
-class SourceError(Exception):
+class SourceError(Readable):
     """A source did not give a file. The message is one line; the next source is tried."""
 
 
@@ -68,7 +71,7 @@ def find(folder: Path, file: File) -> Path | None:
 
 def say(line: str) -> None:
     """A line for the person at the terminal, at once."""
-    print(line, file=sys.stderr, flush=True)
+    print(without_password(line), file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

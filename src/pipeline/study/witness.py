@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import tracking_record as records
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import load
-from pipeline.journal import without_password
+from pipeline.passwords import without_password
 from pipeline.study import composed, outcome
 from pipeline.tracking import Mlflow
 
