@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 import shutil
@@ -22,12 +23,16 @@ import numpy as np
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline, refused, status
 from PIL import Image
+from rich.console import Console
 
 from pipeline import journal as journals
 from pipeline.backends.fit import Epoch, Fit, Observation
+from pipeline.backends.watch import Watch
 from pipeline.errors import RunError
+from pipeline.journal import Journal
 from pipeline.models import weights
 from pipeline.report.figures import image_sheet
+from pipeline.run import Run
 from pipeline.saved import check_hashes
 from pipeline.stages import classifier as stage
 from pipeline.stages.predict import read_images
@@ -100,6 +105,9 @@ def test_journal(trained: dict[str, Path], backend: str) -> None:
     epochs = [record for record in records if "epoch/number" in record.metrics]
     assert [(record.step, record.metrics["epoch/number"]) for record in epochs] == [(STEPS, 1.0), (2 * STEPS, 2.0)]
     assert epochs[1].metrics["epoch/train_loss"] < epochs[0].metrics["epoch/train_loss"]
+    for number, epoch in enumerate(epochs):  # nearly: the last of an epoch's 40 batches has 9 images
+        losses = [r.metrics["train/loss"] for r in records if "train/loss" in r.metrics][4 * number : 4 * number + 4]
+        assert epoch.metrics["epoch/train_loss"] == pytest.approx(np.mean(losses), rel=0.03)
     assert all({"validation/loss", "validation/accuracy", "epoch/images_per_s"} <= set(e.metrics) for e in epochs)
 
 
@@ -242,6 +250,35 @@ def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path
     (run,) = (tmp_path / "runs").iterdir()
     assert status(run).state == "FAILED"
     assert not (run / "result.json").exists()
+
+
+def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
+    """Blocks of unlike batches: 20 steps of 32 images, one of 9. The journal's own records are means over steps."""
+    run = Run(Journal.begin(tmp_path, "watched", {}), Console(file=io.StringIO()))
+    watch = Watch(in_backend.experiment("torch", training=("default", {"epochs": 1, "log_every_n_steps": 7})), run, 649)
+    generator = np.random.default_rng(0)
+    losses, correct = generator.uniform(0.1, 3.0, 21), generator.integers(0, 10, 21).astype(float)
+    sizes = np.array([32] * 20 + [9])
+    watch.begin_epoch()
+    for start, end in ((0, 8), (8, 20), (20, 21)):
+        watch.block(losses[start:end], correct[start:end], int(sizes[start]))
+    watch.pause()
+    watch.end_epoch()
+    (epoch,) = watch.epochs
+    assert epoch.images == sizes.sum() == 649
+    assert epoch.train_loss == pytest.approx(np.average(losses, weights=sizes), rel=1e-12)
+    assert epoch.train_accuracy == pytest.approx(correct.sum() / 649, rel=1e-12)
+    records = [(record.step, record.metrics) for record in journals.read_metrics(run.folder)]
+    steps = {step: metrics for step, metrics in records if "train/loss" in metrics}
+    assert list(steps) == [7, 14, 21]
+    for end in steps:
+        part = slice(end - 7, end)
+        assert steps[end]["train/loss"] == pytest.approx(losses[part].mean(), rel=1e-12)
+        assert steps[end]["train/accuracy"] == pytest.approx((correct / sizes)[part].mean(), rel=1e-12)
+    (figures,) = [metrics for _, metrics in records if "epoch/train_loss" in metrics]
+    wanted = (epoch.train_loss, epoch.train_accuracy)
+    assert (figures["epoch/train_loss"], figures["epoch/train_accuracy"]) == wanted
+    run.journal.finish("FINISHED")
 
 
 def test_weights_that_are_no_numbers_are_not_saved() -> None:

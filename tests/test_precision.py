@@ -322,6 +322,18 @@ def test_what_old_gpus_are_offered(capability: tuple[int, int], precision: str, 
         resolve("jax", Device(name="gpu"), precision, (gpu,))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_gpus_that_can_be_chosen_are_those_that_are_there(count: int) -> None:
+    gpus = tuple(Gpu(index, f"GPU {index}", 8 * 2**30, (8, 0)) for index in range(count))
+    for index in range(count):
+        assert resolve("torch", Device(name=f"gpu:{index}"), "fp32", gpus).place == Place("gpu", index)
+    for index in (count, count + 1, 99):
+        there = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in gpus)
+        with pytest.raises(UserError) as caught:
+            resolve("torch", Device(name=f"gpu:{index}"), "fp32", gpus)
+        assert str(caught.value) == f"device=gpu:{index}: no such GPU; choose from {there}, cpu"
+
+
 def test_mixed_is_what_the_device_does_best() -> None:
     def mixed(capability: tuple[int, int]) -> str:
         return resolve("torch", Device(name="gpu"), AUTO, (Gpu(0, "", 1, capability),)).precision
