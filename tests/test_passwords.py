@@ -42,6 +42,9 @@ HIDDEN = {
     ),
     "jdbc:sqlserver://host;user=me;password=my pass;encrypt=true": "jdbc:sqlserver://host;user=me;password=***;encrypt=true",
     "host=x user=me password='a b\\'c' dbname=y": "host=x user=me password=*** dbname=y",
+    f"--uri=http://me:{SECRET}@host 1.http://token@host -postgresql://me:1/2@h": (
+        "--uri=http://***@host 1.http://***@host -postgresql://***@h"
+    ),
     "refused: tracking.uri='ftp://me:secret@host': no": "refused: tracking.uri='ftp://***@host': no",
 }
 

@@ -12,7 +12,8 @@ HIDDEN = "***"
 DATABASES = ("postgres", "mysql", "mariadb", "mssql", "oracle", "sqlite", "databricks", "snowflake", "redshift")
 WEB = ("http", "https")  # here a name alone may be a token: https://<token>@host
 
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>\S*)")
+# Tried where a word begins, and whole words only (++): a long text without an address takes a time in its length.
+_ADDRESS = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]++)://(?P<rest>\S*)")
 _NAME_AND_PASSWORD = re.compile(r"(?P<name>(?:\[[^\]]*\])?[^/?#:]*):(?P<password>.*)", re.DOTALL)
 _PORT = re.compile(r"\d{1,5}(?=[/?#])")
 
@@ -53,7 +54,7 @@ def without_passwords(value: Any) -> Any:
 
 def _hidden(address: re.Match[str]) -> str:
     scheme, rest = address["scheme"], address["rest"]
-    end = _end_of_secret(scheme.lower(), rest)
+    end = _end_of_secret(scheme.lower().lstrip("0123456789+.-"), rest)
     return address[0] if end is None else f"{scheme}://{HIDDEN}{rest[end:]}"
 
 
