@@ -349,6 +349,8 @@ def test_an_artifact_that_cannot_be_sent_costs_no_other_run_anything(uri: str, t
     assert {"config.yaml", "receipt.json", "result.json"} <= files_of(uri, run_id_of(cells[2].folder))
     assert tracker.process is not None
     tracker.process.wait(LONG)
+    assert all(record_of(cell.folder).waits_for_sync for cell in cells)  # nobody sends the files again unasked
+    assert not record_of(last.folder).waits_for_sync
     broken.unlink()
     broken.write_text("a picture")
     again = sync(root)

@@ -185,7 +185,7 @@ def _send_leftovers(own: Path) -> None:
     down = {record.uri} if record is not None and record.error and _is_down(own) else set()
     for folder in run_folders(own.parent):
         record = records.read(folder) if is_due(folder) else None
-        if record is None or record.uri in down or folder == own:
+        if record is None or record.waits_for_sync or record.uri in down or folder == own:
             continue
         if time.monotonic() > end:
             return

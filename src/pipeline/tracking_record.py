@@ -33,6 +33,11 @@ class Record:
         """The same, to be sent from the beginning. What is there already is found and stays as it is."""
         return replace(self, offset=0, synced=False, state=None, error=None)
 
+    @property
+    def waits_for_sync(self) -> bool:
+        """Whether the run has its end in MLflow and not all the rest: only the user has its files sent once more."""
+        return self.state is not None and self.error is not None
+
     def is_due(self, status: Status | None) -> bool:
         """Whether the run is over and MLflow does not have all of it."""
         if status is None or status.state == "RUNNING":

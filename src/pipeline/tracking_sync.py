@@ -19,20 +19,23 @@ def sync(root: Path, uri: str | None = None, *, force: bool = False) -> int:
     prepare()
     reap(root)
     due = [folder for folder in run_folders(root) if is_due(folder, uri, again=force)]
-    failed: set[str] = set()
+    failed = 0
+    absent: set[str] = set()  # runs that are not there, not even in part
     down: dict[str, str] = {}  # servers that do not answer, which each further run would wait for again
     for folder in sorted(due, key=_is_cell):  # a cell's parent in MLflow is the run of its grid
         record = records.read(folder)
         assert record is not None
         target = uri or record.uri
-        reason = down.get(target) or _wait_for_grid(folder.parent, record, uri, failed)
+        reason = down.get(target) or _wait_for_grid(folder.parent, record, uri, absent)
         if reason is None:
             with lock(folder, timeout=0.0) as held:
                 reason = send(folder, uri, again=force) if held else "another process is sending it"
             if reason is not None and held and is_down(target, record.experiment):
                 down[target] = reason
-        if reason is not None:
-            failed.add(folder.name)
+        record = records.read(folder)
+        if record is None or record.uri != target or record.run_id is None:
+            absent.add(folder.name)
+        failed += reason is not None
         print(f"{folder.name}: {_line(folder, target, reason)}")
     if not due:
         print(f"{root}: nothing to sync")
@@ -52,14 +55,14 @@ def _is_cell(folder: Path) -> bool:
     return record is not None and record.grid is not None
 
 
-def _wait_for_grid(root: Path, record: records.Record, uri: str | None, failed: set[str]) -> str | None:
+def _wait_for_grid(root: Path, record: records.Record, uri: str | None, absent: set[str]) -> str | None:
     """Why a cell is not sent before the run of its grid, to which it would lose its tie."""
     if record.grid is None:
         return None
     name = Path(record.grid).name
     status = read_status(root / name)
-    if name in failed:
-        return f"the run of its grid, {name}, could not be sent"
+    if name in absent:
+        return f"the run of its grid, {name}, is not there"
     if uri not in (None, record.uri) and status is not None and status.state == "RUNNING":
         return f"its grid, {name}, is still running"
     return None
