@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import machine
-from pipeline.receipt import git_state
+from pipeline.repositories import git_state
 
 BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking", "sweep", "search", "amp", "pinn")
 

@@ -46,7 +46,9 @@ def committed(folder: Path) -> str:
 
 
 def state(folder: Path, search: Path) -> Any:
-    return said("import json; from pipeline.receipt import git_state; print(json.dumps(git_state()))", folder, search)
+    return said(
+        "import json; from pipeline.repositories import git_state; print(json.dumps(git_state()))", folder, search
+    )
 
 
 def package(where: Path) -> Path:
@@ -107,7 +109,7 @@ def test_versions_name_the_part_of_jax_that_computes() -> None:
     assert "jaxlib" not in versions(("torch",))
 
 
-ASK = "import json; from pipeline import backends, cuda; print(json.dumps(cuda.versions(backends.Torch())))"
+ASK = "import json; from pipeline import backends, cuda; print(json.dumps(dict(cuda.versions(backends.Torch()))))"
 
 
 @pytest.mark.parametrize("built_for", ["'13.0'", "None"])

@@ -1,22 +1,22 @@
 """Which modules decide an experiment's result, and a hash of what they do.
 
-Starting from the modules of the experiment's specs, every import of this package (or of the user's own modules on the
-allow-list) is followed, those inside functions too. Left out are the modules that only watch or tell (WITNESSES) and,
-by their names, the builders of the other frameworks (torch_*.py in a Keras run). The hash is of the syntax tree without
-docstrings: a comment, a docstring or a line break changes nothing.
+Starting from the modules of the experiment's specs, every import of this package and of the user's own code
+(code_sources.py says what that is) is followed, those inside functions too. Left out are, of this package, the modules
+that only watch or tell (WITNESSES) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
+The hash is of the syntax tree without docstrings (a comment, a docstring or a line break changes nothing) and of the
+files that the user's code names. A stage with cells of its own (a ladder, a comparison) has the code of all of them.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.spec import allowed_modules
+from pipeline import code_sources
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -38,14 +38,17 @@ ALWAYS = ("pipeline.experiment", "pipeline.capability")
 WITNESSES = (
     "pipeline.code",
     "pipeline.command_line",
+    "pipeline.environment",
     "pipeline.errors",
     "pipeline.exits",
     "pipeline.journal",
+    "pipeline.machine",
     "pipeline.process",
     "pipeline.profilers",
     "pipeline.quiet",
     "pipeline.receipt",
     "pipeline.report",
+    "pipeline.repositories",
     "pipeline.run",
     "pipeline.runner",
     "pipeline.runs",
@@ -56,6 +59,8 @@ WITNESSES = (
     "pipeline.terminal",
     "pipeline.tracking",
 )
+# Of those, what decides all the same: a session hands on the batches, and a stage's cells hand on their results.
+DECIDING = ("pipeline.profilers.session", "pipeline.sweep.schedule", "pipeline.sweep.summary")
 OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the modules of the other builders begin
 
 
@@ -73,28 +78,74 @@ def hash_of(found: Mapping[str, str]) -> str:
 
 
 def modules(experiment: Experiment) -> dict[str, str]:
-    """The deciding modules by name, each with the hash of its code."""
-    reads = getattr(experiment.stage, "reads", None)
-    parts = PARTS if reads is None else ("stage", *reads)
-    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
-        parts = tuple(part for part in parts if part != "solver")
-    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
-    if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
-        starts += experiment.backend.modules
-        if getattr(experiment.stage, "probe", False):
-            starts.append(experiment.backend.probe)
-    return closure(starts, experiment.backend.builder)
+    """The deciding modules by name, each with the hash of its code.
+
+    The module of a stage with cells of its own stands for their configs too: what `loader=threads` of a row means lies
+    in a file of conf/, not in the stage's config.
+    """
+    cells = below(experiment)
+    found = {name: path for one in (experiment, *cells) for name, path in _followed(one)}
+    hashes = _digests(found)
+    if cells:
+        stage = type(experiment.stage).__module__
+        hashes[stage] = hash_of({stage: hashes[stage]} | {str(i): one.config_sha256() for i, one in enumerate(cells)})
+    return dict(sorted(hashes.items()))
+
+
+def below(experiment: Experiment) -> tuple[Experiment, ...]:
+    """One experiment of each kind that the stage runs as cells of its own; most stages run none."""
+    if not hasattr(experiment.stage, "kinds"):
+        return ()
+    key = json.dumps(experiment.config, sort_keys=True)
+    if key not in _below:
+        _below[key] = tuple(experiment.stage.kinds(experiment))
+    return _below[key]
+
+
+_below: dict[str, tuple[Experiment, ...]] = {}  # what rows become takes long, and is asked for again and again
+
+
+def packages(experiment: Experiment) -> tuple[str, ...]:
+    """The distributions whose versions decide the result: named by the specs, or imported by the user's code."""
+    every = (experiment, *below(experiment))
+    named = [package for one in every for package in one.packages]
+    own = {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
+    wanted = sorted({top for name, path in own.items() for top in _tops(name, path)})
+    imported = [found for found in map(code_sources.distribution, wanted) if found and found != code_sources.PACKAGE]
+    return tuple(dict.fromkeys([*named, *imported]))
+
+
+def own_modules(experiment: Experiment) -> dict[str, Path]:
+    """The user's modules among the deciding ones, by name, and where they lie."""
+    every = (experiment, *below(experiment))
+    return {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
 
 
 def closure(starts: Iterable[str], builder: str = "") -> dict[str, str]:
     """The modules `starts` and what they import, each with the hash of its code."""
-    return {name: _digest(path) for name, path in _closure(tuple(sorted(set(starts))), builder)}
+    return _digests(dict(_closure(tuple(sorted(set(starts))), builder)))
 
 
 def own_code(names: Iterable[str]) -> dict[str, str]:
     """The modules `names` themselves, each with the hash of its code."""
-    paths = {name: _source(name) for name in names}
-    return {name: _digest(path) for name, path in paths.items() if path is not None}
+    paths = {name: code_sources.source(name) for name in names}
+    return _digests({name: path for name, path in paths.items() if path is not None})
+
+
+def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
+    """The deciding modules of one experiment without its cells, and where they lie."""
+    reads = getattr(experiment.stage, "reads", None)
+    parts = PARTS if reads is None else ("stage", *reads)
+    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
+        parts = tuple(part for part in parts if part != "solver")
+    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts if part in PARTS)]
+    # A spec may be named by another module than the one that defines it.
+    starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts if part in PARTS]
+    if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
+        starts += experiment.backend.modules
+        if getattr(experiment.stage, "probe", False):
+            starts.append(experiment.backend.probe)
+    return _closure(tuple(sorted(set(starts))), experiment.backend.builder)
 
 
 @cache
@@ -102,77 +153,32 @@ def _closure(starts: tuple[str, ...], builder: str) -> tuple[tuple[str, Path], .
     waiting, found = list(starts), dict[str, Path]()
     while waiting:
         name = waiting.pop()
-        if name in found or not _counts(name, builder):
+        if not name or name in found or not _counts(name, builder):
             continue
-        path = _source(name)
-        if path is None:
+        path = code_sources.source(name)
+        if path is not None and not code_sources.is_own(name, path):
             continue
-        found[name] = path
-        waiting += [name.rpartition(".")[0], *_imports(name, path)]
+        if path is not None:
+            found[name] = path
+            waiting += code_sources.imports(name, path)
+        waiting.append(name.rpartition(".")[0])
     return tuple(sorted(found.items()))
 
 
 def _counts(name: str, builder: str) -> bool:
-    if name.partition(".")[0] not in allowed_modules():
-        return False
+    """Whether a module decides; the names that tell are this package's alone."""
+    if not code_sources.is_ours(name) or name in DECIDING:
+        return True
     if any(name == one or name.startswith((f"{one}.", f"{one}_")) for one in WITNESSES):
         return False
     last = name.rpartition(".")[2]
     return not any(last.startswith(f"{other}_") for other in OTHERS.get(builder, ()))
 
 
-@cache
-def _source(name: str) -> Path | None:
-    """The file of a module, found without importing anything; None for what is no module (a class, a function)."""
-    top, *rest = name.split(".")
-    found = importlib.util.find_spec(top)
-    if found is None:
-        return None
-    if not found.submodule_search_locations:
-        return Path(found.origin) if found.origin and not rest else None
-    path = Path(next(iter(found.submodule_search_locations))).joinpath(*rest)
-    return next((file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file()), None)
+def _digests(found: Mapping[str, Path]) -> dict[str, str]:
+    here = Path.cwd()
+    return {name: code_sources.digest(name, path, here) for name, path in found.items()}
 
 
-@cache
-def _imports(name: str, path: Path) -> tuple[str, ...]:
-    """Every module that may be imported by `name`: `from a import b` gives a and a.b."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found: list[str] = []
-    for node in _running(_tree(path)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]
-    return tuple(found)
-
-
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those below `if TYPE_CHECKING`, which never run."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from _running(node)
-
-
-@cache
-def _digest(path: Path) -> str:
-    return hashlib.sha256(ast.dump(_without_docstrings(_tree(path))).encode()).hexdigest()
-
-
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes(), str(path))
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.body = [statement for statement in node.body if not _is_text(statement)]
-    return tree
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _tops(name: str, path: Path) -> set[str]:
+    return {one.partition(".")[0] for one in code_sources.imports(name, path)}

@@ -5,17 +5,29 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipeline.device import driver_version
 
-# As NVIDIA publishes them: CUDA 12's have a suffix, CUDA 13's runtime has none.
-PACKAGES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+# NVIDIA's libraries that compute, or that choose and compile what computes. As they are published: CUDA 12's packages
+# have a suffix; of CUDA 13's some have one.
+LIBRARIES = ("cuda-runtime", "cudnn", "cublas", "cufft", "curand", "cusolver", "cusparse", "cuda-nvrtc", "cuda-nvcc")
+PACKAGES = (
+    *(f"nvidia-{library}{suffix}" for library in LIBRARIES for suffix in ("", "-cu12", "-cu13")),
+    *(f"jax-cuda{major}-{part}" for major in (12, 13) for part in ("plugin", "pjrt")),
+    "triton",
+)
 
 
-def versions(backend: Any) -> dict[str, str]:
-    """CUDA, cuDNN and the driver, where the backend's framework as installed can use them; otherwise nothing."""
+@cache
+def versions(backend: Any) -> Mapping[str, str]:
+    """CUDA's libraries and the driver, where the backend's framework as installed can use them; otherwise nothing.
+
+    Kept: a grid asks once a cell, and each answer is a file to read.
+    """
     if backend.no_gpu_because() is not None:
         return {}
     found = {"torch-cuda": of_torch()} if "torch" in backend.packages else {}
@@ -25,6 +37,11 @@ def versions(backend: Any) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue  # conda and system packages bring these libraries without saying so to Python
     return {**{name: version for name, version in found.items() if version}, "driver": driver_version() or "none"}
+
+
+def is_cuda(name: str) -> bool:
+    """Whether a version of that name is one that `versions` tells: it decides nothing on a CPU."""
+    return name in PACKAGES or name in ("torch-cuda", "driver")
 
 
 def of_torch() -> str | None:

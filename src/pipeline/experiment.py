@@ -158,8 +158,11 @@ class Experiment:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Whose versions have a part in the result."""
-        return (*self.backend.packages, *getattr(self.solver, "packages", ()))
+        """Whose versions have a part in the result: those that the specs name in `packages`."""
+        named = [
+            getattr(getattr(self, group), "packages", ()) for group in GROUPS if group == "stage" or self.reads(group)
+        ]
+        return tuple(dict.fromkeys((*self.backend.packages, *(name for names in named for name in names))))
 
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""

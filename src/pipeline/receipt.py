@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import cuda
+from pipeline import code, cuda, machine
 from pipeline.backends.fit import Fit, Observation
 from pipeline.capability import Resolved
-from pipeline.code import code_sha256
 from pipeline.device import canonical, gpus
+from pipeline.environment import environment
 from pipeline.errors import RunError, UserError
 from pipeline.models import expected_dtypes, weights
 from pipeline.precision import FORMATS, UNSCALED
 from pipeline.profilers.none import Off
+from pipeline.repositories import repositories
 from pipeline.run import seconds_since_start
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
     return {
         "seed": experiment.seed,
         "config_sha256": experiment.config_sha256(),
-        "code_sha256": code_sha256(experiment),
-        "git": git_state(),
+        "code_sha256": code.code_sha256(experiment),
+        "git": repositories(code.own_modules(experiment)),
         "backend": experiment.backend.name,
         "profiler": profiler(experiment),
         "device": {
@@ -49,7 +48,8 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
             "reason": resolved.precision_reason,
             **({"loss_scaling": UNSCALED} if unscaled(experiment, resolved) else {}),
         },
-        "versions": versions(experiment.packages) | cuda.versions(experiment.backend),
+        "versions": software(experiment, always=ALWAYS),
+        "environment": environment(),
     }
 
 
@@ -153,6 +153,15 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     return None
 
 
+def software(experiment: Experiment, always: tuple[str, ...]) -> dict[str, str]:
+    """Versions of what takes part: Python, packages, the C library; CUDA where a backend as installed can use it."""
+    every = (experiment, *code.below(experiment))
+    found = versions(code.packages(experiment), always) | {"libc": machine.libc()}
+    for backend in {one.backend.name: one.backend for one in every}.values():
+        found |= cuda.versions(backend)
+    return found
+
+
 def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dict[str, str]:
     """Versions of Python and of the packages that took part."""
     found = {"python": platform.python_version()}
@@ -171,40 +180,15 @@ def version_of(package: str) -> str:
         return "not installed"
 
 
-def git_state() -> dict[str, Any]:
-    """Commit of the checkout this package runs from, and whether it is dirty: changed files, or new ones that count."""
-    package = Path(__file__).parent
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(package), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)  # a repository may only contain us, in its .venv
-        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
-        new = git("ls-files", "--others", "--exclude-standard", "--", str(package), str(package.parents[1] / "conf"))
-    except (OSError, subprocess.SubprocessError):
-        return {"commit": None, "dirty": None}
-    return {"commit": commit, "dirty": bool(changes or new)}
-
-
 def hardware(resolved: Resolved) -> dict[str, Any]:
-    """The device by its maker's name."""
+    """The device by its maker's name, and what of the processor decides the last bits.
+
+    Beside a GPU too, where it makes the initial weights; how many cores it has decides nothing there.
+    """
+    host = machine.cpu()
     if resolved.place.kind == "gpu":
         gpu = gpus()[resolved.place.index]
         capability = ".".join(str(part) for part in gpu.compute_capability)
-        return {"name": gpu.name, "memory_bytes": gpu.memory_bytes, "compute_capability": capability}
-    import psutil
-
-    return {"name": cpu_name(), "cores": len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else None}
-
-
-def cpu_name() -> str:
-    """The processor's model name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        card = {"name": gpu.name, "memory_bytes": gpu.memory_bytes, "compute_capability": capability}
+        return card | {"host": {name: value for name, value in host.items() if name != "cores"}}
+    return host

@@ -16,7 +16,7 @@ from pipeline.precision import AUTO, FORMATS
 from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.run import Result, Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, checked, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, checked, experiments_of, refuse_overruled, run_cells, variant, without_result
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -40,6 +40,7 @@ class Amp:
     headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
     probe: ClassVar[bool] = True
     varies_precision: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("scipy",)
 
     def __post_init__(self) -> None:
         for name in self.precisions:
@@ -99,6 +100,11 @@ class Amp:
             ),
             failed=without_result(entries),
         )
+
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The first cell of each precision that runs here, whose code, packages and configs count as the study's."""
+        first = {one.swept["precision"]: one for one in reversed(self.variants(experiment))}
+        return experiments_of(checked(list(first.values())))
 
     def variants(self, experiment: Experiment) -> list[Variant]:
         """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.

@@ -99,6 +99,11 @@ def if_any(decisions: list[Decision]) -> list[Decision]:
     return decisions
 
 
+def experiments_of(decisions: Sequence[Decision]) -> list[Experiment]:
+    """The experiments of the cells that run here."""
+    return [one.cell.experiment for one in decisions if one.verdict == "run" and one.cell.experiment is not None]
+
+
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
     from pipeline.sweep.schedule import Listed

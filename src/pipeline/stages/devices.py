@@ -10,8 +10,8 @@ from pipeline import backends, receipt
 from pipeline.capability import Resolved, runnable
 from pipeline.device import Place, gpus
 from pipeline.errors import UserError, bad_choice
+from pipeline.machine import cpu_name
 from pipeline.precision import FORMATS
-from pipeline.receipt import cpu_name
 from pipeline.report import gpu_table
 from pipeline.report.table import size
 from pipeline.run import Result, Run

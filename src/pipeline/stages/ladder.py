@@ -16,7 +16,16 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.journal import read_json
 from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, decided, if_any, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.cells import (
+    Variant,
+    decided,
+    experiments_of,
+    if_any,
+    refuse_overruled,
+    run_cells,
+    variant,
+    without_result,
+)
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -68,6 +77,10 @@ class Ladder:
             decisions.append(decided(number, rung))
             below = rung if decisions[-1].verdict == "run" else below
         return if_any(decisions)
+
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The rungs that run here, whose code, packages and configs count as the ladder's."""
+        return experiments_of(self.plan(experiment))
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Climb it, and tell in one table what each rung has gained."""

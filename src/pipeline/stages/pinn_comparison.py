@@ -19,7 +19,7 @@ from pipeline.errors import UserError
 from pipeline.pinn.check import refuse_keys
 from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
-from pipeline.stages.cells import decided, if_any, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.cells import decided, experiments_of, if_any, refuse_overruled, run_cells, variant, without_result
 from pipeline.stages.pinn import Pinn
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class PinnComparison:
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
     solves: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of a classical solver
     headline: ClassVar[tuple[str, str]] = ("rows", "max")
 
     def __post_init__(self) -> None:
@@ -66,11 +67,15 @@ class PinnComparison:
         sets = [variant(experiment, {}, text, stage=Pinn).keys for text in self.chosen.values()]
         refuse_overruled(keys, [key for key in sets[0] if all(key in one for one in sets)], "stage.rows")
 
-    def plan(self, experiment: Experiment) -> list[Decision]:
-        """Every row with every seed as a cell."""
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The first seed of each row that runs here: the rows' code, packages and configs count as the comparison's."""
+        return experiments_of(self.plan(experiment, seeds=1))
+
+    def plan(self, experiment: Experiment, seeds: int | None = None) -> list[Decision]:
+        """Every row with every seed as a cell, or with the first `seeds`."""
         decisions: list[Decision] = []
         for name, text in self.chosen.items():
-            for seed in range(experiment.seed, experiment.seed + self.seeds):
+            for seed in range(experiment.seed, experiment.seed + (seeds or self.seeds)):
                 swept = {"row": name, "seed": str(seed)}
                 try:
                     cell = variant(experiment, swept, text, f"seed={seed}", stage=Pinn)

@@ -43,6 +43,7 @@ class Predict:
 
     starts_from_run: ClassVar[bool] = True
     recorded: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("pillow",)
 
     @property
     def resolved(self) -> Resolved | None:

@@ -11,10 +11,12 @@ from typing import Any
 
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
+from pipeline.cuda import is_cuda
+from pipeline.environment import differences, environment
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Status, read_json, read_status
-from pipeline.receipt import hardware, profiler, versions
+from pipeline.receipt import hardware, profiler, software
 from pipeline.runs import reap, run_folders
 
 
@@ -38,6 +40,7 @@ class History:
             if receipt.get("config_sha256"):
                 self.receipts[receipt["config_sha256"]].append((folder, receipt))
         self.data: dict[str, str | None] = {}
+        self.environment = environment()
 
     def of(self, experiment: Experiment, resolved: Resolved) -> list[Past]:
         """Every run of the same config, the newest first."""
@@ -55,13 +58,9 @@ class History:
             found.append("the code")
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
-        for name, version in versions((*experiment.packages, "numpy"), always=()).items():
-            old = then.get("versions", {}).get(name)
-            if old != version:
-                found.append(f"{name} {old} -> {version}")
-        device = then.get("device", {}).get("hardware")
-        if device != json.loads(json.dumps(hardware(resolved))):
-            found.append(f"the device ({(device or {}).get('name')} -> {hardware(resolved)['name']})")
+        found += _software(then.get("versions", {}), software(experiment, always=("numpy",)), resolved)
+        found += differences(then.get("environment", {}), self.environment)
+        found += _device(then.get("device", {}).get("hardware") or {}, hardware(resolved))
         if experiment.stage.starts_from_run and then.get("source_run") != Path(str(experiment.settings.run)).name:
             found.append("the saved run")
         if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
@@ -81,3 +80,33 @@ class History:
             except UserError:  # the cell itself will say why
                 self.data[key] = None
         return self.data[key]
+
+
+def _software(then: Mapping[str, str], now: Mapping[str, str], resolved: Resolved) -> list[str]:
+    """Other versions; those of CUDA and its driver decide only what runs on a GPU."""
+    shown = [name for name in now if resolved.place.kind == "gpu" or not is_cuda(name)]
+    return [f"{name} {then.get(name)} -> {now[name]}" for name in shown if then.get(name) != now[name]]
+
+
+def _device(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Another device, by its name; if it has the same name, by what differs (the stepping, an instruction)."""
+    if then == now:
+        return []
+    if then.get("name") != now["name"]:
+        return [f"the device ({then.get('name')} -> {now['name']})"]
+    if isinstance(now.get("host"), Mapping) and then.get("host") != now["host"]:
+        return [f"the machine of the device: {one}" for one in _device(then.get("host") or {}, now["host"])] or [
+            "the machine of the device"
+        ]
+    differing = [key for key in {**now, **then} if then.get(key) != now.get(key)]
+    parts = [f"{key} {_difference(then.get(key), now.get(key))}" for key in differing]
+    return [f"the device ({now['name']}: {', '.join(parts)})"]
+
+
+def _difference(then: Any, now: Any) -> str:
+    """`1 -> 2`; of two lists of words what was lost and what came, since the lists are long."""
+    old, new = str(then).split(), str(now).split()
+    if max(len(old), len(new)) <= 1 or then is None:
+        return f"{then} -> {now}"
+    lost, come = [f"-{word}" for word in old if word not in new], [f"+{word}" for word in new if word not in old]
+    return " ".join(lost + come)

@@ -1,0 +1,151 @@
+"""Where the code of a module lies, whose it is, and which files it reads; found without importing anything.
+
+Code is the user's own unless it lies in the standard library or in an installed distribution (a folder `site-packages`
+or `dist-packages`). An editable install is therefore one's own code, and so is what PIPELINE_MODULES names, wherever it
+lies.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import sysconfig
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from pipeline import code_syntax
+from pipeline.spec import allowed_modules
+
+PACKAGE = "pipeline"
+INSTALLED = ("site-packages", "dist-packages")
+SUFFIXES = (".py", *EXTENSION_SUFFIXES)
+MOST_FOLDERS = 4  # parts of a file's name that stand in the code as strings of their own
+
+
+@cache
+def source(name: str) -> Path | None:
+    """The file of a module; None for what is no module (a class, a function), or no file (built in)."""
+    top, *rest = name.split(".")
+    origin, folders = _top(top)
+    if not rest:
+        return origin
+    for folder in folders:
+        path = folder.joinpath(*rest)
+        for suffix in SUFFIXES:
+            for file in (path / f"__init__{suffix}", path.with_name(path.name + suffix)):
+                if file.is_file():
+                    return file
+    return None
+
+
+@cache
+def _top(name: str) -> tuple[Path | None, tuple[Path, ...]]:
+    """The file of a top-level module, and the folders that its submodules lie in (of a namespace package several)."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):  # left out of this process, or __main__
+        return None, ()
+    if found is None:
+        return None, ()
+    origin = Path(found.origin) if found.has_location and found.origin else None
+    return origin, tuple(Path(folder) for folder in found.submodule_search_locations or ())
+
+
+def is_own(name: str, path: Path) -> bool:
+    """Whether the module is this package's or the user's."""
+    return is_listed(name) or not _is_installed(path)
+
+
+def is_listed(name: str) -> bool:
+    """Whether the module belongs to this package, or to a package that PIPELINE_MODULES names a module of."""
+    return name.partition(".")[0] in {one.partition(".")[0] for one in allowed_modules()}
+
+
+def is_ours(name: str) -> bool:
+    """Whether the module is this package's."""
+    return name.partition(".")[0] == PACKAGE
+
+
+@cache
+def _is_installed(path: Path) -> bool:
+    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in standard)
+
+
+@cache
+def imports(name: str, path: Path) -> tuple[str, ...]:
+    """Every module that may be imported by the module `name`.
+
+    What this package imports by a call is what a spec's class variables name (`modules`), as they are chosen.
+    """
+    tree = _tree(path)
+    package = name if path.name.partition(".")[0] == "__init__" else name.rpartition(".")[0]
+    return () if tree is None else code_syntax.imports(tree, package, by_call=not is_ours(name))
+
+
+@cache
+def digest(name: str, path: Path, here: Path) -> str:
+    """Hash of what a module does: of its syntax tree (of a compiled one its bytes), and of the files that it names.
+
+    `here`: the current folder, in which the user's code may name files too. This package has no such files.
+    """
+    tree = _tree(path)
+    total = hashlib.sha256(path.read_bytes() if tree is None else code_syntax.text(tree).encode())
+    for shown, file in () if is_ours(name) else files(name, path, here):
+        with file.open("rb") as content:
+            total.update(f"{shown} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def files(name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
+    """The files that strings of the module's code name, whole ("kernels/fast.cu") or folder by folder.
+
+    They lie in the module's folder, in one above it as far as that which holds its top-level package, or in `here`.
+    A name that is put together otherwise, and an absolute one, is not known.
+    """
+    tree = _tree(path)
+    if tree is None:
+        return []
+    depth = name.count(".") + (path.name == "__init__.py")
+    names = [one for one in code_syntax.literals(tree) if one.strip("./") and not Path(one).is_absolute()]
+    found = {file: shown for base in (here, *path.parents[: depth + 1]) for shown, file in _named(base, names)}
+    return sorted((shown, file) for file, shown in found.items() if file != path)
+
+
+def _named(base: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    folders = [base]
+    for _ in range(MOST_FOLDERS):
+        inside = [folder / one for folder in folders for one in names]
+        yield from ((str(file.relative_to(base)), file) for file in inside if file.is_file())
+        folders = [folder for folder in inside if folder.is_dir()]
+
+
+@cache
+def distribution(module: str) -> str | None:
+    """The installed distribution that brings the module; None for the standard library's, and where none says so."""
+    top = module.partition(".")[0]
+    origin, folders = _top(top)
+    place = next(iter((*([origin] if origin else []), *folders)), None)
+    if place is None or not any(part in INSTALLED for part in place.parts):
+        return None
+    try:
+        return str(importlib.metadata.metadata(top)["Name"])
+    except importlib.metadata.PackageNotFoundError:
+        return _holding(top)
+
+
+def _holding(top: str) -> str | None:
+    """By what the distributions say that they have installed: PIL is pillow's. Some of these lists are long."""
+    starts = (f"\n{top}/", f"\n{top}.")
+    for one in importlib.metadata.distributions():
+        if any(start in f"\n{one.read_text('RECORD') or ''}" for start in starts):
+            return str(one.metadata["Name"])
+    return None
+
+
+def _tree(path: Path) -> ast.Module | None:
+    return code_syntax.tree(path) if path.suffix == ".py" else None

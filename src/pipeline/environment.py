@@ -1,0 +1,98 @@
+"""The variables of the environment that change numbers, each with the reason; what the rest says decides no result.
+
+A * stands for any letters. What this package or a framework's import sets by itself is not among them, so that a grid's
+cell, whose process has imported the framework before, says the same as a run alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+DECIDING = {
+    # The number of threads and the library's code: how a sum is split, and so its last bits.
+    "OMP_*": "OpenMP: threads of torch, of MKL and of oneDNN",
+    "GOMP_*": "GNU's OpenMP",
+    "KMP_*": "LLVM's and Intel's OpenMP",
+    "MKL_*": "MKL: threads, instructions (MKL_ENABLE_INSTRUCTIONS), reproducibility (MKL_CBWR)",
+    "OPENBLAS_*": "OpenBLAS: threads, and the processor that it takes this one for (OPENBLAS_CORETYPE)",
+    "GOTO_NUM_THREADS": "OpenBLAS: threads, by its older name",
+    "BLIS_*": "BLIS: threads, and the processor",
+    "NUMEXPR_*": "NumExpr: threads",
+    "ONEDNN_*": "oneDNN: instructions (ONEDNN_MAX_CPU_ISA), precision (ONEDNN_DEFAULT_FPMATH_MODE)",
+    "DNNL_*": "oneDNN, by its older name",
+    "ATEN_CPU_CAPABILITY": "torch: vector instructions",
+    "NPY_*_CPU_FEATURES": "NumPy: vector instructions",
+    "GLIBC_TUNABLES": "the C library: instructions of exp, sin and others",
+    "LD_PRELOAD": "libraries in place of those that were linked",
+    "LD_LIBRARY_PATH": "which CUDA, cuDNN or BLAS is found first",
+    # GPUs
+    "NVIDIA_TF32_OVERRIDE": "TF32 on or off in NVIDIA's libraries, whatever the framework says",
+    "CUBLAS_*": "cuBLAS: its workspace, without which products are not reproducible",
+    "CUBLASLT_*": "cuBLASLt: its workspace",
+    "CUDNN_*": "cuDNN: which algorithms may be chosen",
+    "TRITON_*": "Triton: the precision of float32 products (TRITON_F32_DEFAULT)",
+    # Frameworks
+    "XLA_FLAGS": "XLA: fast arithmetic, fusions, algorithms",
+    "JAX_*": "JAX: precision of products, x64, random numbers",
+    "TF_ENABLE_*": "TensorFlow: oneDNN (TF_ENABLE_ONEDNN_OPTS), Winograd convolutions, TF32 of older versions",
+    "TF_DISABLE_*": "TensorFlow: the same, the other way",
+    "TF_XLA_FLAGS": "TensorFlow: what XLA compiles unasked",
+    "TF_CUDNN_*": "TensorFlow: algorithms of cuDNN",
+    "TF_USE_*": "TensorFlow: cuBLASLt, autotuning",
+    "TF_DETERMINISTIC_OPS": "TensorFlow: only reproducible kernels",
+    "TF_NUM_*": "TensorFlow: threads",
+    "TF_OVERRIDE_GLOBAL_THREADPOOL": "TensorFlow: threads",
+    "TF_ONEDNN_*": "TensorFlow: oneDNN's threads and precision",
+    "TORCH_*": "torch: TF32 (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE), preferred libraries",
+    "TORCHINDUCTOR_*": "torch's compiler",
+    "PYTORCH_*": "torch: JIT, fusers",
+    "KERAS_HOME": "Keras: a keras.json with an epsilon of its own",
+    "PYTHONHASHSEED": "Python: the order of sets",
+}
+# Of those, what decides nothing: set by an import, or about logs, caches and memory.
+IGNORED = (
+    "KMP_INIT_AT_FORK",  # set by scikit-learn's import
+    "KMP_DUPLICATE_LIB_OK",  # the same
+    "KMP_WARNINGS",
+    "KMP_SETTINGS",
+    "OMP_DISPLAY_*",
+    "*_VERBOSE",
+    "*_CACHE_DIR",
+    "*_LOG*",
+    "*_ALLOC_CONF",
+    "CUDNN_PATH",
+    "CUDNN_HOME",
+    "JAX_PLATFORMS",  # the device is in the receipt
+    "JAX_PLATFORM_NAME",
+    "JAX_*COMPILATION_CACHE*",
+    "JAX_PERSISTENT_CACHE_*",
+    "JAX_TRACEBACK_*",
+    "TORCH_HOME",
+    "TORCH_CPP_*",
+    "TORCH_SHOW_*",
+    "PYTORCH_NVML_*",  # set by Lightning's import
+    "TRITON_HOME",
+)
+
+
+def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The deciding variables that are set (of `variables`, by default this process's), by name."""
+    found = dict(os.environ if variables is None else variables)
+    return {name: found[name] for name in sorted(found) if _decides(name)}
+
+
+def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """How two environments differ, in words: `XLA_FLAGS unset -> --xla_cpu_enable_fast_math=true`."""
+    names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    return [f"{name} {_shown(then.get(name))} -> {_shown(now.get(name))}" for name in names]
+
+
+def _decides(name: str) -> bool:
+    decides = any(fnmatchcase(name, pattern) for pattern in DECIDING)
+    return decides and not any(fnmatchcase(name, pattern) for pattern in IGNORED)
+
+
+def _shown(value: str | None) -> str:
+    return "unset" if value is None else value or "empty"
