@@ -117,7 +117,7 @@ def test_receipt_is_complete(trained: dict[str, Path], backend: str) -> None:
     assert (receipt["seed"], receipt["backend"], receipt["parameters"]) == (0, backend, 9610)
     hashes = ("config_sha256", "code_sha256", "data_sha256", "weights_sha256")
     assert all(len(receipt[name]) == 64 and int(receipt[name], 16) for name in hashes)
-    assert receipt["git"].keys() == {"commit", "dirty"}
+    assert receipt["git"]["pipeline"].keys() == {"commit", "dirty"}
     assert (receipt["device"]["requested"], receipt["device"]["effective"]) == ("auto", "cpu")
     assert receipt["device"]["as_requested"] is True
     assert receipt["device"]["reason"] == "auto: no NVIDIA GPU found"

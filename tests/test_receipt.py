@@ -14,7 +14,14 @@ import yaml
 from command import environment, pipeline
 
 from pipeline import experiment as experiments
+from pipeline import machine
+from pipeline.capability import Resolved
+from pipeline.device import Place
+from pipeline.environment import differences
+from pipeline.environment import environment as variables
 from pipeline.receipt import versions
+from pipeline.repositories import git_state, repositories
+from pipeline.sweep.history import device_differences, software_differences
 
 SOURCE = Path(__file__).parents[1] / "src" / "pipeline"
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
@@ -78,6 +85,156 @@ def test_a_repository_that_only_contains_the_installed_package_is_not_its_commit
     (tmp_path / ".gitignore").write_text(".venv/\n")
     committed(tmp_path)
     assert state(tmp_path, site) == {"commit": None, "dirty": None}
+
+
+def module(folder: Path) -> dict[str, Path]:
+    folder.mkdir(parents=True)
+    (folder / "models.py").write_text("UNITS = 1\n")
+    return {"models": folder / "models.py"}
+
+
+def test_repositories_of_the_users_code_and_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of this package's checkout says nothing about them, and theirs nothing about it."""
+    own = module(tmp_path / "lab" / "src")
+    here = tmp_path / "paper"
+    here.mkdir()
+    (here / "notes.md").write_text("first")
+    commits = [committed(tmp_path / "lab"), committed(here)]
+    monkeypatch.chdir(here)
+    found = repositories(own)
+    assert found["pipeline"] == git_state()
+    assert found["own_code"] == {"lab": {"commit": commits[0], "dirty": False, "modules": "models"}}
+    assert found["current_folder"] == {"repository": "paper", "commit": commits[1], "dirty": False}
+
+    (here / "notes.md").write_text("second")
+    assert repositories(own)["current_folder"]["dirty"] is True
+    assert repositories(own)["own_code"]["lab"]["dirty"] is False
+    (here / "notes.md").write_text("first")
+    own["models"].write_text("UNITS = 2\n")
+    assert repositories(own)["own_code"]["lab"]["dirty"] is True
+    assert repositories(own)["current_folder"]["dirty"] is False
+    own["models"].write_text("UNITS = 1\n")
+    (own["models"].parent / "unused.py").write_text("")
+    assert repositories(own)["own_code"]["lab"]["dirty"] is False
+    (own["models"].parent / "new.py").write_text("")
+    both = {**own, "new": own["models"].parent / "new.py"}
+    assert repositories(both)["own_code"]["lab"] == {"commit": commits[0], "dirty": True, "modules": "models new"}
+    monkeypatch.chdir(own["models"].parent)
+    assert repositories(own).keys() == {"pipeline", "own_code"}  # the current folder's is named already
+
+
+def test_own_code_in_no_repository_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nowhere = {"commit": None, "dirty": None, "modules": "models"}
+    assert repositories(module(tmp_path / "free"))["own_code"] == {"no repository": nowhere}
+    inside = module(tmp_path / "other" / "ignored")
+    (tmp_path / "other" / ".gitignore").write_text("ignored\n")
+    committed(tmp_path / "other")
+    assert repositories(inside)["own_code"] == {"other": nowhere}
+    monkeypatch.chdir(inside["models"].parent)
+    assert repositories({}).keys() == {"pipeline"}  # of this folder the repository has nothing
+
+
+# The machine
+
+EPYC = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
+model\t\t: 17
+model name\t: AMD EPYC
+stepping\t: 1
+cpu MHz\t\t: 2596.138
+cache size\t: 1024 KB
+flags\t\t: fpu sse sse2 pni fma avx f16c smep avx2 smap avx512f avx512_bf16
+
+processor\t: 1
+stepping\t: 2
+"""
+XEON = EPYC.replace("AuthenticAMD", "GenuineIntel").replace("avx512_bf16", "avx512_bf16 amx_tile amx_bf16")
+ARM = """processor\t: 0
+BogoMIPS\t: 2000.00
+Features\t: fp asimd evtstrm aes fphp asimddp sve i8mm bf16
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd4f
+CPU revision\t: 1
+"""
+
+
+def test_what_libraries_choose_by_is_read_off_the_processor() -> None:
+    assert machine.described(machine.entry(EPYC)) == {
+        "vendor": "AuthenticAMD",
+        "family": "25",
+        "model": "17",
+        "stepping": "1",
+        "cache": "1024 KB",
+        "vector": "avx avx2 avx512_bf16 avx512f f16c fma pni sse sse2",
+    }
+    assert {"amx_tile", "amx_bf16"} <= set(machine.described(machine.entry(XEON))["vector"].split())
+    arm = machine.described(machine.entry(ARM))
+    assert (arm["vendor"], arm["model"], arm["vector"]) == ("0x41", "0xd4f", "asimd asimddp bf16 fphp i8mm sve")
+    assert machine.described({}) == {"vector": ""}
+
+
+def test_processors_of_one_name_are_told_apart() -> None:
+    one, other = ({"name": "AMD EPYC", "cores": 2, **machine.described(machine.entry(text))} for text in (EPYC, XEON))
+    assert device_differences(one, one) == []
+    assert device_differences(one, {**one, "stepping": "2"}) == ["the device (AMD EPYC: stepping 1 -> 2)"]
+    assert device_differences({"name": "AMD EPYC", "cores": 2}, one)[0].startswith(
+        "the device (AMD EPYC: vendor None -> AuthenticAMD, family None -> 25, "
+    )
+    assert device_differences(one, {**other, "vendor": one["vendor"]}) == [
+        "the device (AMD EPYC: vector +amx_bf16 +amx_tile)"
+    ]
+    card = {"name": "NVIDIA H200", "memory_bytes": 1, "compute_capability": "9.0"}
+    assert device_differences({**card, "host": one}, {**card, "host": {**one, "model": "18"}}) == [
+        "the machine (AMD EPYC: model 17 -> 18)"
+    ]
+    assert device_differences({**card, "host": one}, {**card, "memory_bytes": 2, "host": one}) == [
+        "the device (NVIDIA H200: memory_bytes 1 -> 2)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [("cpu", ["libc 2.35 -> 2.36"]), ("gpu", ["libc 2.35 -> 2.36", "driver 1 -> 2", "torch-cuda 12 -> None"])],
+)
+def test_versions_of_cuda_decide_on_a_gpu(place: Any, shown: list[str]) -> None:
+    resolved = Resolved(Place(place), "fp32", "", "")
+    then, now = {"libc": "2.35", "driver": "1", "mlflow": "1", "torch-cuda": "12"}, {"libc": "2.36", "driver": "2"}
+    assert software_differences(then, now, resolved) == shown
+
+
+# The environment
+
+
+def test_variables_that_change_numbers() -> None:
+    deciding = {
+        "XLA_FLAGS": "--xla_cpu_enable_fast_math=true",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "OMP_NUM_THREADS": "1",
+        "MKL_CBWR": "AVX2",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "JAX_DEFAULT_MATMUL_PRECISION": "high",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": "AVX2",
+    }
+    others = ("HOME", "KERAS_BACKEND", "DDE_BACKEND", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "EPATH_USE_TF")
+    others += (
+        "TF_CPP_MIN_LOG_LEVEL",
+        "TORCH_CPP_LOG_LEVEL",
+        "XLA_CLIENT_MEM_FRACTION",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    )
+    others += ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK")
+    assert variables({**deciding, **dict.fromkeys(others, "1")}) == deciding
+    assert differences({}, deciding)[-1] == "XLA_FLAGS unset -> --xla_cpu_enable_fast_math=true"
+    assert differences({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": ""}) == ["OMP_NUM_THREADS 1 -> empty"]
+    assert differences(deciding, deciding) == []
 
 
 # The config

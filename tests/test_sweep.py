@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
@@ -122,6 +123,12 @@ def test_the_same_grid_again_runs_nothing(grid: Done, place: Path) -> None:
     assert runs(place) == before
 
 
+def other_stepping(kept: str) -> dict[str, Any]:
+    """The device of a receipt, but for the processor's stepping."""
+    device = json.loads(kept)["device"]
+    return {"device": {**device, "hardware": {**device["hardware"], "stepping": "99"}}}
+
+
 def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
     assert grid.returncode == 0
     run = trained(place)[0]
@@ -132,6 +139,7 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
         ({"data_sha256": "0"}, "the data"),
         ({"versions": {**json.loads(kept)["versions"], "torch": "1.0"}}, "torch 1.0 -> "),
         ({"device": {"hardware": {"name": "an abacus"}}}, "the device (an abacus -> "),
+        ({"environment": {"XLA_FLAGS": "--fast"}, **other_stepping(kept)}, "XLA_FLAGS --fast -> unset, the device ("),
     ):
         (run / "receipt.json").write_text(json.dumps({**json.loads(kept), **change}))
         told = pipeline(place, *words)
@@ -154,6 +162,9 @@ def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: 
     results = [json.loads((run / "result.json").read_text())["scalars"] for run in (cells["fp32"], single)]
     assert len({(one["test/loss"], one["test/accuracy"]) for one in results}) == 1
     assert len({weights(run) for run in cells.values()}) == 3
+    receipts = [json.loads((run / "receipt.json").read_text()) for run in (cells["fp32"], single)]
+    for part in ("environment", "versions", "device", "git"):
+        assert receipts[0][part] == receipts[1][part]
 
 
 def test_two_cells_at_once(tmp_path: Path) -> None:

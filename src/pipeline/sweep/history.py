@@ -58,9 +58,9 @@ class History:
             found.append("the code")
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
-        found += _software(then.get("versions", {}), software(experiment, always=("numpy",)), resolved)
+        found += software_differences(then.get("versions", {}), software(experiment, always=("numpy",)), resolved)
         found += differences(then.get("environment", {}), self.environment)
-        found += _device(then.get("device", {}).get("hardware") or {}, hardware(resolved))
+        found += device_differences(then.get("device", {}).get("hardware") or {}, hardware(resolved))
         if experiment.stage.starts_from_run and then.get("source_run") != Path(str(experiment.settings.run)).name:
             found.append("the saved run")
         if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
@@ -82,31 +82,30 @@ class History:
         return self.data[key]
 
 
-def _software(then: Mapping[str, str], now: Mapping[str, str], resolved: Resolved) -> list[str]:
+def software_differences(then: Mapping[str, str], now: Mapping[str, str], resolved: Resolved) -> list[str]:
     """Other versions; those of CUDA and its driver decide only what runs on a GPU."""
-    shown = [name for name in now if resolved.place.kind == "gpu" or not is_cuda(name)]
-    return [f"{name} {then.get(name)} -> {now[name]}" for name in shown if then.get(name) != now[name]]
+    gone = [name for name in then if is_cuda(name) and name not in now]
+    names = [name for name in (*now, *gone) if resolved.place.kind == "gpu" or not is_cuda(name)]
+    return [f"{name} {then.get(name)} -> {now.get(name)}" for name in names if then.get(name) != now.get(name)]
 
 
-def _device(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Another device, by its name; if it has the same name, by what differs (the stepping, an instruction)."""
-    if then == now:
-        return []
+def device_differences(then: Mapping[str, Any], now: Mapping[str, Any], what: str = "the device") -> list[str]:
+    """Another device, by its name; if it has the same name, by what differs (the stepping, an instruction).
+
+    Of a GPU also the machine that it is in (`host`).
+    """
     if then.get("name") != now["name"]:
-        return [f"the device ({then.get('name')} -> {now['name']})"]
-    if isinstance(now.get("host"), Mapping) and then.get("host") != now["host"]:
-        return [f"the machine of the device: {one}" for one in _device(then.get("host") or {}, now["host"])] or [
-            "the machine of the device"
-        ]
-    differing = [key for key in {**now, **then} if then.get(key) != now.get(key)]
-    parts = [f"{key} {_difference(then.get(key), now.get(key))}" for key in differing]
-    return [f"the device ({now['name']}: {', '.join(parts)})"]
+        return [f"{what} ({then.get('name')} -> {now['name']})"]
+    differing = [key for key in {**now, **then} if key != "host" and then.get(key) != now.get(key)]
+    parts = [f"{key} {_difference(key, then.get(key), now.get(key))}" for key in differing]
+    found = [f"{what} ({now['name']}: {', '.join(parts)})"] if parts else []
+    return found + (device_differences(then.get("host") or {}, now["host"], "the machine") if "host" in now else [])
 
 
-def _difference(then: Any, now: Any) -> str:
-    """`1 -> 2`; of two lists of words what was lost and what came, since the lists are long."""
-    old, new = str(then).split(), str(now).split()
-    if max(len(old), len(new)) <= 1 or then is None:
+def _difference(key: str, then: Any, now: Any) -> str:
+    """`1 -> 2`; of the vector instructions, which are many, those lost and those gained."""
+    if key != "vector" or then is None:
         return f"{then} -> {now}"
-    lost, come = [f"-{word}" for word in old if word not in new], [f"+{word}" for word in new if word not in old]
-    return " ".join(lost + come)
+    old, new = str(then).split(), str(now).split()
+    lost, gained = [f"-{word}" for word in old if word not in new], [f"+{word}" for word in new if word not in old]
+    return " ".join(lost + gained)
