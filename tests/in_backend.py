@@ -636,6 +636,8 @@ def after_foreign_numbers(bench: Bench) -> None:
 
 def programs(bench: Bench) -> None:
     """XLA's programs of products whose dtype is known, as text."""
+    if bench.backend == "tensorflow":
+        tensorflow_programs(bench)
     if bench.backend != "jax":
         return
     import jax
@@ -655,6 +657,24 @@ def programs(bench: Bench) -> None:
             }
             for name, (function, arguments) in functions.items():
                 bench.found.facts[f"{name} {dtype}"] = jax.jit(function).lower(*arguments).compile().as_text()
+                for precision in ("highest", "tensorfloat32") if dtype == "float32" else ():
+                    with jax.default_matmul_precision(precision):
+                        program = jax.jit(lambda *each, f=function: f(*each)).lower(*arguments).compile().as_text()
+                    bench.found.facts[f"{name} {precision == 'tensorfloat32'}"] = program
+
+
+def tensorflow_programs(bench: Bench) -> None:
+    """What TensorFlow hands to XLA, without TF32 and with it."""
+    import tensorflow as tf
+
+    a, x, k = tf.ones((64, 64)), tf.ones((2, 9, 9, 3)), tf.ones((3, 3, 3, 8))
+    functions = {"dot": (tf.matmul, (a, a)), "convolution": (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (x, k))}
+    for name, (function, arguments) in functions.items():
+        for tf32 in (False, True):
+            tf.config.experimental.enable_tensor_float_32_execution(tf32)
+            compiled = tf.function(lambda *each, f=function: f(*each), jit_compile=True)
+            program = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
+            bench.found.facts[f"{name} {tf32}"] = program
 
 
 # Models of a user's own

@@ -26,7 +26,8 @@ from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcome, outcomes
 
 from pipeline import receipt
 from pipeline.backends.fit import Fit, Observation
-from pipeline.backends.hlo import products
+from pipeline.backends.hlo import allows_tf32, products
+from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved, refusal, resolve, runnable
 from pipeline.device import Device, Gpu, Place, canonical, parse_size
 from pipeline.errors import RunError, UserError
@@ -68,6 +69,7 @@ def test_a_cell_that_runs_is_seen_to_run_as_asked(found: dict[str, Outcome], bac
     assert seen.keys() == {COMPUTE[name]}
     # two convolutions and a Dense layer: forward, for the kernels, and for the inputs but that of the first layer
     assert seen[COMPUTE[name]] >= (7 if backend == "torch" else 8)  # torch counts one backward for both
+    assert (told["observed"]["tf32"], told["observed"]["tf32_by"]) == (False, "no processor has TF32")
     assert receipt["device"]["effective"] == "cpu"
     assert all("cpu" in device.lower() for device in told["observed"]["devices"])
 
@@ -211,6 +213,61 @@ def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
         ROOT %dot = f32[8,8]{1,0} dot(f32[8,8]{1,0} %wide, f32[8,8]{1,0} %wide), lhs_contracting_dims={1}
       }"""
     assert Counter(products(program)) == {"bfloat16": 1, "float32": 1}
+
+
+@pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
+@pytest.mark.parametrize("name", ["dot", "convolution"])
+def test_a_program_says_whether_it_allows_tf32(backend: str, name: str) -> None:
+    told = outcomes("programs")[backend].facts
+    for tf32 in (False, True):
+        assert by_program(told[f"{name} {tf32}"], "it", {}) == (tf32, "the precision of the products in it")
+        assert by_program(told[f"{name} {tf32}"], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
+
+
+GEMM = """
+  %a = f32[8,8]{1,0} parameter(0)
+  %gemm = (f32[8,8]{1,0}, s8[64]{0}) custom-call(%a, %a), custom_call_target="__cublas$gemm", backend_config={CONFIG}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "tf32"),
+    [
+        (GEMM.replace("CONFIG", '{"precision_config":{"operand_precision":["HIGHEST","HIGHEST"]}}'), False),
+        (GEMM.replace("CONFIG", '{"precision_config":{"operand_precision":["DEFAULT","DEFAULT"]}}'), True),
+        (
+            GEMM.replace("CONFIG", '{"operand_precision":["HIGHEST","HIGHEST"],"algorithm":"ALG_DOT_TF32_TF32_F32"}'),
+            True,
+        ),
+        (
+            GEMM.replace("CONFIG", '{"operand_precision":["DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32"}'),
+            False,
+        ),
+        (GEMM.replace("CONFIG", '{"operand_precision":["HIGHEST","HIGHEST"],"algorithm":"ALG_UNSET"}'), False),
+        (GEMM.replace("CONFIG", "{}"), None),
+        (GEMM.replace("CONFIG", "{}") + "  %b = f32[8,8]{1,0} dot(%a, %a)\n", True),
+        (GEMM.replace("f32", "bf16"), None),
+        ("  %a = f32[8,8]{1,0} parameter(0)\n  %b = f32[8,8]{1,0} add(%a, %a)\n", None),
+    ],
+)
+def test_tf32_in_the_programs_of_a_gpu(line: str, tf32: bool | None) -> None:
+    """As XLA writes them there; recorded, not run on a GPU."""
+    assert allows_tf32(line) is tf32
+
+
+def test_tf32_that_was_set_and_not_seen_is_neither_as_requested_nor_a_failure() -> None:
+    seen = Observation(how="", matmuls=Counter(["float32"]), product_devices=Counter(["cuda:1"]))
+    fit = Fit(weights={}, epochs=(), observed=seen, parameters=0, peak_memory={})
+    for precision, requested in (("tf32", None), ("fp32", True)):
+        resolved = Resolved(GPU.place, precision, "", "")
+        paper: dict[str, Any] = {"device": {}, "precision": {}}
+        receipt.after(paper, in_backend.experiment("torch", precision=precision), resolved, fit, "")
+        assert paper["precision"]["as_requested"] is requested
+        assert paper["precision"].get("problem") == ("TF32: set, not seen" if requested is None else None)
+        assert (paper["precision"]["observed"]["tf32"], paper["precision"]["observed"]["tf32_by"]) == (
+            None,
+            "set, not seen",
+        )
 
 
 # Notations of devices

@@ -16,7 +16,7 @@ from torch import nn
 from pipeline.models import Shapes
 from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.backends.fit import Observation
-from pipeline.backends.torch_observer import Observer
+from pipeline.backends.torch_observer import Observer, multiplied_in_tf32
 from pipeline.backends.torch_products import products, ways_to_multiply
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
@@ -90,6 +90,31 @@ found["products"] = sorted([p.m, p.n, p.k, p.calls] for p in products(seen.event
 a, b = torch.randn(32, 48), torch.randn(48, 16)
 found["ways"] = [float((way().to_dense() - a @ b).norm() / (a @ b).norm()) for way in ways_to_multiply(a, b)]
 
+aten, found["tf32"] = torch.ops.aten, {}
+def truncated(t):
+    return (t.view(torch.int32) & ~0x1FFF).view(torch.float32)
+def nearest(t):
+    return ((t.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+def images(*shape):
+    return (torch.rand(*shape) * 255).round() / 255  # all positive: the errors cancel most
+for name, func, args in (
+    ("mm", aten.mm.default, (torch.randn(200, 300), torch.randn(300, 400))),
+    ("addmm", aten.addmm.default, (torch.randn(400), images(200, 784), torch.randn(784, 400))),
+    ("positive", aten.addmm.default, (torch.rand(200, 400), images(200, 784), torch.rand(784, 400))),
+    ("bmm", aten.bmm.default, (torch.randn(5, 80, 90), torch.randn(5, 90, 300))),
+    ("convolution", aten.convolution.default,
+     (images(8, 3, 12, 12), torch.randn(5, 3, 3, 3), torch.randn(5), [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+):
+    found["tf32"][name] = []
+    for change in (lambda t: t, truncated, nearest):
+        left = 1 if name in ("addmm", "positive") else 0
+        changed = [change(a) if i in (left, left + 1) else a for i, a in enumerate(args)]
+        found["tf32"][name].append(multiplied_in_tf32(func, args, {}, func(*changed)))
+eye = (torch.eye(64), torch.eye(64))
+found["tf32"]["few bits"] = multiplied_in_tf32(aten.mm.default, eye, {}, eye[0])
+half = [torch.randn(8, 8).half()] * 2
+found["tf32"]["half"] = multiplied_in_tf32(aten.mm.default, half, {}, half[0])
+
 images = torch.randn(8, 12, 12, 1)
 for activation in ("relu", "gelu"):
     model = MnistCnn(filters=(3, 4), units=6, activation=activation, dropout_features=0, dropout_units=0)
@@ -109,6 +134,17 @@ def found() -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+@pytest.mark.parametrize("product", ["mm", "addmm", "positive", "bmm", "convolution"])
+def test_the_numbers_of_a_product_show_whether_it_was_in_tf32(found: dict[str, Any], product: str) -> None:
+    """As it is, and of operands cut to ten bits, by truncating and to the nearest: a GPU's units may do either."""
+    assert found["tf32"][product] == [False, True, True]
+
+
+def test_numbers_that_cannot_show_tf32_show_nothing(found: dict[str, Any]) -> None:
+    assert found["tf32"]["few bits"] is None
+    assert found["tf32"]["half"] is None
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.3, 0.999999])

@@ -86,6 +86,8 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
         receipt[part]["as_requested"] = problem is None
         if problem:
             receipt[part]["problem"] = problem
+    if FORMATS[resolved.precision].tf32 and fit.observed.tf32 is None:
+        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {fit.observed.tf32_by}"}
     problems = "; ".join(problem for problem in found.values() if problem)
     if problems and experiment.precision.strict:
         raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
@@ -105,6 +107,7 @@ def observed(seen: Observation) -> dict[str, Any]:
         "matrix_products": dict(seen.matmuls),
         "devices": sorted(seen.devices),
         "tf32": seen.tf32,
+        "tf32_by": seen.tf32_by,
     }
     if seen.compiled is not None:
         plain["matrix_products_after_compilation"] = dict(seen.compiled)

@@ -14,6 +14,10 @@ from pipeline.models.weights import Weights
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
+NOT_SEEN = "set, not seen"
+ON_CPU = "no processor has TF32"
+
+
 @dataclass
 class Observation:
     """What was seen in a training step while it ran.
@@ -22,6 +26,9 @@ class Observation:
     `product_devices` by where they ran; `devices` and `operations` count every operation, by device and by (name,
     device, dtype). `compiled` is the count of matrix products after the compiler's passes, where a compiler stands
     between (XLA). `how` names the way of looking.
+
+    `tf32`: whether float32 products ran in TF32, seen as `tf32_by` says; None where it was set and not seen, for the
+    reason in `tf32_by`.
     """
 
     how: str
@@ -31,6 +38,7 @@ class Observation:
     operations: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     compiled: Counter[str] | None = None
     tf32: bool | None = None
+    tf32_by: str = NOT_SEEN
 
 
 @dataclass(frozen=True)

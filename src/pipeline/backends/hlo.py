@@ -94,6 +94,31 @@ def products(hlo: str) -> Iterator[str]:
             yield _NAMES.get(dtype, dtype)
 
 
+def allows_tf32(hlo: str) -> bool | None:
+    """Whether a program lets a GPU multiply float32 in TF32: what the precision of its products says.
+
+    None where it has no product of float32, or a library's that does not say its precision.
+    """
+    program = Program(hlo)
+    found = set()
+    for one in program.instructions.values():
+        first = program.instructions.get(one.operands[0]) if one.operands else None
+        if one.is_product and (first or one).dtype == "f32":
+            found.add(_allows_tf32(one))
+    return None if not found or (None in found and True not in found) else True in found
+
+
+def _allows_tf32(one: Instruction) -> bool | None:
+    """By the algorithm where one is named, else by the operands' precision: XLA writes none for the default."""
+    algorithm = re.search(r'(?:\balgorithm=|"algorithm":"ALG_)(dot_\w+)', one.rest, re.IGNORECASE)
+    if algorithm:
+        return "tf32" in algorithm[1].lower() or "bf16" in algorithm[1].lower()
+    written = re.search(r'operand_precision(?:={|":\[)([^}\]]*)', one.rest)
+    if written:
+        return {part.strip('" ').lower() for part in written[1].split(",")} != {"highest"}
+    return True if one.opcode != "custom-call" else None
+
+
 def _instruction(found: re.Match[str]) -> Instruction:
     array = _ARRAY.search(found["type"])
     dtype, sides = array.groups() if array else ("", "")

@@ -15,8 +15,9 @@ import keras
 import numpy as np
 from keras.src.backend.common import dtypes
 
-from pipeline.backends.fit import Observation
+from pipeline.backends.fit import ON_CPU, Observation
 from pipeline.backends.hlo import products
+from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved
 from pipeline.device import gpus
 from pipeline.errors import RunError
@@ -115,7 +116,7 @@ class Engine:
         assert self._jaxpr is not None, "observe() before the first step"
         # One program for one device: that of the state, which the program gave back.
         (device,) = map(str, self.state[0][0].devices())
-        seen, exact = Observation(how="jaxpr of the training step, compiled as one program for the one device"), True
+        seen = Observation(how="jaxpr of the training step, compiled as one program for the one device")
         for equation in _equations(self._jaxpr.jaxpr):
             dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
             seen.operations[(equation.primitive.name, device, dtype)] += 1
@@ -123,15 +124,11 @@ class Engine:
             if equation.primitive.name in PRODUCTS:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
                 seen.product_devices[device] += 1
-                exact &= _is_exact(equation.params["precision"])
-        seen.compiled = Counter(products(self.program()))
-        seen.tf32 = not exact and self.state[0][0].device.platform != "cpu"
+        program = self.program()
+        seen.compiled = Counter(products(program))
+        on_cpu = self.state[0][0].device.platform == "cpu"
+        seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
         return seen
-
-
-def _is_exact(precision: Any) -> bool:
-    """Whether a product of this `precision` keeps float32's mantissa on a GPU; anything below HIGHEST may use TF32."""
-    return all(part == jax.lax.Precision.HIGHEST for part in (precision or (None,)))
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:

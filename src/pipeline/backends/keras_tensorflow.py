@@ -14,8 +14,9 @@ from keras.src.layers.convolutional.base_conv import BaseConv
 from tensorflow.python.eager import context as eager
 
 from pipeline.backends import tensorflow_graph
-from pipeline.backends.fit import Observation
+from pipeline.backends.fit import NOT_SEEN, ON_CPU, Observation
 from pipeline.backends.hlo import products
+from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved
 from pipeline.loaders import padded
 from pipeline.precision import Format
@@ -95,11 +96,14 @@ class Engine:
 
         return tuple(tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)[1:])
 
-    def program(self) -> str:
-        """What XLA made of the first call, as HLO text; compiled once more, since TensorFlow does not keep it."""
+    def program(self, stage: str = "optimized_hlo") -> str:
+        """What XLA made of the first call, as HLO text; compiled once more, since TensorFlow does not keep it.
+
+        `stage`: `hlo` for what XLA was given, which needs no compilation.
+        """
         assert self._ran is not None, "program() before the first step"
         function, arguments, _ = self._ran
-        text: str = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+        text: str = function.experimental_get_compiler_ir(*arguments)(stage=stage)
         return text
 
     def graph(self) -> Any:
@@ -122,15 +126,14 @@ class Engine:
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
             seen.compiled = Counter(products(self.program()))
-        seen.tf32 = "GPU" in home and multiplies_in_tf32(home)
+        seen.tf32, seen.tf32_by = self._tf32() if "GPU" in home else (False, ON_CPU)
         return seen
 
-
-def multiplies_in_tf32(device: str) -> bool:
-    """Whether a float32 product on `device` now rounds its operands to TF32's ten bits of mantissa (1 + 2^-12 to 1)."""
-    with tf.device(device):
-        product = tf.linalg.matmul(tf.fill((64, 64), 1 + 2.0**-12), tf.eye(64))
-    return bool(tf.reduce_all(tf.abs(product - 1) < 1e-9))
+    def _tf32(self) -> tuple[bool | None, str]:
+        """By the program that TensorFlow hands to XLA; it does not keep what XLA makes of it."""
+        if not self.xla:
+            return None, f"{NOT_SEEN}: TensorFlow's own kernels do not say"
+        return by_program(self.program("hlo"), "the program that XLA was given")
 
 
 def _worth_compiling(model: Any) -> bool:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pipeline.backends.fit import Fit, Observation, Predict
+from pipeline.backends.fit import ON_CPU, Fit, Observation, Predict
 from pipeline.backends.lean_import import lean_import
 from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_net import initial_net, peak_memory, widened
-from pipeline.backends.torch_observer import Observer, multiplies_in_tf32
+from pipeline.backends.torch_observer import Observer
 from pipeline.backends.torch_switches import switches
 from pipeline.backends.torch_threads import threads_for
 from pipeline.backends.watch import Watch
@@ -70,7 +70,6 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             watch.close()
             if isinstance(fed, StreamedBlocks):
                 fed.close()
-        module.observation.tf32 = multiplies_in_tf32(device)
         return Fit(
             cpu_threads=torch.get_num_threads(),
             weights=weights.of_torch(net),
@@ -128,6 +127,8 @@ class Classifier(pl.LightningModule):
         self.home, self.one = device, torch.ones((), device=device)
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
+        if device.type == "cpu":
+            self.observation.tf32, self.observation.tf32_by = False, ON_CPU
         self.compiled: CompiledStep | None = None
         self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
             len(data.classes), average="micro", validate_args=False
