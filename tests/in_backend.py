@@ -672,9 +672,8 @@ def tensorflow_programs(bench: Bench) -> None:
     for name, (function, arguments) in functions.items():
         for tf32 in (False, True):
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
-            compiled = tf.function(lambda *each, f=function: f(*each), jit_compile=True)
-            program = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
-            bench.found.facts[f"{name} {tf32}"] = program
+            compiled = tf.function(function, jit_compile=True)
+            bench.found.facts[f"{name} {tf32}"] = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
 
 
 # Models of a user's own
