@@ -668,7 +668,10 @@ def tensorflow_programs(bench: Bench) -> None:
     import tensorflow as tf
 
     a, x, k = tf.ones((64, 64)), tf.ones((2, 9, 9, 3)), tf.ones((3, 3, 3, 8))
-    functions = {"dot": (tf.matmul, (a, a)), "convolution": (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (x, k))}
+    functions = {
+        "dot": (lambda a, b: a @ b, (a, a)),
+        "convolution": (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (x, k)),
+    }
     for name, (function, arguments) in functions.items():
         for tf32 in (False, True):
             tf.config.experimental.enable_tensor_float_32_execution(tf32)

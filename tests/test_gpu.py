@@ -65,6 +65,9 @@ def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: 
     assert receipt["peak_memory"]["device_bytes"]
     if precision in ("fp32", "tf32"):
         assert seen["tf32"] is (precision == "tf32")
+        assert not str(seen["tf32_by"]).startswith("set, not seen")
+    assert receipt["device"]["hardware"]["host"]["vector"]  # type: ignore[index]
+    assert receipt["versions"]["driver"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
