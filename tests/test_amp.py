@@ -15,9 +15,11 @@ from command import TORCH_THEN_WIDE, done, pipeline, refused, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.intervals import half_width
 from pipeline.models import weights
-from pipeline.precision_study import claims, compare, why
+from pipeline.precision_study import claims, compare, tables, why
 from pipeline.precision_study.measured import Measured
+from pipeline.probe import steps_to_watch, with_rest
 from pipeline.stages.amp import explained
 
 SMALL = ["stage=amp", "dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=1", "tracking=none"]
@@ -131,7 +133,7 @@ def test_figures_and_pages(studies: Studies, backend: str) -> None:
     for page in pages:
         text = (study / "artifacts" / "why" / f"{page}.md").read_text()
         assert "## Where a step's time goes" in text
-        assert "(Amdahl)" in text
+        assert ("(Amdahl)" in text) is not (f"**{page}: the step that was timed could not be explained.**" in text)
         assert "| ms a step | share |" in text
         assert "64 x 16 x 64" in text  # the first layer's product
         assert "1. " in text
@@ -151,6 +153,7 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         for kind, share in shares.items():
             told = sum(one["seconds"] for one in anatomy["longest"] if one["kind"] == kind)
             assert told <= share * anatomy["step_s"] * 1.02
+        assert anatomy["step_s"] > 0
         products = anatomy["products"]
         seen = sum(product["seconds"] for product in products) / anatomy["step_s"]
         assert math.isclose(seen, shares["products"], rel_tol=0.02)
@@ -168,7 +171,9 @@ def test_a_planted_overflow_is_counted_and_what_does_not_run_here_is_left_out(pl
     told = pipeline(folder, *SMALL, *words, "precision.strict=false")
     assert told.returncode == 0, told.stderr[-2000:]
     assert "impossible here: precision=tf32 seed=0: " in told.stderr
-    assert "in one pair of runs; stage.repeats=3 gives an interval" in " ".join(told.stdout.split())
+    assert "in one pair of runs: too few runs for an interval (stage.repeats=3 gives one)" in " ".join(
+        told.stdout.split()
+    )
     table = told.stdout.partition("the scale of the loss")[2].splitlines()
     (first, last, changes, skipped) = next(line.split()[1:] for line in table if "mixed_fp16" in line)
     assert float(first) == pytest.approx(1e36, rel=1e-6)
@@ -209,7 +214,7 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
 
 
 @settings(deadline=None)  # the first call imports SciPy
-@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6))
+@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=6))
 def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> None:
     found, other = compare.Ratio.of(ratios), compare.Ratio.of([1 / ratio for ratio in ratios])
     assert found.low is not None
@@ -218,6 +223,15 @@ def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> Non
     assert found.mean <= found.high * (1 + 1e-12)
     assert found.mean * other.mean == pytest.approx(1)
     assert found.gains == other.loses or math.isclose(found.low, 1, rel_tol=1e-9)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=2))
+def test_one_or_two_pairs_have_no_interval(ratios: list[float]) -> None:
+    """Of two, Student's would be 12.7 deviations wide: 0.00 to 643.55 was one of them."""
+    found = compare.Ratio.of(ratios)
+    assert (found.low, found.high, found.gains, found.loses) == (None, None, False, False)
+    assert found.mean == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
+    assert half_width(ratios) is None
 
 
 def test_an_interval_is_students() -> None:
@@ -262,6 +276,85 @@ def test_verdicts(tmp_path: Path) -> None:
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
 
 
+def test_two_pairs_of_runs_are_too_few_wherever_they_are_shown(tmp_path: Path) -> None:
+    rates = {"fp32": (100, 100), "mixed_bf16": (50, 200)}
+    runs = [
+        made_up(tmp_path / f"{name}{seed}", name, seed, rate, 0.9, 1.0)
+        for name, two in rates.items()
+        for seed, rate in enumerate(two)
+    ]
+    fp32, mixed = compare.compare(runs)
+    assert compare.verdict(mixed, fp32) == (
+        "mixed_bf16: 1.00x the speed of fp32 in 2 pairs of runs: too few runs for an interval (stage.repeats=3 gives "
+        "one); test accuracy +0.0000 (n=2, too few runs)"
+    )
+    (row,) = (row for row in tables.speed([fp32, mixed]).rows if row[0] == "mixed_bf16")
+    assert row[2] == "1.00 (n=2, too few runs)"
+    assert claims.claims([fp32, mixed], on_cpu=True)[-1].measured == ("1.00x, n=2",)
+
+
+def stepped(run: Measured, seen: float, **product: float) -> Measured:
+    """The run with a step that took `seen` times as long under the profiler as it did in the training."""
+    shares = {"products": 0.5, "copies": 0.0, "data": None, "optimizer": 0.25, "other": 0.0, "outside": 0.25}
+    sizes = {"name": "product", "m": 10, "n": 10, "k": 10, "calls": 1, "seconds": 1e-6, "ceiling_FLOP_per_s": 2e9}
+    run.step["anatomy"] = {
+        "how": "a profiler", "step_s": seen * run.training_step_s, "shares": shares, "products": [sizes | product],
+        "longest": [], "tensor_core_share": None,
+    }  # fmt: skip
+    run.receipt["backend"] = "torch"
+    return run
+
+
+@pytest.mark.parametrize(("seen", "explained"), [(0.5, False), (0.8, True), (1.0, True), (1.4, True), (14.2, False)])
+def test_a_page_explains_the_step_that_was_timed_or_says_that_it_could_not(
+    tmp_path: Path, seen: float, explained: bool
+) -> None:
+    runs = [
+        stepped(made_up(tmp_path / name, name, 0, rate, 0.9, 1.0), ratio)
+        for name, rate, ratio in (("fp32", 100, 1.0), ("bf16", 90, seen))
+    ]
+    runs[1].step["machine"] = runs[1].step["machine"] | {"FLOP_per_s": 4e9}  # the device is not what holds it back
+    fp32, bf16 = compare.compare(runs)
+    page = why.page(bf16, fp32)
+    assert ("**bf16: the step that was timed could not be explained.** It took 711.11 ms" in page) is not explained
+    assert ("(Amdahl)" in page) is explained
+    assert ("An optimizer of fewer passes" in page) is explained
+    assert ("so the shares above advise nothing" in page) is not explained
+    assert "**fp32" not in page
+
+
+def test_a_product_has_no_more_than_all_of_a_bare_ones_rate(tmp_path: Path) -> None:
+    """2,000 FLOP in 1 us are 2 GFLOP/s."""
+    pages = {}
+    for ceiling in (4e9, 2e9, 1.42e9):
+        runs = [
+            stepped(made_up(tmp_path / name, name, 0, rate, 0.9, 1.0), 1.0, ceiling_FLOP_per_s=ceiling)
+            for name, rate in (("fp32", 100), ("bf16", 90))
+        ]
+        fp32, bf16 = compare.compare(runs)
+        pages[ceiling] = why.page(bf16, fp32)
+    assert "| 50% |" in pages[4e9]
+    assert "| 100% |" in pages[2e9]
+    assert "| above it (1.41x) |" in pages[1.42e9]
+    assert ["which is then no ceiling" in page for page in pages.values()] == [False, False, True]
+
+
+@given(st.dictionaries(st.sampled_from(["products", "copies", "data", "optimizer", "other"]), st.floats(0, 9)))
+def test_shares_add_up_to_one(parts: dict[str, float]) -> None:
+    found = with_rest(parts)
+    assert sum(found.values()) == pytest.approx(1)
+    assert all(0 <= share <= 1 for share in found.values())
+    if sum(parts.values()) <= 1:
+        assert {kind: found[kind] for kind in parts} == parts
+
+
+@given(st.floats(1e-7, 10), st.integers(1, 300))
+def test_short_steps_are_watched_in_larger_numbers(step_s: float, at_hand: int) -> None:
+    steps = steps_to_watch(step_s, at_hand)
+    assert min(10, at_hand) <= steps <= min(64, at_hand)
+    assert steps == min(64, at_hand) or steps == min(10, at_hand) or 0.3 - step_s <= steps * step_s <= 0.3
+
+
 def test_sizes_that_miss_the_multiples_of_tensor_cores(tmp_path: Path) -> None:
     run = made_up(tmp_path, "bf16", 0, 1, 1, 1)
     (row,) = compare.compare([run])
@@ -300,7 +393,7 @@ def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path
     runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "bf16")]
     shares = {"products": 0.2, "copies": 0.3, "data": 0.01, "optimizer": 0.2, "other": 0.1, "outside": 0.19}
     for run in runs:
-        run.step["anatomy"] = {"shares": shares, "products": []}
+        run.step["anatomy"] = {"shares": shares, "products": [], "step_s": 1.4 * run.training_step_s}
         run.receipt["backend"] = "torch"
     fp32, bf16 = compare.compare(runs)
     told = why.advice(bf16, fp32)

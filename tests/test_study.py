@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -16,12 +17,13 @@ import pytest
 from command import LONG, Done, environment, message
 
 from pipeline.errors import UserError
-from pipeline.study import lock, params
-from pipeline.study.check import check
+from pipeline.study import composed, documents, lock, params
+from pipeline.study.check import check, same_result
 from pipeline.study.compose import compose
 from pipeline.study.data import fetch
 from pipeline.study.report import report
 from pipeline.study.run import run
+from pipeline.study.watched import refuse_unwatched
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
@@ -29,6 +31,7 @@ STAGES = ["compose", "data", *EXPERIMENTS, "amp", "physics", "report"]
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
 classifier_torch: &short
+  stage: seeds
   backend: torch
   dataset: digits
   precision: fp32
@@ -53,10 +56,10 @@ class Copy:
             shutil.copyfile(ROOT / name, folder / name)
         (folder / "params.yaml").write_text(PARAMS)
 
-    def command(self, *words: str) -> Done:
+    def command(self, *words: str, **changes: str) -> Done:
         """A command of Python's -m in the copy, as its user gives it."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1")
+        told = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1", **changes)
         command = [sys.executable, "-m", *words]
         return subprocess.run(
             command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=LONG, check=False
@@ -117,14 +120,24 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     for stage in EXPERIMENTS[1:]:
         folder = study.folder / "study" / lock.block_of(stage)
         metrics, timings = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "timings"))
-        assert set(metrics["test"]) == {"loss", "accuracy"}
+        assert set(metrics["test"]) == {
+            f"{name}{end}" for name in ("loss", "accuracy") for end in ("", "_low", "_high")
+        }
         assert 0.5 < metrics["test"]["accuracy"] <= 1
+        assert metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"]
+        assert len({metrics[f"seed_{seed}"]["test_loss"] for seed in range(3)}) == 3
         assert timings["images_per_s"]["median"] > 0
         assert (folder / "curves.csv").read_text().count("\n") == 3  # the names and two epochs
+        assert (folder / "seeds.csv").read_text().count("\n") == 4
         assert (folder / "predictions.csv").read_text().count("\n") == 361
         assert len(list((folder / "figures").glob("*.png"))) == 3
     report = study.read("study/report/report.md").decode()
     assert all(lock.block_of(stage) in report for stage in EXPERIMENTS)
+    pairs = ("torch - classifier_tensorflow", "torch - classifier_jax", "tensorflow - classifier_jax")
+    assert all(f"| classifier_{pair} |" in report for pair in pairs)
+    assert "It does not show what another machine, other versions or a longer training would give." in report
+    assert "in one pair of runs: too few runs for an interval" in report  # what precision=mixed buys: the verdict
+    assert "| precision | images/s | speed-up |" in report
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
     assert len(shown) == len([*EXPERIMENTS, "amp", "physics"])
@@ -155,6 +168,8 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
         ("src/pipeline/datasets/digits.py", "TEST_SIZE = 360", "TEST_SIZE = 361", {"data", *EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/tracking.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
+        ("src/pipeline/report/predictions.py", '"actual"', '"true"', {*EXPERIMENTS[1:], "amp"}),
+        ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, "amp", "physics", "report"}),
         ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
         ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
         ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
@@ -170,7 +185,12 @@ def test_the_same_stage_again_gives_the_same_bytes(study: Copy) -> None:
     before, timings = results(study), study.read("study/classifier_torch/timings.json")
     study.dvc("repro", "--force", "--single-item", "classifier@torch")
     assert results(study) == before
-    assert len(before) == 12
+    assert len(before) == 15
+    told = study.study("check")
+    assert told.returncode == 1
+    assert [line.partition(": expected")[0] for line in told.stderr.splitlines()] == [
+        "differs: report: dvc.lock: md5 of study/classifier_torch, which it read"
+    ]
     assert study.read("study/classifier_torch/timings.json") != timings
     study.dvc("repro")
 
@@ -279,9 +299,73 @@ def test_a_stage_that_only_one_file_has_is_named(study: Copy, differences: Ask) 
         assert line.startswith("classifier@more: dvc.lock: stage: expected an entry")
 
 
-def refused(study: Copy, *words: str) -> str:
+def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
+    name = "pipeline.report.comparison: "
+    (line,) = found_under(study.edited("composed.yaml", name, f"{name}0"), differences)
+    assert line.startswith("report: dvc.lock: composed.yaml: report.code.pipeline.report.comparison, which it read: ")
+
+
+def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
+    """All of pipeline.report, but for what only stages outside this study use."""
+    found = {name: entry.writers for name, entry in composed.read(study.folder / "composed.yaml").items()}
+    report = documents.read(study.folder / "composed.yaml", "")["report"]["code"]
+    drawn = {"figures", "predictions", "canvas", "table"}
+    assert {f"pipeline.report.{name}" for name in drawn} <= found["classifier_jax"].keys()
+    assert {"pipeline.report.pinn_figures", "pipeline.report.canvas"} <= found["physics"].keys()
+    assert {f"pipeline.report.{name}" for name in ("comparison", "canvas", "table")} <= report.keys()
+    assert {"pipeline.study.report", "pipeline.study.outcome", "pipeline.study.documents"} <= report.keys()
+    kept = {"pipeline.study.outcome", "pipeline.receipt", "pipeline.journal", "pipeline.runner"}
+    assert all(kept <= writers.keys() for writers in found.values())
+    every = {f"pipeline.report.{path.stem}" for path in (ROOT / "src/pipeline/report").glob("[a-z]*.py")}
+    tracked = {name for writers in (*found.values(), report) for name in writers}
+    assert every - tracked == {"pipeline.report.grid_figure"}  # of ladders and grids
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (math.inf, sys.float_info.max, True),  # as MLflow keeps it
+        (-math.inf, -sys.float_info.max, True),
+        (math.inf, -sys.float_info.max, False),
+        (math.nan, math.nan, True),
+        (math.nan, 1.0, False),
+        (0.5, 0.5, True),
+        (0.5, 0.25, False),
+        (None, 0.5, False),
+    ],
+)
+def test_infinite_results_agree_with_what_mlflow_keeps(one: float | None, other: float | None, same: bool) -> None:
+    assert same_result(one, other) is same
+
+
+def test_what_dvc_does_not_watch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs in another folder, and modules of the user's."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(ROOT / "conf", elsewhere / "conf")
+    (elsewhere / "somebodys.py").write_text("")
+    home = tmp_path / "home"
+    shutil.copytree(ROOT / "conf", home / "conf")
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(elsewhere)
+    Path("dvc.yaml").write_text("stages: {compose: {cmd: x, deps: [conf, ../elsewhere/other.py]}}")
+    refuse_unwatched(["omegaconf.base"])  # an installed package
+    with pytest.raises(UserError) as told:
+        refuse_unwatched(["somebodys"])
+    assert str(told.value).startswith(
+        f"somebodys: it is imported from {elsewhere / 'somebodys.py'}, which DVC does not "
+    )
+    assert str(told.value).endswith("deps of the stage compose (dvc.yaml has conf, ../elsewhere/other.py)")
+    monkeypatch.setenv("PIPELINE_CONF", str(elsewhere / "conf"))
+    with pytest.raises(UserError) as told:
+        refuse_unwatched([])
+    assert str(told.value).startswith(f"PIPELINE_CONF={elsewhere / 'conf'}: DVC does not watch this folder, ")
+    Path("dvc.yaml").write_text("stages: {compose: {cmd: x, deps: [../elsewhere]}}")
+    refuse_unwatched(["somebodys"])
+
+
+def refused(study: Copy, *words: str, **changes: str) -> str:
     """The message of a command that is refused."""
-    return message(study.study(*words))
+    return message(study.command("pipeline.study", *words, **changes))
 
 
 @pytest.mark.parametrize(
@@ -320,6 +404,8 @@ def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
     assert told.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
     with study.edited("params.yaml", "backend: jax", "backend: jaxx"):
         assert refused(study, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
+    told = refused(study, "compose", PIPELINE_CONF=str(ROOT / "conf"))
+    assert told.startswith(f"PIPELINE_CONF={ROOT / 'conf'}: DVC does not watch this folder, so an edit there would ")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,8 +422,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
         assert str(told.value).startswith(expected)
 
 
-def test_what_ships_composes_and_fits_dvc_yaml(study: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(study.folder)
+def test_what_ships_composes_and_fits_dvc_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     assert lock.stages() == STAGES
     blocks = {block.name for block in params.read(ROOT / "params.yaml")}
     assert blocks == {lock.block_of(stage) for stage in STAGES} - set(params.OWN_STAGES)

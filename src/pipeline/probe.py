@@ -4,7 +4,7 @@ A backend's probe module (`experiment.backend.probe`) offers
 
     first_step(experiment, data, resolved) -> FirstStep
     machine(experiment, resolved) -> Machine
-    anatomy(experiment, data, resolved) -> Anatomy
+    anatomy(experiment, data, resolved, step_s) -> Anatomy
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 ROUNDS = 3  # of each timing; the median counts
+WATCHED_SECONDS = 0.3  # of training that a profiler looks at, if that is LEAST_WATCHED steps or more
+LEAST_WATCHED, MOST_WATCHED = 10, 64  # steps
 SECONDS = 0.02  # that one round takes at the least
 LONGEST = 8  # operations that are told one by one
 NUMBERS = 2**22  # that are moved: 32 MB in float64, beyond the caches
@@ -67,9 +69,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Where the time of a training step goes.
+    """Where the time of a training step goes: the step that was trained, taken again under a profiler.
 
-    Shares are of `step_s`, the wall time of a step while it is watched; None for a part that is not told apart.
+    It has the training's own loop, batches, loader, threads and compiled program. Shares are of `step_s`, the wall time
+    of a step under the profiler; None for a part that is not told apart. They add up to 1 at the most.
     """
 
     how: str
@@ -109,6 +112,19 @@ class Machine:
         moving = seconds_of(lambda: device.wait(device.move(numbers)))
         multiplying = seconds_of(lambda: device.wait(device.product(square, square)))
         return cls(moved_per_s=NUMBERS / moving, FLOP_per_s=2.0 * side**3 / multiplying, side=side)
+
+
+def steps_to_watch(step_s: float, at_hand: int) -> int:
+    """How many steps a profiler looks at: of short steps more, and no more than the `at_hand` that come in one go."""
+    wanted = int(WATCHED_SECONDS / max(step_s, 1e-9))
+    return min(at_hand, max(LEAST_WATCHED, min(MOST_WATCHED, wanted)))
+
+
+def with_rest(parts: Mapping[str, float]) -> dict[str, float]:
+    """Shares of a step, with what is left of it as `outside`; scaled down where threads at once come to more than 1."""
+    total = max(1.0, sum(parts.values()))
+    found = {kind: share / total for kind, share in parts.items()}
+    return {**found, "outside": max(0.0, 1 - sum(found.values()))}
 
 
 def longest(operations: Iterable[Operation]) -> list[Operation]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
+import itertools
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,23 +16,35 @@ import numpy as np
 
 from pipeline.backends import gpu_kernels, keras_bare, xla_ops
 from pipeline.backends.hlo import RANGES, Sizes
-from pipeline.backends.keras import BACKEND, _initial_model, _loss, _optimizer, engine_module, keras, switches
+from pipeline.backends.keras import BACKEND, _initial_model, _loss, _optimizer, _scaled, engine_module, keras, switches
 from pipeline.backends.trace import Event, calls_by_owner, events, seconds_by_owner
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
+from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders.memory import Memory
 from pipeline.precision import FORMATS
-from pipeline.probe import ROUNDS, SECONDS, Anatomy, Operation, Product, first_batch, longest
+from pipeline.probe import (
+    MOST_WATCHED,
+    ROUNDS,
+    SECONDS,
+    Anatomy,
+    Operation,
+    Product,
+    longest,
+    steps_to_watch,
+    with_rest,
+)
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 KINDS = ("products", "copies", *RANGES, "other")
-WATCHED = 10  # steps, in one call as in training
-LEAST_TIMES, MOST_TIMES = 3, 50  # a bare product is run in one trace
+LEAST_TIMES, MOST_TIMES = 3, 400  # a bare product is run in one trace
 HOW = (
-    "{framework}'s profiler, {steps} steps in one call; threads (on a GPU: streams) that work at once each have a part "
-    "of that time; operations that are fused into one count as the last of them, or as a product if one is among them"
+    "{framework}'s profiler, the quickest of {rounds} times {steps} steps of the training's own program; threads (on a "
+    "GPU: streams) that work at once each have a part of that time; operations that are fused into one count as the "
+    "last of them, or as a product if one is among them"
 )
 
 
@@ -48,44 +60,81 @@ class Operations(Protocol):
     def sizes(self, name: str) -> list[Sizes]: ...
 
 
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy:
-    """The operations of WATCHED steps by time, and each product's own ceiling."""
+def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> Anatomy:
+    """The operations of a training's steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
     with switches(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
         engine = engine_module.Engine(experiment, model, _optimizer(experiment, model, resolved), _loss(experiment))
-        rows = first_batch(experiment, data)
-        x, y = data.scaled(data.train.x[rows], keras.config.floatx()), data.train.y[rows].astype(np.int32)
-        engine.resident(x, y, WATCHED)
-        block = np.tile(np.arange(len(rows)), (WATCHED, 1))
-        for _ in range(2):  # the first call compiles
-            engine.block(block)
-        wall, seen = watched(lambda: engine.block(block), gpu=gpu)
+        go = training_go(engine, experiment, data, step_s)
+        for _ in range(2):  # the first time it compiles
+            go()
+        wall, waited, seen = min((watched(go, gpu=gpu) for _ in range(ROUNDS)), key=lambda one: one[0])
         xla = BACKEND == "jax" or engine.xla
         operations = _operations(engine.program() if xla else engine.graph())
         seconds = seconds_by_owner(seen, operations.owner)
-        found = products(operations, seconds, calls_by_owner(seen, operations.owner))
+        found = products(operations, seconds, calls_by_owner(seen, operations.owner), go.steps)
         return Anatomy(
-            how=HOW.format(framework=FRAMEWORKS[BACKEND], steps=WATCHED),
-            step_s=wall / WATCHED,
-            shares=shares(operations, seconds, wall),
+            how=HOW.format(framework=FRAMEWORKS[BACKEND], steps=go.steps, rounds=ROUNDS),
+            step_s=wall / go.steps,
+            shares=shares(operations, seconds, wall, waited),
             products=with_ceilings(found, compute, xla=xla, gpu=gpu),
             longest=longest(
-                Operation(operations.label(name), operations.kind(name), time_s / WATCHED)
+                Operation(operations.label(name), operations.kind(name), time_s / go.steps)
                 for name, time_s in seconds.items()
             ),
             tensor_core_share=tensor_core_share(seen) if gpu else None,
         )
 
 
-def watched(call: Callable[[], object], *, gpu: bool) -> tuple[float, list[Event]]:
-    """How long a call took under the framework's profiler, and what that saw."""
+class Block:
+    """Steps of the training's own program over the whole training set on the device: the first of its first block."""
+
+    def __init__(self, engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> None:
+        steps, size = experiment.loader.steps_per_execution, experiment.training.batch_size
+        engine.resident(*_scaled(data, data.train), steps)
+        rows = next(blocks(epoch_order(len(data.train), experiment.seed, 0), size, steps))
+        self.engine, self.rows, self.waited = engine, rows[: steps_to_watch(step_s, len(rows))], 0.0
+        self.steps = len(self.rows)
+
+    def __call__(self) -> None:
+        self.engine.block(self.rows)
+
+
+class Stream:
+    """Steps on batches that the training's own loader hands over; `waited`: seconds for it, of the last call."""
+
+    def __init__(self, engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> None:
+        self.engine, self.size = engine, experiment.training.batch_size
+        stream = experiment.loader.stream(data.train, data.scale, keras.config.floatx(), self.size, experiment.seed)
+        self.batches = itertools.chain.from_iterable(itertools.repeat(stream))
+        self.steps = steps_to_watch(step_s, MOST_WATCHED)
+
+    def __call__(self) -> None:
+        self.waited, taken = 0.0, 0
+        while taken < self.steps:
+            started = time.perf_counter()
+            x, y = next(self.batches)
+            self.waited += time.perf_counter() - started
+            if len(y) == self.size:  # the last batch of an epoch may be smaller, and has a program of its own
+                self.engine.batch(x, y)
+                taken += 1
+
+
+def training_go(engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> Block | Stream:
+    """What takes a few steps as the training does."""
+    resident = isinstance(experiment.loader, Memory)
+    return (Block if resident else Stream)(engine, experiment, data, step_s)
+
+
+def watched(call: Callable[[], object], *, gpu: bool) -> tuple[float, float, list[Event]]:
+    """How long a call took under the framework's profiler, how much of it it waited for a loader, and what was seen."""
     with tempfile.TemporaryDirectory() as folder:
         with _profiler(folder):
             started = time.perf_counter()
             call()
             seconds = time.perf_counter() - started
-        return seconds, events(Path(folder), gpu=gpu)
+        return seconds, getattr(call, "waited", 0.0), events(Path(folder), gpu=gpu)
 
 
 @contextlib.contextmanager
@@ -114,34 +163,44 @@ def _operations(program: Any) -> Operations:
     return tensorflow_ops.Operations(program)
 
 
-def shares(operations: Operations, seconds: Mapping[str, float], wall_s: float) -> dict[str, float | None]:
-    """The share of `wall_s` in each kind; the rest is no operation's (`outside`).
+def shares(
+    operations: Operations, seconds: Mapping[str, float], wall_s: float, waited_s: float
+) -> dict[str, float | None]:
+    """The share of `wall_s` in each kind; the rest is no operation's (`outside`). `waited_s`: for a loader's batches.
 
     None for getting the batch and for the update where no operation is theirs alone: others have taken them in.
     """
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for name, time_s in seconds.items():
-        found[operations.kind(name)] += time_s / wall_s  # type: ignore[assignment]
-    told = {kind: found[kind] if kind in found or kind not in RANGES else None for kind in KINDS}
-    return {**told, "outside": max(0.0, 1 - sum(found.values()))}
+        found[operations.kind(name)] += time_s / wall_s
+    if waited_s:
+        found["data"] += waited_s / wall_s
+    whole = with_rest(found)
+    known = {kind: whole.get(kind, None if kind in RANGES else 0.0) for kind in KINDS}
+    return {**known, "outside": whole["outside"]}
 
 
-def products(operations: Operations, seconds: Mapping[str, float], calls: Mapping[str, int]) -> list[Product]:
-    """The products of one step, those of one kind and size together, where the time is one product's alone."""
+def products(
+    operations: Operations, seconds: Mapping[str, float], calls: Mapping[str, int], steps: int
+) -> list[Product]:
+    """The products of one of `steps` steps, those of one kind and size together, where the time is one's alone."""
     found: dict[tuple[str, int, int, int], list[float]] = {}
     for name, time_s in seconds.items():
         sizes = operations.sizes(name) if operations.kind(name) == "products" else []
         if len(sizes) == 1:
             side, m, n, k, count = sizes[0]
             total = found.setdefault((side, m, n, k), [0.0, 0.0])
-            total[0] += time_s / WATCHED
-            total[1] += count * calls[name] / WATCHED
+            total[0] += time_s / steps
+            total[1] += count * calls[name] / steps
     listed = [Product(*key, seconds=time_s, calls=count) for key, (time_s, count) in found.items()]
     return sorted(listed, key=lambda product: -product.seconds)
 
 
 def with_ceilings(found: Sequence[Product], dtype: str, *, xla: bool, gpu: bool) -> list[Product]:
-    """The products, each with the rate of a bare one of its sizes: the median of ROUNDS rounds of about SECONDS."""
+    """The products, each with the rate of a bare one of its sizes: the best of ROUNDS rounds of about SECONDS.
+
+    The best, since whatever else the machine does makes a round of short products slower, and nothing makes it quicker.
+    """
     if not found:
         return []
     loops: list[keras_bare.Loop] = []
@@ -154,10 +213,10 @@ def with_ceilings(found: Sequence[Product], dtype: str, *, xla: bool, gpu: bool)
     run, program = keras_bare.by_jax(loops) if BACKEND == "jax" else keras_bare.by_tensorflow(loops, xla=xla)
     operations = _operations(program)
     run()
-    rounds = [_rates(operations, watched(run, gpu=gpu)[1]) for _ in range(ROUNDS)]
+    rounds = [_rates(operations, watched(run, gpu=gpu)[2]) for _ in range(ROUNDS)]
     told = [[rates[_sides(product)] for rates in rounds if _sides(product) in rates] for product in found]
     return [
-        dataclasses.replace(product, ceiling_FLOP_per_s=statistics.median(rates) if rates else None)
+        dataclasses.replace(product, ceiling_FLOP_per_s=max(rates) if rates else None)
         for product, rates in zip(found, told, strict=True)
     ]
 
@@ -165,7 +224,7 @@ def with_ceilings(found: Sequence[Product], dtype: str, *, xla: bool, gpu: bool)
 def _rates(operations: Operations, seen: Sequence[Event]) -> dict[tuple[int, ...], float]:
     """FLOP/s of the products of each size."""
     seconds = seconds_by_owner(seen, operations.owner)
-    found = products(operations, seconds, calls_by_owner(seen, operations.owner))
+    found = products(operations, seconds, calls_by_owner(seen, operations.owner), 1)
     return {_sides(product): product.FLOP / product.seconds for product in found}
 
 

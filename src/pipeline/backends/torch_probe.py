@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.backends import torch_products
+from pipeline.backends import torch_look, torch_products
 from pipeline.backends.torch_net import initial_net, widened
 from pipeline.backends.torch_switches import switches
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.models import weights
 from pipeline.precision import FORMATS
-from pipeline.probe import NUMBERS, Anatomy, FirstStep, Machine, first_batch, longest
+from pipeline.probe import NUMBERS, ROUNDS, Anatomy, FirstStep, Machine, first_batch, longest
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-WARM_UP, WATCHED = 3, 10  # steps
+HOW = "torch's profiler, the quickest of {rounds} times {steps} steps of the training's own loop{compiled}"
 SIDE = {"cpu": 1024, "cuda": 8192}
 
 
@@ -43,14 +41,11 @@ class Step:
         wide = "float64" if form.parameters == "float64" else "float32"
         self.x = torch.from_numpy(data.scaled(data.train.x[rows], wide)).to(self.device, dtype)
         self.y = torch.from_numpy(data.train.y[rows]).to(self.device)
-        self.rows = torch.arange(len(rows), device=self.device)
 
     def backward(self) -> torch.Tensor:
         """Forward and backward; the gradients are left unscaled. Returns the loss."""
-        with record_function("data"):
-            x, y = self.x.index_select(0, self.rows), self.y.index_select(0, self.rows)
         with self.mixed:
-            loss: torch.Tensor = self.loss(widened(self.net(x)), y)
+            loss: torch.Tensor = self.loss(widened(self.net(self.x)), self.y)
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
@@ -108,36 +103,24 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
         return Machine.measure(OnDevice(device), numbers, square)
 
 
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved) -> Anatomy:
-    """The operations of WATCHED steps by time, as torch's profiler sees them, and each product's own ceiling."""
+def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> Anatomy:
+    """The operations of a training's steps by time, as torch's profiler sees them, and each product's own ceiling."""
+    rounds = 1 if experiment.backend.compile else ROUNDS  # a compilation takes many times as long as the steps
+    looks = [torch_look.Look.at(experiment, len(data.train), step_s) for _ in range(rounds)]
+    for each in looks:
+        torch_look.watch(experiment, data, resolved, each)
+    look = min(looks, key=lambda look: look.step_s)
+    gpu, compute = resolved.place.kind == "gpu", getattr(torch, FORMATS[resolved.precision].compute)
+    found = torch_products.products(look.events, data.shape, look.steps, gpu=gpu)
+    device = torch.device(resolved.place.torch)
     with switches(experiment, resolved):
-        step = Step(experiment, data, resolved)
-        gpu = step.device.type == "cuda"
-        for _ in range(WARM_UP):
-            take(step)
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
-        with profile(activities=activities, record_shapes=True) as seen:
-            started = time.perf_counter()
-            for _ in range(WATCHED):
-                take(step)
-            if gpu:
-                torch.cuda.synchronize()
-            wall = (time.perf_counter() - started) / WATCHED
-        events = seen.events()
-        compute = getattr(torch, FORMATS[resolved.precision].compute)
-        found = torch_products.products(events, data.shape, WATCHED, gpu=gpu)
-        return Anatomy(
-            how=f"torch profiler, {WATCHED} steps",
-            step_s=wall,
-            shares=torch_products.shares(events, wall * WATCHED, gpu=gpu),
-            products=[torch_products.with_ceiling(product, step.device, compute) for product in found],
-            longest=longest(torch_products.operations(events, WATCHED, gpu=gpu)),
-            tensor_core_share=torch_products.tensor_core_share(events) if gpu else None,
-        )
-
-
-def take(step: Step) -> None:
-    """One step."""
-    step.backward()
-    with record_function("optimizer"):
-        step.update()
+        torch.set_num_threads(look.threads)
+        with_ceilings = torch_products.with_ceilings(found, device, compute)
+    return Anatomy(
+        how=HOW.format(rounds=rounds, steps=look.steps, compiled=look.compiled),
+        step_s=look.step_s,
+        shares=torch_products.shares(look.events, look.step_s * look.steps, gpu=gpu),
+        products=with_ceilings,
+        longest=longest(torch_products.operations(look.events, look.steps, gpu=gpu)),
+        tensor_core_share=torch_products.tensor_core_share(look.events) if gpu else None,
+    )

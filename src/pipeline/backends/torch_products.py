@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.backends.gpu_kernels import ON_TENSOR_CORES
-from pipeline.probe import Operation, Product, seconds_of
+from pipeline.probe import ROUNDS, SECONDS, Operation, Product, with_rest
+from pipeline.quiet import captured_stderr
 
 MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 LINEAR = ("aten::mkldnn_linear", "aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights")
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
-LAUNCHED = 50  # products one after another on a GPU, before it is waited for
+LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
+BARE = "bare product "  # how the range of each turn begins
 RANGES = ("data", "optimizer")  # as torch_probe names them
 
 
@@ -32,7 +36,7 @@ def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, floa
         kind = kind_of(event)
         if kind is not None:
             found[kind] += own_seconds(event, gpu=gpu) / wall_s
-    return {**found, "outside": max(0.0, 1 - sum(found.values()))}
+    return with_rest(found)
 
 
 def kind_of(event: Any) -> str | None:
@@ -114,24 +118,75 @@ def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int])
     return x[0] * output[0] * output[1], kernel[0], kernel[1] * kernel[2] * kernel[3]
 
 
-def with_ceiling(product: Product, device: torch.device, dtype: torch.dtype) -> Product:
-    """The product with the rate of a bare one of its sizes, the quickest way there is."""
-    a = torch.randn(product.m, product.k, device=device).to(dtype)
-    b = torch.randn(product.k, product.n, device=device).to(dtype)
-    calls = LAUNCHED if device.type == "cuda" else 1  # one by one, a GPU's would be a time of launching and waiting
+def with_ceilings(found: Sequence[Product], device: torch.device, dtype: torch.dtype) -> list[Product]:
+    """The products, each with the rate of a bare one of its sizes: of the quickest way and round."""
+    ways = [
+        (place, multiply)
+        for place, product in enumerate(found)
+        for multiply in ways_to_multiply(*operands(product, device, dtype))
+    ]
+    calls = [calls_for(product) for product in found]
+    best: dict[int, float] = {}
+    turns = ways * ROUNDS
+    for turn, seconds in bare_seconds([(multiply, calls[place]) for place, multiply in turns], device).items():
+        place = turns[turn][0]
+        best[place] = min(best.get(place, math.inf), seconds / calls[place])
+    return [
+        dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / best[place])
+        if best.get(place)
+        else product
+        for place, product in enumerate(found)
+    ]
 
-    def repeated(multiply: Callable[[], torch.Tensor]) -> Callable[[], None]:
-        def run() -> None:
-            for _ in range(calls):
-                multiply()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
 
-        return run
+def bare_seconds(turns: Sequence[tuple[Callable[[], torch.Tensor], int]], device: torch.device) -> dict[int, float]:
+    """Seconds in the products of each turn, (a call, how often), without what calls them: by the profiler.
 
+    By the clock a short product would be a time of calling it.
+    """
+    gpu = device.type == "cuda"
+    whole = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])])
     with torch.inference_mode():
-        bare = min(seconds_of(repeated(multiply)) / calls for multiply in ways_to_multiply(a, b))
-    return dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / bare)
+        with captured_stderr():
+            whole.start()
+        for turn, (multiply, calls) in enumerate(turns):
+            multiply()
+            with record_function(f"{BARE}{turn}"):
+                for _ in range(calls):
+                    multiply()
+        if gpu:
+            torch.cuda.synchronize(device)
+        with captured_stderr():
+            whole.stop()
+    found: defaultdict[int, float] = defaultdict(float)
+    for event in whole.events():
+        number = _turn_of(event)
+        if number is not None and kind_of(event) == "products":
+            found[number] += own_seconds(event, gpu=gpu)
+    return dict(found)
+
+
+def _turn_of(event: Any) -> int | None:
+    """The turn whose range an operation lies in."""
+    above = event.cpu_parent
+    while above is not None:
+        if above.name.startswith(BARE):
+            return int(above.name.removeprefix(BARE))
+        above = above.cpu_parent
+    return None
+
+
+def operands(product: Product, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers (m, k) and (k, n) for a bare product."""
+    return (
+        torch.randn(product.m, product.k, device=device).to(dtype),
+        torch.randn(product.k, product.n, device=device).to(dtype),
+    )
+
+
+def calls_for(product: Product) -> int:
+    """How many bare products take about SECONDS."""
+    return min(MOST_CALLS, max(LEAST_CALLS, int(SECONDS * product.calls / max(product.seconds, 1e-9))))
 
 
 def onednn_multiplies(a: torch.Tensor) -> bool:

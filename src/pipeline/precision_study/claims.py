@@ -65,5 +65,5 @@ def _mixed(wide: Compared, narrow: Compared) -> str:
     if not narrow.effective.startswith("mixed") or wide.precision != BASELINE or narrow.speedup is None:
         return "-"
     if narrow.speedup.low is None:
-        return f"{narrow.speedup.mean:.2f}x, n=1"
+        return f"{narrow.speedup.mean:.2f}x, n={narrow.speedup.n}"
     return "true" if narrow.speedup.loses else "false" if narrow.speedup.gains else "cannot be told"

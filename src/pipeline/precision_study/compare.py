@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.intervals import CONFIDENCE, TOO_FEW, half_width
 from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.measured import Measured
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio over pairs of runs: the geometric mean, with its confidence interval where there are two pairs or more.
+    """A ratio over `n` pairs of runs: the geometric mean, with its confidence interval where the pairs are enough.
 
-    The interval is Student's, of the logarithms.
+    The interval is Student's, of the logarithms (pipeline.intervals); None below three pairs.
     """
 
     mean: float
@@ -31,9 +30,9 @@ class Ratio:
     def of(cls, ratios: Sequence[float]) -> Ratio:
         logs = [math.log(ratio) for ratio in ratios]
         mean, n = statistics.fmean(logs), len(logs)
-        if n < 2:
+        half = half_width(logs)
+        if half is None:
             return cls(math.exp(mean), None, None, n)
-        half = _half_width(logs)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
 
     @property
@@ -43,7 +42,7 @@ class Ratio:
 
     @property
     def seems_to_gain(self) -> bool:
-        """The same, where one pair of runs is all there is: whether it is above one."""
+        """The same; where the pairs are too few for an interval, whether the mean is above one."""
         return self.mean > 1 if self.low is None else self.gains
 
     @property
@@ -133,8 +132,9 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
         return f"{row.precision}: no {BASELINE} run to compare with"
     speed = row.speedup
     if speed.low is None or speed.high is None:
-        told = f"{speed.mean:.2f}x the speed of {BASELINE} in one pair of runs"
-        told += "" if row.precision == REFERENCE else "; stage.repeats=3 gives an interval"
+        pairs = "one pair of runs" if speed.n == 1 else f"{speed.n} pairs of runs"
+        told = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {TOO_FEW} for an interval"
+        told += "" if row.precision == REFERENCE else " (stage.repeats=3 gives one)"
     elif speed.gains:
         told = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     elif speed.loses:
@@ -147,10 +147,11 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
 def _accuracy(row: Compared, baseline: Compared) -> str:
     """Whether the test accuracy differs, the seeds' own spread being the yardstick."""
     changes = accuracy_changes(row, baseline)
-    change = statistics.fmean(changes)
-    if len(changes) < 2:
-        return f"test accuracy {change:+.4f}"
-    half = _half_width(changes)
+    if not changes:
+        return "test accuracy not compared: no seed in common"
+    change, half = statistics.fmean(changes), half_width(changes)
+    if half is None:
+        return f"test accuracy {change:+.4f} (n={len(changes)}, {TOO_FEW})"
     if abs(change) <= half:
         return f"test accuracy as {BASELINE}'s ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
     return f"test accuracy {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
@@ -160,10 +161,3 @@ def accuracy_changes(row: Compared, baseline: Compared) -> list[float]:
     """By how much the test accuracy changes, seed by seed."""
     before = {run.seed: run.scalars["test/accuracy"] for run in baseline.runs}
     return [run.scalars["test/accuracy"] - before[run.seed] for run in row.runs if run.seed in before]
-
-
-def _half_width(values: Sequence[float]) -> float:
-    from scipy import stats
-
-    n = len(values)
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * statistics.stdev(values) / math.sqrt(n)

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.intervals import TOO_FEW
 from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.claims import claims, halvings
 from pipeline.precision_study.compare import Compared
@@ -16,7 +17,7 @@ from pipeline.run import Grid
 def speed(rows: Sequence[Compared]) -> Grid:
     """Speed, time and memory."""
     return Grid(
-        f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval",
+        f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
         ("precision", "images/s", "speed-up", "wall s", "peak MiB", "Tensor Cores"),
         tuple(
             (
@@ -91,7 +92,7 @@ def _speedup(row: Compared) -> str:
     if found is None:
         return "1" if row.precision == BASELINE else "not measured"
     if found.low is None:
-        return f"{found.mean:.2f} (n=1)"
+        return f"{found.mean:.2f} (n={found.n}, {TOO_FEW})"
     return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 

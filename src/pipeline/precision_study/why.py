@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.intervals import TOO_FEW
 from pipeline.precision import FORMATS, bytes_per_number
 from pipeline.precision_study import BASELINE
 from pipeline.precision_study.compare import Compared
 
 MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
+SAME = 1.5  # up to this ratio, either way, the step under the profiler counts as the one that was timed
+NOT_SEEN = "the profiler did not see the step that was timed, so the shares above advise nothing"
 KINDS = {
     "products": "matrix products: what a narrower dtype or Tensor Cores can speed up",
     "copies": "copies and casts between dtypes",
@@ -18,6 +21,14 @@ KINDS = {
     "other": "everything else: activations, pooling, loss, patches of images",
     "outside": "no operation at all: Python and launching (on a GPU: it waits)",
 }
+
+ABOVE = "above it"
+ABOVE_NOTE = (
+    f"{ABOVE[0].upper()}{ABOVE[1:]}: the step's product is quicker than the bare one, which is then no ceiling. A "
+    "convolution need not be run as one product of image patches; and two timings of one short product differ by what "
+    "else the machine does.",
+    "",
+)
 
 TIPS = {
     "outside": "Fewer launches: a larger training.batch_size.",
@@ -36,14 +47,14 @@ def page(row: Compared, baseline: Compared) -> str:
     """The page, in Markdown."""
     assert row.speedup is not None
     speed = row.speedup
-    interval = "" if speed.low is None else f", 95 % interval {speed.low:.2f} to {speed.high:.2f}"
+    known = f"95 % interval {speed.low:.2f} to {speed.high:.2f}" if speed.low else f"{TOO_FEW} for an interval"
     run, before = row.runs[0], baseline.runs[0]
     rates = [one.median(lambda run: run.images_per_s) for one in (row, baseline)]
     machine, plain = run.step["machine"], before.step["machine"]
     lines = [
         f"# Why {row.precision} does not gain here",
         "",
-        f"{rates[0]:,.0f} images/s against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x (n={speed.n}{interval}) "
+        f"{rates[0]:,.0f} images/s against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x (n={speed.n}, {known}) "
         f"on {run.receipt['device']['hardware']['name']}.",
         "",
         "## What this device does at these dtypes, apart from the model",
@@ -54,23 +65,31 @@ def page(row: Compared, baseline: Compared) -> str:
         "",
     ]
     anatomy = run.step["anatomy"]
-    lines += [*_shares(row, baseline), *_bound(anatomy), *_products(row, anatomy), *_longest(anatomy)]
+    bound = _bound(anatomy) if explains(row) else []
+    lines += [*_shares(row, baseline), *bound, *_products(row, anatomy), *_longest(anatomy)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
     return "\n".join(lines)
 
 
+def explains(row: Compared) -> bool:
+    """Whether the step under the profiler took about as long as the one that was timed, in the same run."""
+    return 1 / SAME <= row.runs[0].step["anatomy"]["step_s"] / row.runs[0].training_step_s <= SAME
+
+
 def _shares(row: Compared, baseline: Compared) -> list[str]:
     anatomy, usual = (one.runs[0].step["anatomy"] for one in (row, baseline))
-    trained = [one.median(lambda run: run.training_step_s) * 1e3 for one in (baseline, row)]
+    trained = [one.runs[0].training_step_s * 1e3 for one in (baseline, row)]
+    watched = [one["step_s"] * 1e3 for one in (usual, anatomy)]
     lines = [
         "## Where a step's time goes",
         "",
-        f"By {anatomy['how']}, the batch on the device; the watching itself slows a step.",
+        f"By {anatomy['how']}. Of the first seed.",
         "",
+        *(line for one in (baseline, row) for line in _unexplained(one)),
         f"| | {BASELINE} | {row.precision} |",
         "|---|---|---|",
-        f"| a step of the training, loader and loop included | {trained[0]:.2f} ms | {trained[1]:.2f} ms |",
-        f"| a step by itself, of which | {usual['step_s'] * 1e3:.2f} ms | {anatomy['step_s'] * 1e3:.2f} ms |",
+        f"| a step of the training, as it was timed | {trained[0]:.2f} ms | {trained[1]:.2f} ms |",
+        f"| the same under the profiler, of which | {watched[0]:.2f} ms | {watched[1]:.2f} ms |",
     ]
     for kind, meaning in KINDS.items():
         lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(anatomy['shares'][kind])} |")
@@ -78,6 +97,20 @@ def _shares(row: Compared, baseline: Compared) -> list[str]:
         before, now = usual["tensor_core_share"] or 0, anatomy["tensor_core_share"]
         lines.append(f"| of the GPU's busy time on Tensor Cores, by the kernels' names | {before:.1%} | {now:.1%} |")
     return [*lines, ""]
+
+
+def _unexplained(row: Compared) -> list[str]:
+    """That the profiler did not see the step that was timed, where it did not."""
+    if explains(row):
+        return []
+    seen, timed = row.runs[0].step["anatomy"]["step_s"] * 1e3, row.runs[0].training_step_s * 1e3
+    return [
+        f"**{row.precision}: the step that was timed could not be explained.** It took {timed:.2f} ms in the training "
+        f"and {seen:.2f} ms under the profiler ({seen / timed:.1f} times). The profiler costs much in so short a step, "
+        "or other work kept the machine busy, or the training was one cold epoch. The shares are of the step under "
+        "the profiler alone, and no advice is drawn from them.",
+        "",
+    ]
 
 
 def _told(share: float | None) -> str:
@@ -105,10 +138,16 @@ def _products(row: Compared, anatomy: Mapping[str, Any]) -> list[str]:
         rate = 2.0 * product["m"] * product["n"] * product["k"] * product["calls"] / max(product["seconds"], 1e-12)
         bare, missed = product["ceiling_FLOP_per_s"], ", ".join(misses(row, product)) or "-"
         sizes = f"{product['m']} x {product['n']} x {product['k']} | {product['seconds'] * 1e3:.3f}"
-        ceiling = "not measured | -" if bare is None else f"{bare / 1e9:,.3g} | {rate / bare:.0%}"
+        ceiling = "not measured | -" if bare is None else f"{bare / 1e9:,.3g} | {_of_bare(rate / bare)}"
         rates = f"{rate / 1e9:,.3g} | {ceiling}"
         lines.append(f"| {product['name']} | {sizes} | {rates} | {missed} |")
-    return [*lines, ""]
+    above = any(ABOVE in line for line in lines)
+    return [*lines, "", *(ABOVE_NOTE if above else ())]
+
+
+def _of_bare(ratio: float) -> str:
+    """The rate of a step's product as a share of a bare one's, of which there is no more than all."""
+    return f"{ratio:.0%}" if ratio <= 1 else f"{ABOVE} ({ratio:.2f}x)"
 
 
 def _longest(anatomy: Mapping[str, Any]) -> list[str]:
@@ -143,6 +182,8 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
             f"{baseline.precision}, so no model can gain from it."
         )
     anatomy = row.runs[0].step["anatomy"]
+    if not explains(row):
+        return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
     shares, tips = anatomy["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
     largest = sorted((kind for kind in tips if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
     found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]

@@ -36,6 +36,17 @@ def show_grid(console: Console, grid: Grid) -> None:
     console.print()
 
 
+def markdown(grid: Grid) -> str:
+    """A table of several columns in Markdown, its title above it."""
+    return f"{grid.title}\n\n{markdown_rows(grid.columns, grid.rows)}"
+
+
+def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows in Markdown, the first column to the left and the others to the right."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def size(number: float) -> str:
     """Bytes for people: 1.2 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -14,7 +14,8 @@ from pipeline.capability import Resolved
 from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.precision import AUTO, FORMATS
 from pipeline.precision_study import BASELINE, REFERENCE
-from pipeline.run import Result, Run
+from pipeline.report.table import markdown
+from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, experiments_of, refuse_overruled, run_cells, variant, without_result
 
@@ -87,17 +88,19 @@ class Amp:
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
         run.journal.write_receipt(paper | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
+        grids = (
+            tables.seen(rows),
+            tables.speed(rows),
+            tables.numbers(rows),
+            *tables.loss_scales(rows),
+            tables.claimed(rows, on_cpu=on_cpu),
+        )
         keep(run, experiment, rows)
+        run.artifact("summary.md").write_text(summary(verdicts(rows), grids), encoding="utf-8")
         return Result(
             metrics=figures_of(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
-            grids=(
-                tables.seen(rows),
-                tables.speed(rows),
-                tables.numbers(rows),
-                *tables.loss_scales(rows),
-                tables.claimed(rows, on_cpu=on_cpu),
-            ),
+            grids=grids,
             failed=without_result(entries),
         )
 
@@ -155,6 +158,11 @@ def verdicts(rows: Sequence[Compared]) -> list[str]:
     baseline = next((row for row in rows if row.precision == BASELINE), None)
     pages = {row.precision: f"; artifacts/why/{row.precision}.md" for row in rows if explained(row)}
     return [verdict(row, baseline) + pages.get(row.precision, "") for row in rows if row.precision != BASELINE]
+
+
+def summary(verdicts: Sequence[str], grids: Sequence[Grid]) -> str:
+    """The verdicts and the tables in Markdown, as the study's report shows them."""
+    return "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(grid)}" for grid in grids)
 
 
 def explained(row: Compared) -> bool:

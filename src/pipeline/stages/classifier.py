@@ -66,7 +66,7 @@ class Classifier:
         draw(run, experiment, data, x, logits, fit.epochs, figures)
         paper |= timings(run, fit.epochs)
         if self.probe:
-            look_into_a_step(run, experiment, resolved, data)
+            look_into_a_step(run, experiment, resolved, data, experiment.training.batch_size / median_rate(fit.epochs))
         run.journal.write_receipt(paper)
         return Result(
             metrics={**figures, **rate_figures(run, fit.epochs), **scale_figures(fit)},
@@ -190,13 +190,16 @@ def draw(
     )
 
 
-def look_into_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Arrays) -> None:
-    """After everything is measured: the first step's numbers, the machine's rates, and where a step's time goes."""
+def look_into_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Arrays, step_s: float) -> None:
+    """After everything is measured: the first step's numbers, the machine's rates, and where a step's time goes.
+
+    `step_s`: what a step of the training took.
+    """
     backend = importlib.import_module(experiment.backend.probe)
     first = backend.first_step(experiment, data, resolved)
     weights.save(run.artifact("probe/gradients.npz"), first.gradients)
     weights.save(run.artifact("probe/weights.npz"), first.weights)
-    found = probe.as_json(backend.machine(experiment, resolved), backend.anatomy(experiment, data, resolved))
+    found = probe.as_json(backend.machine(experiment, resolved), backend.anatomy(experiment, data, resolved, step_s))
     text = json.dumps({"loss": first.loss, **found}, indent=1)
     run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
 

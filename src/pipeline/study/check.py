@@ -1,6 +1,7 @@
 """Provenance: dvc.lock, composed.yaml and the MLflow runs tell of the same execution, or else what differs.
 
     config, code   as DVC tracked them, as composed.yaml has them, and their hashes in the MLflow run's receipt
+    the rest       what else of composed.yaml a stage read, and the files and folders that it read of other stages
     data           the hash that DVC tracked, the one in study/data.json, and the one in the MLflow run's receipt
     results        metrics.json, and the metrics of the MLflow run
     files          every output, by the MD5 in dvc.lock
@@ -10,6 +11,8 @@ Of three, the one that stands against the other two is named.
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,7 +23,7 @@ from typing import Any
 from pipeline import code
 from pipeline import experiment as experiments
 from pipeline.errors import RunError, UserError
-from pipeline.study import composed, data, lock, outcome, params
+from pipeline.study import composed, data, documents, lock, outcome, params
 from pipeline.study.witness import Witness, witness
 
 LOCK, COMPOSED, MLFLOW = "dvc.lock", "composed.yaml", "MLflow run"
@@ -92,7 +95,7 @@ def _row(stage: str, names: set[str], locked: Mapping[str, lock.Locked], entries
     if found is None:
         return Row(stage, {}, (Difference(stage, LOCK, "stage", "an entry (`dvc repro` makes it)", "none"),))
     agreed: dict[str, str] = {}
-    differences = list(_files(stage, found, locked))
+    differences = [*_files(stage, found, locked), *_params(stage, found)]
     if not differences:
         agreed["files"] = str(len(found.outs))
     if stage not in params.OWN_STAGES:
@@ -101,15 +104,43 @@ def _row(stage: str, names: set[str], locked: Mapping[str, lock.Locked], entries
 
 
 def _files(stage: str, found: lock.Locked, locked: Mapping[str, lock.Locked]) -> Iterator[Difference]:
-    """What lies there against what DVC noted; and what this stage read against what another wrote."""
+    """What lies there against what DVC noted; and what this stage read against what other stages have written since."""
     for path, noted in found.outs.items():
         there = lock.md5(Path(path))
         if there != noted:
             yield Difference(stage, LOCK, f"md5 of {path}", f"{there or 'a file'}, as it lies there", noted)
-    written = {path: noted for other in locked.values() for path, noted in other.outs.items()}
+    written = [Path(path) for other in locked.values() for path in other.outs]
     for path, noted in found.deps.items():
-        if path in written and written[path] != noted:
-            yield Difference(stage, LOCK, f"md5 of {path}, which it read", written[path], noted)
+        # A stage may read a whole folder of outputs (study/amp), for which dvc.lock has one hash of its own.
+        if not any(out.is_relative_to(path) or Path(path).is_relative_to(out) for out in written):
+            continue
+        there = lock.md5(Path(path))
+        if there != noted:
+            expected = f"{there or 'a file or folder'}, as it lies there"
+            yield Difference(stage, LOCK, f"md5 of {path}, which it read", expected, noted)
+
+
+def _params(stage: str, found: lock.Locked) -> Iterator[Difference]:
+    """What of composed.yaml this stage was run with against what stands there, but config and code: see _claims."""
+    name, whole = lock.block_of(stage), documents.read(composed.FILE, composed.MAKE)
+    for key, tracked in found.params.get(str(composed.FILE), {}).items():
+        if key in (f"{name}.config", f"{name}.code"):
+            continue
+        there: Any = whole
+        for part in key.split("."):
+            there = there.get(part) if isinstance(there, Mapping) else None
+        ours, theirs = outcome.flat({key: tracked}), outcome.flat({key: there})
+        for one in dict.fromkeys((*ours, *theirs)):
+            if ours.get(one) != theirs.get(one):
+                what = f"{composed.FILE}: {one.replace('/', '.')}, which it read"
+                yield Difference(stage, LOCK, what, _short(theirs.get(one)), _short(ours.get(one)))
+                break
+
+
+def _short(value: Any) -> str:
+    """A value as a difference shows it; of a hash the first digits."""
+    text = "nothing" if value is None else str(value)
+    return text[:SHOWN] if re.fullmatch(r"[0-9a-f]{64}", text) else text
 
 
 def _experiment(
@@ -197,5 +228,14 @@ def _results(stage: str, kept: outcome.Outcome, run: Witness) -> Iterator[Differ
     theirs = {key: value for key, value in run.results.items() if not outcome.is_timing(key)}
     for key in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(key), theirs.get(key)
-        if one != other and not (one != one and other != other):  # NaN is not equal to itself
+        if not same_result(one, other):
             yield Difference(stage, MLFLOW, f"result {key}", f"{one} (metrics.json)", str(other))
+
+
+def same_result(one: float | None, other: float | None) -> bool:
+    """Whether a result is the one that MLflow has, which keeps an infinity as the largest double of its sign."""
+    if one is None or other is None:
+        return one is other
+    if math.isinf(one):
+        one = math.copysign(sys.float_info.max, one)
+    return one == other or (math.isnan(one) and math.isnan(other))

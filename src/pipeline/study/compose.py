@@ -1,7 +1,8 @@
 """params.yaml and conf/ -> composed.yaml: what each stage of the study is, resolved and checked, and by which code.
 
-Of each stage, DVC tracks `config` (what decides the result) and `code` (the hashes of the modules that do); `rest` is
-what the run needs beside: where things lie and are written, who is told, and the groups that its stage does not read.
+Of each stage, DVC tracks `config` (what decides the result), `code` (the hashes of the modules that do) and `writers`
+(those of the modules that write the stage's files); `rest` is what the run needs beside: where things lie and are
+written, which tracking server, and the groups that its stage does not read.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from pipeline.experiment import Experiment
 from pipeline.runner import ready
 from pipeline.study import documents, params
 from pipeline.study.composed import FILE
+from pipeline.study.watched import refuse_unwatched
+from pipeline.study.writers import writers, writers_of
 
 HEADING = "Written by `python -m pipeline.study compose` from params.yaml and conf/: edit those. See docs/study.md."
-REPORT_CODE = ("pipeline.study.report", "pipeline.study.outcome", "pipeline.report.comparison")
+DATA, REPORT = "pipeline.study.data", "pipeline.study.report"  # the modules behind the stages of those names
 
 
 def compose(source: Path = params.FILE, target: Path = FILE) -> int:
@@ -44,8 +47,9 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
             if experiment.reads("dataset") and hasattr(experiment.dataset, "load"):  # a problem is all code
                 module = type(experiment.dataset).__module__
                 dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
-                data[block.name] = {"dataset": dataset, "code": code.closure([module])}
-    whole = {**stages, "data": data, "report": {"code": code.own_code(REPORT_CODE)}}
+                data[block.name] = {"dataset": dataset, "code": code.closure([module]) | code.own_code([DATA])}
+    refuse_unwatched(name for stage in stages.values() for name in stage["code"])
+    whole = {**stages, "data": data, "report": {"code": writers([REPORT])}}
     documents.write(target, whole, HEADING)
     return 0
 
@@ -78,7 +82,8 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
     deciding = experiment.deciding()
     rest = {key: _without(value, deciding.get(key)) for key, value in experiment.config.items()}
     rest = {key: value for key, value in rest.items() if value != {}}
-    return {"config": deciding, "code": code.modules(experiment), "rest": rest}
+    modules = code.modules(experiment)
+    return {"config": deciding, "code": modules, "writers": writers_of(modules), "rest": rest}
 
 
 def _without(value: Any, deciding: Any) -> Any:

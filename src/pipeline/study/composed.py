@@ -12,15 +12,17 @@ from pipeline.study import documents
 from pipeline.study.params import OWN_STAGES
 
 FILE = Path("composed.yaml")
+PARTS = ("config", "code", "writers", "rest")
 MAKE = "`dvc repro compose` or `python -m pipeline.study compose` writes it"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One stage. `config` and `code` are what DVC tracks; the whole config is what runs."""
+    """One stage. `config`, `code` and `writers` are what DVC tracks; the whole config is what runs."""
 
     config: Mapping[str, Any]
     code: Mapping[str, str]
+    writers: Mapping[str, str]
     rest: Mapping[str, Any]
 
     @property
@@ -52,7 +54,7 @@ def data_stages(path: Path = FILE) -> list[str]:
 
 
 def _entry(path: Path, name: str, value: Any) -> Entry:
-    parts = [value.get(part) for part in ("config", "code", "rest")] if isinstance(value, Mapping) else [None]
+    parts = [value.get(part) for part in PARTS] if isinstance(value, Mapping) else [None]
     if not all(isinstance(part, Mapping) for part in parts):
-        raise UserError(f"{path}: {name}: needs config, code and rest; {MAKE}")
+        raise UserError(f"{path}: {name}: needs {', '.join(PARTS)}; {MAKE}")
     return Entry(*parts)

@@ -2,7 +2,7 @@
 
 metrics.json   what came out                 receipt.json   the run's receipt, and which run it was
 timings.json   times, rates, memory          curves.csv     a row for each epoch
-figures/ and the tables (*.csv) of the run's artifacts
+figures/, the tables (*.csv) and the summary (summary.md) of the run's artifacts
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pipeline.study import documents
 ROOT = Path("study")
 # The receipt's entries that differ from run to run of the same study.
 TIMINGS = ("wall_time_s", "training_s", "first_step_s", "images_per_s", "peak_memory")
+SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has
 UNITS = ("_s", "_bytes")  # how a figure's name ends if it is a time, a rate or a size of memory
 
 
@@ -94,21 +95,25 @@ def write_curves(path: Path, run: Path) -> None:
 
 
 def copy_artifacts(artifacts: Path, folder: Path) -> None:
-    """Figures and tables. The model stays in the run's own folder."""
-    for table in sorted(artifacts.glob("*.csv")):
-        shutil.copyfile(table, folder / table.name)
+    """Figures, tables and the summary. The model stays in the run's own folder."""
+    for path in [*sorted(artifacts.glob("*.csv")), *artifacts.glob(SUMMARY)]:
+        shutil.copyfile(path, folder / path.name)
     if (artifacts / "figures").is_dir():
         shutil.copytree(artifacts / "figures", folder / "figures")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage left, as others read it. `metrics` by their full names; `curves`: a row for each epoch."""
+    """What a stage left, as others read it. `metrics` by their full names; `curves`: a row for each epoch.
+
+    `summary`: Markdown; empty where the stage has written none.
+    """
 
     metrics: Mapping[str, Any]
     timings: Mapping[str, Any]
     receipt: Mapping[str, Any]
     curves: Sequence[Mapping[str, str]]
+    summary: str
 
 
 def read(name: str) -> Outcome:
@@ -121,4 +126,6 @@ def read(name: str) -> Outcome:
             curves = list(csv.DictReader(file))
     except FileNotFoundError:
         curves = []
-    return Outcome(flat(parts[0]), parts[1], receipt, curves)
+    summary = folder / SUMMARY
+    words = summary.read_text(encoding="utf-8") if summary.is_file() else ""
+    return Outcome(flat(parts[0]), parts[1], receipt, curves, words)

@@ -1,15 +1,18 @@
-"""study/report/: the stages side by side, from the files that they left. A table for each kind of stage, one figure."""
+"""study/report/: the stages side by side, from the files that they left. A section for each kind, one figure."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Mapping
 from typing import Any
 
+from pipeline.intervals import half_width
 from pipeline.journal import cannot_write
-from pipeline.report.table import figure
+from pipeline.report.table import figure, markdown_rows
 from pipeline.study import composed
-from pipeline.study.outcome import ROOT, Outcome, read
+from pipeline.study.outcome import ROOT, Outcome, is_timing, read
 
 FOLDER = ROOT / "report"
 HEADING = """# The study
@@ -17,6 +20,15 @@ HEADING = """# The study
 What `dvc repro` left, side by side. Results are each run's own; rates and times are of this machine as busy as it was:
 for benchmarks see `bench/`. `python -m pipeline.study check` shows that the runs are those of dvc.lock.
 """
+SHOWS = """
+A difference is taken seed by seed: with one seed all of them begin from the same weights and see the same batches. The
+interval is Student's, 95 %, over the seeds on this machine with these versions. It shows how far the seed alone moves a
+mean; where it contains 0, no difference is shown.
+
+It does not show what another machine, other versions or a longer training would give. Each of them rounds otherwise in
+the last bits, training amplifies that, and the order of stages so close together can change.
+"""
+ACCURACY = "test/accuracy"
 
 
 def report() -> int:
@@ -26,7 +38,7 @@ def report() -> int:
     for name, entry in composed.read().items():
         kind = str(entry.config["stage"]["_target_"]).rpartition(".")[2].lower()
         kinds.setdefault(kind, {})[name] = outcomes[name]
-    text = HEADING + "".join(f"\n## {kind}\n\n{table(members)}" for kind, members in kinds.items())
+    text = HEADING + "".join(f"\n## {kind}\n\n{section(members)}" for kind, members in kinds.items())
     try:
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
@@ -39,13 +51,54 @@ def report() -> int:
     return 0
 
 
+def section(outcomes: Mapping[str, Outcome]) -> str:
+    """The stages of one kind: a table, what the stages have written themselves, and their differences by seed."""
+    text = table(outcomes)
+    for name, outcome in outcomes.items():
+        if outcome.summary:
+            text += f"\n{name}:\n\n{outcome.summary}"
+    compared = differences(outcomes)
+    return text + (f"\n{compared}{SHOWS}" if compared else "")
+
+
 def table(outcomes: Mapping[str, Outcome]) -> str:
     """One row a stage, in Markdown: what ran where, every result, rate and time."""
     rows = [_row(name, outcome) for name, outcome in outcomes.items()]
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
-    lines += [[row.get(column, "") for column in columns] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_rows(columns, [[row.get(column, "") for column in columns] for row in rows])
+
+
+def differences(outcomes: Mapping[str, Outcome]) -> str:
+    """The test accuracy of every two stages that share seeds, one less the other, in Markdown; or nothing."""
+    found = {name: accuracies(outcome) for name, outcome in outcomes.items()}
+    rows = [
+        row
+        for one, other in itertools.combinations(found, 2)
+        if (row := _difference(one, other, found[one], found[other]))
+    ]
+    columns = ("test accuracy", "mean difference", "95 % interval", "seeds", "shown")
+    return markdown_rows(columns, rows) if rows else ""
+
+
+def accuracies(outcome: Outcome) -> dict[str, float]:
+    """The test accuracy of each seed, where a stage has several."""
+    parts = {key: key.partition("/") for key in outcome.metrics}
+    return {
+        seed.removeprefix("seed_"): float(outcome.metrics[key])
+        for key, (seed, _, name) in parts.items()
+        if seed.startswith("seed_") and name == ACCURACY.replace("/", "_")
+    }
+
+
+def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
+    changes = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    half = half_width(changes)
+    if half is None:
+        return []
+    mean = statistics.fmean(changes)
+    shown = "no difference" if abs(mean) <= half else f"{one if mean > 0 else other} is higher, here"
+    interval = f"{mean - half:+.4f} to {mean + half:+.4f}"
+    return [f"{one} - {other}", f"{mean:+.4f}", interval, str(len(changes)), shown]
 
 
 def draw(outcomes: Mapping[str, Outcome]) -> bool:
@@ -60,16 +113,26 @@ def draw(outcomes: Mapping[str, Outcome]) -> bool:
 
 def _row(name: str, outcome: Outcome) -> dict[str, str]:
     paper, times = outcome.receipt, outcome.timings
-    row = {
-        "stage": name,
-        "backend": str(paper["backend"]),
-        "device": str(paper["device"]["effective"]),
-        "precision": str(paper["precision"]["effective"]),
-        **{key.replace("/", " "): _number(value) for key, value in outcome.metrics.items()},
-    }
+    row = {"stage": name, "backend": str(paper["backend"]), "device": str(paper["device"]["effective"])}
+    if not outcome.summary:  # it has a table of its own for what varies within the stage
+        row |= {"precision": str(paper["precision"]["effective"]), **_results(outcome)}
     if "images_per_s" in times:
         row["images/s"] = f"{times['images_per_s']['median']:,.0f}"
     return {**row, "time": f"{times['run_s']:.1f} s"}
+
+
+def _results(outcome: Outcome) -> dict[str, str]:
+    """Every result; of several seeds the mean with its interval, then each seed's test accuracy in one column."""
+    metrics, found = outcome.metrics, dict[str, str]()
+    for key, value in metrics.items():
+        if key.startswith("seed_") or key.endswith(("_low", "_high")) or is_timing(key):
+            continue
+        text = _number(value)
+        if f"{key}_low" in metrics:
+            text += f" ({_number(metrics[f'{key}_low'])} to {_number(metrics[f'{key}_high'])})"
+        found[key.replace("/", " ")] = text
+    each = accuracies(outcome)
+    return found | ({"by seed": ", ".join(map(_number, each.values()))} if each else {})
 
 
 def _number(value: Any) -> str:
@@ -83,11 +146,19 @@ def _number(value: Any) -> str:
 def _side(name: str, outcome: Outcome) -> Any:
     from pipeline.report.comparison import Side
 
+    key = "validation_accuracy"
     epochs = [
-        (int(row["epoch"]), float(row["validation_accuracy"])) for row in outcome.curves if "validation_accuracy" in row
+        (
+            int(row["epoch"]),
+            float(row[key]),
+            float(row.get(f"{key}_min", row[key])),
+            float(row.get(f"{key}_max", row[key])),
+        )
+        for row in outcome.curves
+        if key in row
     ]
     rate: Mapping[str, float] | None = outcome.timings.get("images_per_s")
-    if not epochs or rate is None or "test/accuracy" not in outcome.metrics:
+    if not epochs or rate is None or ACCURACY not in outcome.metrics:
         return None
-    spread: Sequence[float] = [rate[key] for key in ("median", "min", "max")]
-    return Side(name, epochs, outcome.metrics["test/accuracy"], (spread[0], spread[1], spread[2]))
+    seeds = list(accuracies(outcome).values()) or [outcome.metrics[ACCURACY]]
+    return Side(name, epochs, seeds, (rate["median"], rate["min"], rate["max"]))

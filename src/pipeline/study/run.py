@@ -13,13 +13,15 @@ from pipeline.process import process_started
 from pipeline.runner import ready, record
 from pipeline.runs import run_folders
 from pipeline.study import composed, outcome
+from pipeline.study.writers import writers_of
 
 
 def run(name: str) -> int:
     """Run the stage `name`; its outcome lies in study/<name>/ then. Raises UserError and RunError."""
     entry = composed.entry(name)
     experiment, resolved = ready(entry.whole, [])
-    refuse_other_code(name, entry.code, modules(experiment))
+    found = modules(experiment)
+    refuse_other_code(name, {**entry.writers, **entry.code}, {**writers_of(found), **found})
     status = record(experiment, resolved)
     outcome.keep(name, own_run(Path(experiment.settings.output_dir)))
     return status

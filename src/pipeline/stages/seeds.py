@@ -1,0 +1,169 @@
+"""stage=seeds: one training with several seeds, each a run below the stage's: mean, interval, every seed's result."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import PositiveInt
+
+from pipeline import receipt
+from pipeline.capability import Resolved
+from pipeline.errors import RunError
+from pipeline.intervals import TOO_FEW, half_width
+from pipeline.journal import read_json, read_metrics
+from pipeline.run import Grid, Result, Run
+from pipeline.spec import spec
+from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.sweep.summary import Entry
+
+RESULTS = ("test/loss", "test/accuracy")
+EPOCH = "epoch/number"
+FROM_FIRST = ("data_sha256", "precision", "device", "parameters")  # of the first seed's receipt: the same for all
+
+
+@spec
+class Seeds:
+    """`repeats`: how many seeds, from the experiment's `seed` on. They run one at a time in one warm worker."""
+
+    repeats: PositiveInt = 3
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what cannot run here before the first seed does."""
+        checked(self.variants(experiment))
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train with every seed. Raises RunError where none came to a result."""
+        paper = receipt.before(experiment, resolved)
+        run.journal.write_receipt(paper)
+        entries = run_cells(run, checked(self.variants(experiment)))
+        trained = [Trained.read(entry) for entry in entries if entry.state == "done"]
+        if not trained:
+            raise RunError(f"none of the {self.repeats} seeds came to a result")
+        log_epochs(run, trained)
+        write_csv(run.artifact("seeds.csv"), trained)
+        keep_first(run, trained[0])
+        first = trained[0].receipt
+        paper |= {key: first[key] for key in FROM_FIRST if key in first} | timings(trained)
+        run.journal.write_receipt(paper)
+        return Result(
+            metrics=metrics(trained),
+            table=tuple((name.replace("/", " "), _mean([one.results[name] for one in trained])) for name in RESULTS),
+            grids=(grid(trained),),
+            notes=(
+                "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
+                "training amplifies that",
+            ),
+            failed=without_result(entries),
+        )
+
+    def variants(self, experiment: Experiment) -> list[Variant]:
+        """A classifier for each seed."""
+        seeds = [str(experiment.seed + repeat) for repeat in range(self.repeats)]
+        return [variant(experiment, {"seed": seed}, f"seed={seed}") for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One seed's finished run. `results`: RESULTS by name; `epochs`: the journal's figures of each, with its step."""
+
+    seed: str
+    folder: Path
+    results: dict[str, float]
+    receipt: dict[str, Any]
+    epochs: list[tuple[int, dict[str, float]]]
+
+    @classmethod
+    def read(cls, entry: Entry) -> Trained:
+        """From the folder of a cell that is done."""
+        assert entry.run is not None
+        epochs = [(record.step, dict(record.metrics)) for record in read_metrics(entry.run) if EPOCH in record.metrics]
+        results = {name: entry.figures[name] for name in RESULTS}
+        return cls(entry.cell.swept["seed"], entry.run, results, read_json(entry.run / "receipt.json"), epochs)
+
+
+def metrics(trained: Sequence[Trained]) -> dict[str, float]:
+    """The mean of each result, its interval where the seeds are enough for one, and each seed's own."""
+    found: dict[str, float] = {}
+    for name in RESULTS:
+        values = [one.results[name] for one in trained]
+        mean, half = statistics.fmean(values), half_width(values)
+        found[name] = mean
+        if half is not None:
+            found |= {f"{name}_low": mean - half, f"{name}_high": mean + half}
+    for one in trained:
+        found |= {f"seed_{one.seed}/{name.replace('/', '_')}": value for name, value in one.results.items()}
+    return found | {"images_per_s": statistics.median(rates(trained))}
+
+
+def rates(trained: Sequence[Trained]) -> list[float]:
+    """Training images per second of each seed's run."""
+    return [float(one.receipt["images_per_s"]["median"]) for one in trained]
+
+
+def timings(trained: Sequence[Trained]) -> dict[str, Any]:
+    """Of all seeds together, as a receipt has them of one run. `n`: seeds."""
+    found = rates(trained)
+    peaks = [one.receipt["peak_memory"] for one in trained]
+    return {
+        "training_s": sum(one.receipt["training_s"] for one in trained),
+        "images_per_s": {"median": statistics.median(found), "min": min(found), "max": max(found), "n": len(found)},
+        "peak_memory": {key: max(peak[key] for peak in peaks) for key in peaks[0]},
+    }
+
+
+def log_epochs(run: Run, trained: Sequence[Trained]) -> None:
+    """The mean of every epoch's figures over the seeds, and the range of the validation accuracy, in the journal."""
+    for same in zip(*(one.epochs for one in trained), strict=True):
+        step, names = same[0][0], same[0][1]
+        each = {name: [figures[name] for _, figures in same] for name in names}
+        found = {name: statistics.fmean(values) for name, values in each.items()}
+        if "validation/accuracy" in each:
+            accuracies = each["validation/accuracy"]
+            found |= {"validation/accuracy_min": min(accuracies), "validation/accuracy_max": max(accuracies)}
+        run.end_epoch(int(found[EPOCH]), found, step)
+
+
+def write_csv(path: Path, trained: Sequence[Trained]) -> None:
+    """A row for each seed: its results, without what the machine was busy with."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["seed", *(name.replace("/", "_") for name in RESULTS)])
+        rows.writerows([one.seed, *(one.results[name] for name in RESULTS)] for one in trained)
+
+
+def keep_first(run: Run, first: Trained) -> None:
+    """The first seed's figures and predictions, which are of one model and have no mean."""
+    for path in sorted((first.folder / "artifacts" / "figures").glob("*.png")):
+        shutil.copyfile(path, run.artifact(f"figures/{path.name}"))
+    shutil.copyfile(first.folder / "artifacts" / "predictions.csv", run.artifact("predictions.csv"))
+
+
+def grid(trained: Sequence[Trained]) -> Grid:
+    """A row for each seed."""
+    heads = ("seed", *(name.replace("/", " ") for name in RESULTS), "images/s", "run")
+    rows = tuple(
+        (one.seed, *(f"{one.results[name]:.4f}" for name in RESULTS), f"{rate:,.0f}", one.folder.name)
+        for one, rate in zip(trained, rates(trained), strict=True)
+    )
+    return Grid("one training by seed", heads, rows)
+
+
+def _mean(values: Sequence[float]) -> str:
+    half = half_width(values)
+    mean = f"{statistics.fmean(values):.4f}"
+    if half is None:
+        return f"{mean} (mean; n={len(values)}, {TOO_FEW} for an interval)"
+    return f"{mean} +-{half:.4f} (mean, 95 % interval, n={len(values)}; {min(values):.4f} to {max(values):.4f})"

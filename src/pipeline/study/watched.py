@@ -1,0 +1,66 @@
+"""Whether DVC watches what `compose` reads: configs and code that lie elsewhere could change with no stage rerun."""
+
+from __future__ import annotations
+
+import importlib.util
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.conf_path import VARIABLE, conf_path
+from pipeline.errors import UserError
+from pipeline.study import documents
+
+FILE = Path("dvc.yaml")
+STAGE = "compose"
+
+
+def refuse_unwatched(modules: Iterable[str]) -> None:
+    """Raises UserError where the configs or one of `modules` lie outside the deps of `compose` in dvc.yaml.
+
+    An installed package is left alone, as the frameworks are: the receipt has its version. Without dvc.yaml nothing is
+    watched, and nothing is refused.
+    """
+    if not FILE.is_file():
+        return
+    deps = _deps()
+    roots = [Path(dep).resolve() for dep in deps]
+    known = f"{FILE} has {', '.join(deps) or 'none'}"
+    conf = conf_path().resolve()
+    if not _below(conf, roots):
+        raise UserError(
+            f"{VARIABLE}={conf}: DVC does not watch this folder, so an edit there would rerun nothing; unset "
+            f"{VARIABLE}, or add the folder to the deps of the stage {STAGE} ({known})"
+        )
+    for top in dict.fromkeys(name.partition(".")[0] for name in modules):
+        place = _place(top)
+        if place is not None and not _below(place, roots) and not _below(place, _installed()):
+            raise UserError(
+                f"{top}: it is imported from {place}, which DVC does not watch, so an edit there would rerun nothing; "
+                f"add it to the deps of the stage {STAGE} ({known})"
+            )
+
+
+def _deps() -> list[str]:
+    stages = documents.read(FILE, "it lists the stages").get("stages")
+    stage = stages.get(STAGE) if isinstance(stages, dict) else None
+    deps = stage.get("deps") if isinstance(stage, dict) else None
+    return [str(dep) for dep in deps or []]
+
+
+def _place(top: str) -> Path | None:
+    """The folder of a package, or the file of a module."""
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path(spec.origin).resolve() if spec.origin else None
+
+
+def _installed() -> list[Path]:
+    return [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")]
+
+
+def _below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path == root or path.is_relative_to(root) for root in roots)
