@@ -37,7 +37,7 @@ classifier_torch: &short
   precision: fp32
   training: {epochs: 2}
   tracking: {wait: 100.0}
-classifier_tensorflow: {<<: *short, backend: tensorflow}
+classifier_tensorflow: {<<: *short, backend: tensorflow, stage.repeats: 1}
 classifier_jax: {<<: *short, backend: jax}
 amp: {<<: *short, stage: amp, model: mlp, training: {epochs: 1}, stage.repeats: 1, stage.precisions: [fp32, mixed]}
 physics: {stage: pinn, backend: torch, precision: fp64, solver.steps: 200, tracking: {wait: 100.0}}
@@ -120,21 +120,21 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     for stage in EXPERIMENTS[1:]:
         folder = study.folder / "study" / lock.block_of(stage)
         metrics, timings = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "timings"))
-        assert set(metrics["test"]) == {
-            f"{name}{end}" for name in ("loss", "accuracy") for end in ("", "_low", "_high")
-        }
+        seeds, ends = (1, ("",)) if stage.endswith("tensorflow") else (3, ("", "_low", "_high"))
+        assert set(metrics["test"]) == {f"{name}{end}" for name in ("loss", "accuracy") for end in ends}
         assert 0.5 < metrics["test"]["accuracy"] <= 1
-        assert metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"]
-        assert len({metrics[f"seed_{seed}"]["test_loss"] for seed in range(3)}) == 3
+        if seeds == 3:
+            assert metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"]
+        assert len({metrics[f"seed_{seed}"]["test_loss"] for seed in range(seeds)}) == seeds
         assert timings["images_per_s"]["median"] > 0
         assert (folder / "curves.csv").read_text().count("\n") == 3  # the names and two epochs
-        assert (folder / "seeds.csv").read_text().count("\n") == 4
+        assert (folder / "seeds.csv").read_text().count("\n") == 1 + seeds
         assert (folder / "predictions.csv").read_text().count("\n") == 361
         assert len(list((folder / "figures").glob("*.png"))) == 3
     report = study.read("study/report/report.md").decode()
     assert all(lock.block_of(stage) in report for stage in EXPERIMENTS)
-    pairs = ("torch - classifier_tensorflow", "torch - classifier_jax", "tensorflow - classifier_jax")
-    assert all(f"| classifier_{pair} |" in report for pair in pairs)
+    assert "| classifier_torch - classifier_jax |" in report
+    assert "- classifier_tensorflow |" not in report  # one seed is too few for an interval
     assert "It does not show what another machine, other versions or a longer training would give." in report
     assert "in one pair of runs: too few runs for an interval" in report  # what precision=mixed buys: the verdict
     assert "| precision | images/s | speed-up |" in report
