@@ -19,7 +19,7 @@ from pipeline.intervals import half_width
 from pipeline.models import weights
 from pipeline.precision_study import claims, compare, tables, why
 from pipeline.precision_study.measured import Measured
-from pipeline.probe import steps_to_watch, with_rest
+from pipeline.probe import steps_to_watch, window, with_rest
 from pipeline.stages.amp import explained
 
 SMALL = ["stage=amp", "dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=1", "tracking=none"]
@@ -353,6 +353,17 @@ def test_short_steps_are_watched_in_larger_numbers(step_s: float, at_hand: int) 
     steps = steps_to_watch(step_s, at_hand)
     assert min(10, at_hand) <= steps <= min(64, at_hand)
     assert steps == min(64, at_hand) or steps == min(10, at_hand) or 0.3 - step_s <= steps * step_s <= 0.3
+
+
+@given(st.integers(1, 5000), st.integers(1, 200), st.floats(1e-6, 1), st.integers(1, 8))
+def test_a_window_is_of_whole_batches_in_one_epoch(images: int, batch: int, step_s: float, warm_up: int) -> None:
+    batch = min(batch, images)  # larger ones are refused
+    skip, steps = window(images, batch, step_s, warm_up)
+    each = math.ceil(images / batch)
+    assert skip >= warm_up
+    assert steps >= 1
+    assert all((step % each + 1) * batch <= images for step in range(skip, skip + steps))
+    assert skip // each == (skip + steps - 1) // each
 
 
 def test_sizes_that_miss_the_multiples_of_tensor_cores(tmp_path: Path) -> None:

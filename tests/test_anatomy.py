@@ -178,6 +178,21 @@ def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
     return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["anatomy"]["products"]}
 
 
+def test_the_steps_of_a_streamed_training_are_those_that_its_loader_feeds(tmp_path: Path) -> None:
+    """The step of loader=threads, not one with the batch in place: the loader's part of it is in the share of data."""
+    run = done(
+        tmp_path, "dataset=digits", "training.epochs=1", "tracking=none", "stage.probe=true", "model=mlp",
+        "model.units=[16]", "loader=threads", "training.batch_size=64",
+    )  # fmt: skip
+    anatomy = json.loads((run / "artifacts" / "probe" / "step.json").read_text())["anatomy"]
+    assert "of the training's own loop" in anatomy["how"]
+    assert 0 < anatomy["shares"]["data"] < 1
+    longest = {one["name"]: one["kind"] for one in anatomy["longest"]}
+    assert "aten::index_select" not in longest  # how a resident batch is got
+    assert {(one["m"], one["n"], one["k"]) for one in anatomy["products"]} >= {(64, 16, 64), (64, 10, 16)}
+    assert sum(anatomy["shares"].values()) == pytest.approx(1)
+
+
 @pytest.mark.wide
 def test_tensorflows_own_convolutions_are_the_products_that_torch_sees(tmp_path: Path) -> None:
     """Without XLA: oneDNN's operations, whose sizes are read off the graph."""

@@ -9,6 +9,7 @@ A backend's probe module (`experiment.backend.probe`) offers
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -118,6 +119,13 @@ def steps_to_watch(step_s: float, at_hand: int) -> int:
     """How many steps a profiler looks at: of short steps more, and no more than the `at_hand` that come in one go."""
     wanted = int(WATCHED_SECONDS / max(step_s, 1e-9))
     return min(at_hand, max(LEAST_WATCHED, min(MOST_WATCHED, wanted)))
+
+
+def window(images: int, batch_size: int, step_s: float, warm_up: int) -> tuple[int, int]:
+    """Steps to skip, at least `warm_up`, and steps to look at: whole batches of one epoch, the earliest there is."""
+    each, full = math.ceil(images / batch_size), max(1, images // batch_size)
+    steps = steps_to_watch(step_s, full)
+    return (warm_up if warm_up + steps <= full else math.ceil(warm_up / each) * each), steps
 
 
 def with_rest(parts: Mapping[str, float]) -> dict[str, float]:

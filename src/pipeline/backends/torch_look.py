@@ -22,7 +22,7 @@ from pipeline.backends import lightning
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.journal import Journal
-from pipeline.probe import steps_to_watch
+from pipeline.probe import window
 from pipeline.profilers import Tool
 from pipeline.profilers.kineto import Kineto
 from pipeline.run import Run
@@ -51,19 +51,16 @@ class Look:
 
     @classmethod
     def at(cls, experiment: Experiment, images: int, step_s: float) -> Look:
-        """A window of whole batches within one epoch, in the second one where the first has too few steps."""
-        each = math.ceil(images / experiment.training.batch_size)
-        full = max(1, images // experiment.training.batch_size)
-        steps = steps_to_watch(step_s, full)
-        skip = WARM_UP if WARM_UP + steps <= full else math.ceil(WARM_UP / each) * each
+        """A window of whole batches within one epoch."""
+        skip, steps = window(images, experiment.training.batch_size, step_s, WARM_UP)
         return cls(skip, steps, COMPILED if experiment.backend.compile else "")
 
     def tool(self, experiment: Experiment, run: Run) -> Tool:
         """torch's profiler with the sizes of the products."""
         return Kineto(self._keep, shapes=True, memory=False, stacks=False)
 
-    def _keep(self, profile: Any, device: str, window: Mapping[str, Any]) -> None:
-        self.events, self.step_s, self.threads = profile.events(), window["step_s"], torch.get_num_threads()
+    def _keep(self, profile: Any, device: str, seen: Mapping[str, Any]) -> None:
+        self.events, self.step_s, self.threads = profile.events(), seen["step_s"], torch.get_num_threads()
         raise Enough
 
 

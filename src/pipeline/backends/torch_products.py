@@ -34,8 +34,10 @@ def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, floa
     found: dict[str, float] = dict.fromkeys(("products", "copies", "data", "optimizer", "other"), 0.0)
     for event in events:
         kind = kind_of(event)
-        if kind is not None:
+        if kind is not None and (gpu or kind != "data"):
             found[kind] += own_seconds(event, gpu=gpu) / wall_s
+        elif event.name == "data" and not gpu:  # the whole range: waiting for a loader's workers is no operation
+            found["data"] += event.cpu_time_total / 1e6 / wall_s
     return with_rest(found)
 
 

@@ -1,0 +1,95 @@
+"""stage=seeds, and how several seeds are shown beside each other."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from command import done, pipeline, refused, status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.intervals import half_width
+from pipeline.journal import read_json
+from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
+from pipeline.stages.seeds import Trained, metrics
+from pipeline.study.outcome import Outcome
+from pipeline.study.report import differences, section
+
+SHORT = ("dataset=digits", "model=linear", "training.epochs=2", "tracking=none")
+accuracy = st.floats(0, 1)
+
+
+def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(tmp_path: Path) -> None:
+    told = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT)
+    assert told.returncode == 0, told.stderr
+    (whole,) = tmp_path.glob("runs/*-seeds-linear-digits-torch-fp32-*")
+    runs = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in (5, 6, 7)]
+    assert all(status(run).state == "FINISHED" for run in (whole, *runs))
+    found, each = (
+        read_json(whole / "result.json")["scalars"],
+        [read_json(run / "result.json")["scalars"] for run in runs],
+    )
+    for name in ("test/loss", "test/accuracy"):
+        values = [one[name] for one in each]
+        half = half_width(values)
+        assert half is not None
+        assert found[name] == statistics.fmean(values)
+        assert (found[f"{name}_low"], found[f"{name}_high"]) == (found[name] - half, found[name] + half)
+        assert [found[f"seed_{seed}/{name.replace('/', '_')}"] for seed in (5, 6, 7)] == values
+    with (whole / "artifacts" / "seeds.csv").open() as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["5", "6", "7"]
+    paper, first = read_json(whole / "receipt.json"), read_json(runs[0] / "receipt.json")
+    assert paper["data_sha256"] == first["data_sha256"]
+    assert paper["precision"]["observed"] == first["precision"]["observed"]
+    epochs = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert len(epochs) == 2
+    assert "test accuracy" in told.stdout
+    assert "(mean, 95 % interval, n=3; " in told.stdout
+    assert "the interval is of seeds, on this machine, with these versions" in told.stderr
+    alone = done(tmp_path, "seed=6", *SHORT)
+    assert read_json(alone / "receipt.json")["weights_sha256"] == read_json(runs[1] / "receipt.json")["weights_sha256"]
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    assert refused(tmp_path, "stage=seeds", "stage.repeats=0", *SHORT).startswith("stage.repeats=0: should be greater ")
+    assert refused(tmp_path, "stage=seeds", "profiler=torch", *SHORT).startswith("profiler=torch with stage=seeds: ")
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_an_interval_needs_three_seeds(seeds: int) -> None:
+    rate = {"images_per_s": {"median": 1.0}}
+    results = {"test/loss": 1.0, "test/accuracy": 0.5}
+    found = metrics([Trained(str(seed), Path(), results, rate, []) for seed in range(seeds)])
+    assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
+
+
+@given(st.lists(st.lists(accuracy, min_size=1, max_size=5), min_size=1, max_size=4))
+def test_the_axis_of_accuracies_holds_every_seed_and_interval_and_magnifies_none(found: list[list[float]]) -> None:
+    sides = [Side("one", [(1, 0.5, 0.5, 0.5)], accuracies, (1.0, 1.0, 1.0)) for accuracies in found]
+    low, high = span(sides)
+    assert all(low <= end <= high for side in sides for end in (*side.accuracies, *interval(side)))
+    assert high - low >= LEAST_SPAN
+
+
+def outcome(*accuracies: float) -> Outcome:
+    """What a stage of so many seeds left."""
+    each = {f"seed_{seed}/test_accuracy": value for seed, value in enumerate(accuracies)}
+    receipt = {"backend": "torch", "device": {"effective": "cpu"}, "precision": {"effective": "fp32"}}
+    return Outcome({"test/accuracy": statistics.fmean(accuracies), **each}, {"run_s": 1.0}, receipt, [], "")
+
+
+def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() -> None:
+    """The seeds move both by 0.1, and the second is 0.01 above the first in every one: shown, though they overlap."""
+    first, above = (0.70, 0.80, 0.90), (0.7101, 0.8100, 0.9099)
+    told = differences({"a": outcome(*first), "b": outcome(*above), "c": outcome(0.8, 0.7, 0.9)})
+    rows = [line.split(" | ") for line in told.splitlines()[2:]]
+    assert [row[0].removeprefix("| ") for row in rows] == ["a - b", "a - c", "b - c"]
+    assert rows[0][1:4] == ["-0.0100", "-0.0102 to -0.0098", "3"]
+    assert [row[4].removesuffix(" |") for row in rows] == ["b is higher, here", "no difference", "no difference"]
+    text = section({"a": outcome(*first), "b": outcome(*above)})
+    assert "It does not show what another machine, other versions or a longer training would give." in text
+    assert differences({"a": outcome(0.7, 0.8), "b": outcome(0.7, 0.8)}) == ""  # two seeds have no interval
