@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, pipeline, refused, status
+from command import TORCH_THEN_WIDE, message, pipeline, refused, status
+from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from test_sweep import trained
 
 from pipeline import journal as journals
-from pipeline.sweep import space
+from pipeline.sweep import search_claim, search_report, space
+from pipeline.sweep.search import Search
 
 OPTUNA = ("-m", "hydra/sweeper=optuna", "dataset=digits", "model=mlp", "training.batch_size=64", "tracking=none")
 SPACE = ("optimizer.learning_rate=tag(log,interval(1e-4,1e-1))", "model.units=[8],[64]", "optimizer=adam,sgd")
 
 
-def study(folder: Path, name: str = "search") -> list[object]:
+def opened(folder: Path, name: str = "search") -> Any:
     from optuna import load_study
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     storage = JournalStorage(JournalFileBackend(str(folder / "runs" / f"{name}.optuna")))
-    return list(load_study(study_name=name, storage=storage).get_trials())
+    return load_study(study_name=name, storage=storage)
+
+
+def study(folder: Path, name: str = "search") -> list[Any]:
+    return list(opened(folder, name).get_trials())
 
 
 def session(folder: Path) -> Path:
@@ -38,7 +49,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
     told = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")
     assert told.returncode == 0, told.stderr
     trials = study(tmp_path)
-    states = [trial.state.name for trial in trials]  # type: ignore[attr-defined]
+    states = [trial.state.name for trial in trials]
     assert len(trials) == 6 and set(states) == {"COMPLETE", "PRUNED"}
     pruned = [run for run in trained(tmp_path) if status(run).state == "PRUNED"]
     assert len(pruned) == states.count("PRUNED") > 0
@@ -50,7 +61,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
     assert told.returncode == 0, told.stderr
     assert "8 trials, 6 of them done before" in told.stderr
     assert len(study(tmp_path)) == 8
-    best = max(trial.values[0] for trial in study(tmp_path) if trial.state.name == "COMPLETE")  # type: ignore[attr-defined]
+    best = max(trial.values[0] for trial in study(tmp_path) if trial.state.name == "COMPLETE")
     assert f"{best:.4f}" in told.stdout
     assert "epochs trained" in told.stderr
 
@@ -62,7 +73,7 @@ def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
     )
     assert told.returncode == 0, told.stderr
     losses = [json.loads((run / "result.json").read_text())["scalars"]["test/loss"] for run in trained(tmp_path)]
-    assert sorted(trial.values[0] for trial in study(tmp_path)) == sorted(losses)  # type: ignore[attr-defined]
+    assert sorted(trial.values[0] for trial in study(tmp_path)) == sorted(losses)
     result = json.loads((session(tmp_path) / "result.json").read_text())["scalars"]
     assert result == {"best/test/loss": min(losses)}
     assert (session(tmp_path) / "artifacts" / "trials.png").stat().st_size > 5000
@@ -76,7 +87,7 @@ def test_several_objectives(tmp_path: Path) -> None:
     told = pipeline(tmp_path, *OPTUNA, *metrics, "model.units=[8],[256]", "training.epochs=2", "hydra.sweeper.trials=3")
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("trials that no other beats in every metric")
-    assert all(len(trial.values) == 2 for trial in study(tmp_path))  # type: ignore[attr-defined]
+    assert all(len(trial.values) == 2 for trial in study(tmp_path))
 
 
 def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
@@ -93,6 +104,90 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     assert len(trained(tmp_path)) <= 4  # two points; those that ran at the same time may have run twice
 
 
+def test_another_question_is_another_study(tmp_path: Path) -> None:
+    words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")
+    first = pipeline(tmp_path, *words, "hydra.sweeper.trials=2", "hydra.sweeper.sampler=random")
+    assert first.returncode == 0, first.stderr
+    more = pipeline(tmp_path, *words, "hydra.sweeper.trials=3", "sweep.jobs=1")
+    assert "study search: 3 trials, 2 of them done before" in more.stderr, more.stderr
+    for change, reason in (
+        ("training.epochs=2", "training.epochs 1 -> 2"),
+        ("model=linear", "model._target_ pipeline.models.mlp.Mlp -> pipeline.models.linear.Linear, model.units"),
+        ("optimizer=adam,sgd,rmsprop", "the space of optimizer adam,sgd -> adam,sgd,rmsprop"),
+        ("hydra.sweeper.metric=test/accuracy", "metric ['validation/accuracy'] -> ['test/accuracy']"),
+        ("hydra.sweeper.direction=minimize", "direction ['maximize'] -> ['minimize']"),
+    ):
+        key = change.partition("=")[0]
+        kept = [word for word in words if not word.startswith(f"{key}=")]
+        said = message(pipeline(tmp_path, *kept, change, "hydra.sweeper.study=search"))
+        assert said.startswith(f"hydra.sweeper.study=search: its trials answer another question ({reason}")
+        assert said.endswith("hydra.sweeper.study=<another name> begins another")
+    other = pipeline(tmp_path, *words, "hydra.sweeper.trials=1", "seed=1")
+    assert other.returncode == 0, other.stderr
+    assert "search was asked something else: seed 0 -> 1\nstudy search-2: 1 trials\n" in other.stderr
+    assert other.stdout.startswith("the best of 1 finished trials")
+    assert len(study(tmp_path)) == 3
+
+
+def test_trials_of_other_code_software_or_data_are_not_taken(tmp_path: Path) -> None:
+    words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1", "hydra.sweeper.trials=1", "hydra.sweeper.study=search")
+    assert pipeline(tmp_path, *words).returncode == 0
+    known = opened(tmp_path).user_attrs
+    versions = known["asked"]["cells"]["first"]["receipt"]["versions"]
+    (data,) = [name for name in known if name.startswith("data ")]
+    for label, change, reason in (
+        ("first", {"code_sha256": "0"}, "the code"),
+        ("optimizer=sgd", {"code_sha256": "0"}, "the code"),
+        (
+            "first",
+            {"versions": {**versions, "torch": "1.0"}},
+            "torch 1.0",
+        ),
+        ("first", {"device": {"hardware": {"name": "an abacus"}}}, "the device (an abacus -> "),
+    ):
+        asked = json.loads(json.dumps(known["asked"]))
+        asked["cells"][label]["receipt"] |= change
+        opened(tmp_path).set_user_attr("asked", asked)
+        assert f"another question ({reason}" in message(pipeline(tmp_path, *words))
+    opened(tmp_path).set_user_attr("asked", known["asked"])
+    opened(tmp_path).set_user_attr(data, "0")
+    assert "another question (the data)" in message(pipeline(tmp_path, *words))
+    opened(tmp_path).set_user_attr(data, known[data])
+    assert pipeline(tmp_path, *words).returncode == 0
+
+
+def test_one_session_at_a_time_works_on_a_study(tmp_path: Path) -> None:
+    words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")
+    assert pipeline(tmp_path, *words, "hydra.sweeper.trials=1").returncode == 0
+    trial = opened(tmp_path).ask()  # of the session that this process plays
+    opened(tmp_path).set_user_attr("session", search_claim.this_process())
+    with FileLock(tmp_path / "runs" / "search.claim"):
+        said = message(pipeline(tmp_path, *words, "hydra.sweeper.trials=3"))
+        assert said.startswith(
+            f"hydra.sweeper.study=search: process {os.getpid()} on {socket.gethostname()} works on it"
+        )
+        assert study(tmp_path)[trial.number].state.name == "RUNNING"
+    told = pipeline(tmp_path, *words, "hydra.sweeper.trials=2")
+    assert told.returncode == 0, told.stderr
+    assert study(tmp_path)[trial.number].state.name == "FAIL"  # it died: nobody holds the study
+
+
+def test_every_key_of_every_trial_has_a_column() -> None:
+    from optuna import create_study
+    from optuna.distributions import IntDistribution
+
+    made = create_study(direction="maximize")
+    for value, key in ((0.5, "one"), (0.25, "two")):
+        made.tell(made.ask({key: IntDistribution(1, 1)}), value)
+    written = io.StringIO()
+    search_report.show(Console(file=written, width=80), made, Search())
+    assert [line.split() for line in written.getvalue().splitlines()[1:]] == [
+        ["trial", "validation/accuracy", "one", "two"],
+        ["0", "0.5000", "1"],
+        ["1", "0.2500", "1"],
+    ]
+
+
 def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *OPTUNA).startswith("hydra/sweeper=optuna: nothing to search; ")
     one = (*OPTUNA, "optimizer=adam,sgd")
@@ -107,6 +202,11 @@ def test_mistakes(tmp_path: Path) -> None:
     told = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=test/beauty")
     assert told.returncode == 2
     assert "hydra.sweeper.metric=test/beauty: a run has no such figure; choose from " in told.stderr
+    mended = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.trials=1")
+    assert "study search: 1 trials\n" in mended.stderr, mended.stderr  # a study without a finished trial is begun anew
+    lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))
+    assert lacking.startswith("optimizer.nesterov: no such key")
+    assert lacking.endswith("(cell 1: optimizer=adam optimizer.nesterov=True)")
 
 
 @given(low=st.floats(1e-6, 1.0), width=st.floats(1e-3, 1e3), log=st.booleans())
@@ -115,6 +215,15 @@ def test_an_interval_is_its_distribution(low: float, width: float, log: bool) ->
     (override,) = OverridesParser.create().parse_overrides([f"key={f'tag(log,{text})' if log else text}"])
     found = space.distribution(override)
     assert (found.low, found.high, found.log) == (low, low + width, log)  # type: ignore[attr-defined]
+    (again,) = OverridesParser.create().parse_overrides([f"key={space.as_text(found)}"])
+    assert space.distribution(again) == found
+
+
+@given(low=st.integers(-50, 50), width=st.integers(0, 100))
+def test_an_interval_of_integers_gives_integers(low: int, width: int) -> None:
+    (override,) = OverridesParser.create().parse_overrides([f"key=interval({low},{low + width})"])
+    found = space.distribution(override)
+    assert (type(found).__name__, found.low, found.high) == ("IntDistribution", low, low + width)  # type: ignore[attr-defined]
 
 
 @given(start=st.integers(-50, 50), count=st.integers(1, 30), step=st.integers(1, 7))
@@ -123,6 +232,8 @@ def test_a_range_is_its_values(start: int, count: int, step: int) -> None:
     (override,) = OverridesParser.create().parse_overrides([f"key=range({start},{start + count},{step})"])
     found = space.distribution(override)
     assert (found.low, found.high, found.step) == (values[0], values[-1], step)  # type: ignore[attr-defined]
+    (again,) = OverridesParser.create().parse_overrides([f"key={space.as_text(found)}"])
+    assert space.distribution(again) == found
 
 
 def _csv(path: Path) -> list[dict[str, str]]:

@@ -178,10 +178,14 @@ def test_two_cells_at_once(tmp_path: Path) -> None:
 
 
 def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "-m", "model=linear,mlp", "seed=range(3)", *QUIET, "sweep.jobs=2")
+    told = pipeline(tmp_path, "-m", "model=linear,mlp", "seed=range(3)", *QUIET, "sweep.jobs=2", "name=mine")
     assert told.returncode == 0, told.stderr
+    (grid,) = (run for run in runs(tmp_path) if run not in trained(tmp_path))
+    assert status(grid).name == "mine"
+    named = {f"mine-{model}-{seed}" for model in ("linear", "mlp") for seed in range(3)}
+    assert {status(run).name for run in trained(tmp_path)} == named
     line = next(line for line in told.stdout.splitlines() if line.startswith("mlp"))
-    values = sorted(float(row["test/accuracy"]) for row in table(grids(tmp_path)[0]) if row["model"] == "mlp")
+    values = sorted(float(row["test/accuracy"]) for row in table(grid) if row["model"] == "mlp")
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
 
 
@@ -192,6 +196,8 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "modell=mlp,cnn").startswith("modell: no such key (did you mean model?); ")
     assert refused(tmp_path, "-m", "seed=1,2", "seed=3").startswith("seed: set 2 times (seed=1,2, seed=3); ")
     assert refused(tmp_path, "-m", "training.epochs=3,-1").endswith("(cell 2: training.epochs=-1)")
+    lacking = refused(tmp_path, "-m", "model=mlp,linear", "model.units=[8],[16]")
+    assert lacking.startswith("model.units: no such key") and lacking.endswith("(cell 3: model=linear model.units=[8])")
     assert refused(tmp_path, "-m", "sweep.timeout=1,2") == "sweep.timeout: holds for the whole grid; give it one value"
     assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is about grids; add -m"
     assert refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: -m says that the values make a grid"

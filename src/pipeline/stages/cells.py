@@ -11,7 +11,6 @@ They are timed, so nothing else runs beside one, and one that has run before run
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pipeline.experiment import NOT_DECIDING
 from pipeline.profilers.none import Off
 from pipeline.spec import group_of
 from pipeline.sweep import Sweep, summary
-from pipeline.sweep.plan import Decision, check
+from pipeline.sweep.plan import Decision, cell_name, check
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -131,4 +130,4 @@ def without_result(entries: Sequence[Entry]) -> str | None:
 def _name(experiment: Experiment, swept: Mapping[str, str]) -> str:
     """A cell's run is called as the stage is, and by what sets it apart."""
     stage = experiment.settings.name or type(experiment.stage).__name__.lower()
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([stage, *swept.values()]))[:60].strip("-.")
+    return cell_name(stage, swept)

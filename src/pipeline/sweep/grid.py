@@ -12,7 +12,7 @@ from pipeline.errors import UserError
 from pipeline.run import Run
 from pipeline.sweep import summary
 from pipeline.sweep.compose import Composer
-from pipeline.sweep.plan import Cell, Decision, Verdict, check, decide
+from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide
 from pipeline.sweep.schedule import Listed, Outcome
 from pipeline.sweep.session import MakeExecutor, Session, say
 
@@ -41,7 +41,8 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     announce(console, decisions, every=False)
     outcomes: list[Outcome] = []
     if any(decision.verdict == "run" for decision in decisions):
-        outcomes = record(first, decisions, executor, console)
+        name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
+        outcomes = record(str(name or "grid"), first, decisions, executor, console)
     found = summary.entries(decisions, outcomes)
     summary.show(results(), found)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
@@ -58,7 +59,7 @@ def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tupl
     found = []
     for number, words in enumerate(overrides):
         varied = {key: split[number][key] for key in swept}
-        found.append(check(number, varied, composer.config(words), composer.keys(words)))
+        found.append(compose_cell(composer, number, varied, words))
     return found
 
 
@@ -77,8 +78,10 @@ def announce(console: Console, decisions: Sequence[Decision], *, every: bool) ->
             say(console, f"  {word}: {line}")
 
 
-def record(first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console) -> list[Outcome]:
-    """Run the cells as one run of their own."""
+def record(
+    name: str, first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console
+) -> list[Outcome]:
+    """Run the cells as one run, called `name`."""
     assert first.experiment is not None
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     about = {"grid": _grid(decisions), "sweep": dict(first.experiment.config["sweep"]), "cells": len(decisions)}
@@ -91,7 +94,7 @@ def record(first: Cell, decisions: Sequence[Decision], make: MakeExecutor, conso
         scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
         run.journal.write_result({"scalars": scalars})
 
-    session = Session("grid", first.experiment, about, console)
+    session = Session(name, first.experiment, about, console)
     return session.run(Listed(todo), make, decisions, len(todo), keep)
 
 

@@ -48,10 +48,10 @@ class History:
         for folder, receipt in reversed(self.receipts.get(experiment.config_sha256(), [])):
             status = read_status(folder)
             if status is not None:
-                found.append(Past(folder, status, tuple(self._differences(experiment, resolved, receipt))))
+                found.append(Past(folder, status, tuple(self.differences(experiment, resolved, receipt))))
         return found
 
-    def _differences(self, experiment: Experiment, resolved: Resolved, then: Mapping[str, Any]) -> list[str]:
+    def differences(self, experiment: Experiment, resolved: Resolved, then: Mapping[str, Any]) -> list[str]:
         """What decides a result beside the config: code, software, device, data."""
         found = []
         if then.get("code_sha256") != code_sha256(experiment):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.capability import Resolved
 from pipeline.errors import Impossible, UserError
@@ -13,6 +14,9 @@ from pipeline.experiment import Experiment
 from pipeline.runner import ready
 from pipeline.sweep import Sweep
 from pipeline.sweep.history import History, Past
+
+if TYPE_CHECKING:
+    from pipeline.sweep.compose import Composer
 
 Verdict = Literal["run", "done", "failed", "skipped"]
 
@@ -31,7 +35,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        return " ".join(f"{key}={value}" for key, value in self.swept.items()) or "the one cell"
+        return label_of(self.swept)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,30 @@ class Decision:
     run: Path | None = None
 
 
+def compose_cell(
+    composer: Composer, number: int, swept: Mapping[str, str], words: Sequence[str]
+) -> tuple[Cell, str | None]:
+    """The cell of these overrides, as `check` gives it. Raises UserError, also where they cannot be composed."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from pipeline.command_line import explained
+
+    try:
+        config, keys = composer.config(words), composer.keys(words)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"{explained(error, words)}{_in_cell(number, swept)}") from error
+    if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells are told apart
+        config = {**config, "name": cell_name(str(config["name"]), swept)}
+    return check(number, swept, config, keys)
+
+
+def cell_name(name: str, swept: Mapping[str, str]) -> str:
+    """The name of a cell's run: the name of the whole, and what sets the cell apart."""
+    apart = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(swept.values()))
+    return f"{name}-{apart}"[: max(60, len(name))].rstrip("-.")  # one that is too long is refused as it is
+
+
 def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: list[str]) -> tuple[Cell, str | None]:
     """The cell, and why it cannot run here if it cannot. Raises UserError for a mistake, with the cell's name."""
     try:
@@ -51,13 +79,21 @@ def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: l
     except Impossible as error:
         return Cell(number, swept, config, keys, None, None), str(error)
     except UserError as error:
-        cell = Cell(number, swept, config, keys, None, None)
-        raise UserError(f"{error} (cell {number + 1}: {cell.label})" if swept else str(error)) from error
+        raise UserError(f"{error}{_in_cell(number, swept)}") from error
     if not experiment.stage.recorded:
         raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
     if hasattr(experiment.profiler, "rerun"):
         raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
     return Cell(number, swept, config, keys, experiment, resolved), None
+
+
+def label_of(swept: Mapping[str, str]) -> str:
+    """A cell as it is called in messages."""
+    return " ".join(f"{key}={value}" for key, value in swept.items()) or "the one cell"
+
+
+def _in_cell(number: int, swept: Mapping[str, str]) -> str:
+    return f" (cell {number + 1}: {label_of(swept)})" if swept else ""
 
 
 def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path) -> list[Decision]:

@@ -1,12 +1,15 @@
 """A search by Optuna: trials are cells, asked for when there is room, told when they end, pruned after an epoch.
 
-The study lies in a journal file below output_dir, so that it is resumed by the same command, and so that a cell, in
-whatever process, reports its epochs to it. Akiba et al., "Optuna" (KDD 2019); Li et al., "Hyperband" (JMLR 18, 2018).
+The study lies in a journal file below output_dir, so that it is resumed by the same command (search_claim.py), and so
+that a cell, in whatever process, reports its epochs to it.
+
+Akiba et al., "Optuna" (KDD 2019); Li et al., "Hyperband" (JMLR 18, 2018).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,20 +17,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError
-from pipeline.journal import read_metrics
+from pipeline.experiment import GROUPS, Experiment
+from pipeline.journal import read_json, read_metrics
 from pipeline.spec import spec
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
-from pipeline.sweep.plan import Cell, check, decide_one
+from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, figures_of
-from pipeline.sweep.search_study import finished, open_study
+from pipeline.sweep.search_claim import Asked, claim, dataset_key
+from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
-from pipeline.sweep.space import Space, as_overrides
+from pipeline.sweep.space import Space, as_overrides, as_text
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
+    from rich.console import Console
 
     from pipeline.run import Run
 
@@ -39,7 +45,7 @@ STEP = "epoch/number"  # in an epoch's record of the journal
 class Search:
     """What Optuna is asked for; see conf/hydra/sweeper/optuna.yaml."""
 
-    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] = "search"
+    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] | None = None
     trials: PositiveInt = 20
     metric: str | tuple[str, ...] = "validation/accuracy"
     direction: Direction | tuple[Direction, ...] = "maximize"
@@ -69,14 +75,12 @@ class Search:
 class Trials:
     """The source of a search's cells."""
 
-    def __init__(
-        self, study: Study, file: Path, search: Search, composer: Composer, fixed: Sequence[str], space: Space
-    ) -> None:
+    def __init__(self, study: Study, file: Path, search: Search, cells: Cells, space: Space, history: History) -> None:
         self.study, self.file, self.search = study, file, search
-        self.composer, self.fixed, self.space = composer, fixed, space
+        self.cells, self.space = cells, space
         self.open: dict[int, Trial] = {}
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
-        self.history: History | None = None  # what had run before, and
+        self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
 
     def next(self) -> Cell | None:
@@ -86,7 +90,8 @@ class Trials:
             if run is None:
                 self.open[trial.number] = trial
                 return cell
-            self._tell(trial, run)  # the very same has run before
+            assert cell.experiment is not None
+            self._tell(trial, run, cell.experiment)  # the very same has run before
         return None
 
     def ended(self, outcome: Outcome) -> None:
@@ -95,7 +100,7 @@ class Trials:
         trial = self.open.pop(outcome.cell.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
             self.done[outcome.cell.experiment.config_sha256()] = outcome.run
-            self._tell(trial, outcome.run)
+            self._tell(trial, outcome.run, outcome.cell.experiment)
         elif outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
         else:
@@ -104,69 +109,109 @@ class Trials:
 
     def _cell(self, trial: Trial) -> tuple[Cell, Path | None]:
         """The trial as a cell, and the finished run that it would repeat, if there is one."""
-        words = as_overrides(trial.params)
-        swept = dict(word.split("=", 1) for word in words)
-        config, keys = self.composer.config([*self.fixed, *words]), self.composer.keys([*self.fixed, *words])
-        cell, impossible = check(trial.number, swept, config, keys)
+        cell, impossible = self.cells.at(trial.params, trial.number)
         if impossible or cell.experiment is None:
             raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
-        if self.history is None:
-            self.history = History(Path(cell.experiment.settings.output_dir))
         key = cell.experiment.config_sha256()
-        told: dict[str, Any] = {"file": str(self.file), "study": self.search.study, "id": trial._trial_id}
+        told: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
         if self.search.pruner != "none":
             told |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
             cell = replace(cell, trial=told)
         known = self.done.get(key)
         return cell, known or decide_one(cell, "failed", self.history).run
 
-    def _tell(self, trial: Trial, run: Path) -> None:
+    def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
         values = [value_of(run, name) for name in self.search.metrics]
         self.study.tell(trial, values)
         self.study.set_user_attr(f"run {trial.number}", run.name)
+        key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
+        if data is not None and self.study.user_attrs.get(key) != data:
+            self.study.set_user_attr(key, data)
+
+
+class Cells:
+    """The cells of a search: what is fixed, with a point of the space."""
+
+    def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
+        self.composer, self.fixed = composer, fixed
+
+    def at(self, params: Mapping[str, Any], number: int) -> tuple[Cell, str | None]:
+        """The cell at a point, and why it cannot run here if it cannot. Raises UserError."""
+        words = as_overrides(params)
+        swept = dict(word.split("=", 1) for word in words)
+        return compose_cell(self.composer, number, swept, [*self.fixed, *words])
+
+    def first(self, space: Space) -> Cell:
+        """At the start of the space, to check what is fixed before anything is asked for. Raises UserError."""
+        cell, impossible = self.at(_start(space), 0)
+        if impossible:
+            raise UserError(impossible)
+        return cell
+
+    def of_choices(self, space: Space) -> dict[str, Cell]:
+        """The first cell, and one for each further choice of a group: each brings a config and code of its own."""
+        start = _start(space)
+        found = {"first": self.first(space)}
+        for key, distribution in space.items():
+            for value in getattr(distribution, "choices", ())[1:] if key in GROUPS else ():
+                with contextlib.suppress(UserError):  # which the first trial with it will say
+                    cell, impossible = self.at({**start, key: value}, 0)
+                    if not impossible:
+                        found[f"{key}={value}"] = cell
+        return found
 
 
 def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: Space, executor: MakeExecutor) -> int:
     """Run trials until the study has as many as asked for. Returns the exit status."""
-    from pipeline.terminal import messages, results
+    from pipeline.terminal import messages
 
-    console = messages()
-    first = first_cell(composer, fixed, space)
-    assert first.experiment is not None
-    if first.experiment.sweep.dry_run:
+    cells = Cells(composer, fixed)
+    first = cells.first(space).experiment
+    assert first is not None
+    if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
-    folder = Path(first.experiment.settings.output_dir).absolute()
+    folder = Path(first.settings.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{search.study}.optuna"
-    study = open_study(file, search, first.experiment.training.epochs)
-    trials = Trials(study, file, search, composer, fixed, space)
+    history = History(folder)
+    texts = {key: as_text(distribution) for key, distribution in space.items()}
+    asked = Asked(search.metrics, search.directions, texts, cells.of_choices(space))
+    name, lock, notes = claim(folder, search, asked, history)
+    console = messages()
+    for note in notes:
+        say(console, note)
+    with lock:
+        study = open_study(study_file(folder, name), name, search, first.training.epochs)
+        trials = Trials(study, study_file(folder, name), search, cells, space, history)
+        return _go_on(trials, first, texts, executor, console)
+
+
+def _go_on(
+    trials: Trials, first: Experiment, texts: Mapping[str, str], executor: MakeExecutor, console: Console
+) -> int:
+    """Run what the study lacks, and show what it has found. Returns the exit status."""
+    from pipeline.terminal import results
+
+    study, search = trials.study, trials.search
     before = finished(study)
-    say(console, f"study {search.study}: {search.trials} trials{f', {before} of them done before' if before else ''}")
+    done = f", {before} of them done before" if before else ""
+    say(console, f"study {study.study_name}: {search.trials} trials{done}")
     outcomes: list[Outcome] = []
     if before < search.trials:
-        about = {"search": {name: str(value) for name, value in vars(search).items()}, "fixed": list(fixed)}
-        about["space"] = {key: str(distribution) for key, distribution in space.items()}
+        about: dict[str, Any] = {"search": {name: str(value) for name, value in vars(search).items()}}
+        about |= {"fixed": list(trials.cells.fixed), "space": dict(texts)}
 
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
             summary.write_csv(run.artifact("trials.csv"), summary.entries([], ended))
             search_report.draw(run.artifact("trials.png"), study, search)
             run.journal.write_result({"scalars": search_report.best_figures(study, search)})
 
-        session = Session(search.study, first.experiment, about, console)
+        name = trials.cells.composer.config(trials.cells.fixed).get("name")
+        session = Session(str(name or study.study_name), first, about, console)
         outcomes = session.run(trials, executor, [], search.trials - before, keep)
     search_report.show(results(), study, search)
     if search.pruner != "none":
-        say(console, search_report.saved_by_pruning(study, first.experiment.training.epochs))
+        say(console, search_report.saved_by_pruning(study, first.training.epochs))
     return 1 if any(not outcome.done for outcome in outcomes) else 0
-
-
-def first_cell(composer: Composer, fixed: Sequence[str], space: Space) -> Cell:
-    """A cell at the start of the space, to check what is fixed before anything is asked for. Raises UserError."""
-    words = [*fixed, *as_overrides({key: _first(distribution) for key, distribution in space.items()})]
-    cell, impossible = check(0, {}, composer.config(words), composer.keys(words))
-    if impossible:
-        raise UserError(impossible)
-    return cell
 
 
 def value_of(run: Path, name: str) -> float:
@@ -181,6 +226,10 @@ def value_of(run: Path, name: str) -> float:
     return logged[name]
 
 
-def _first(distribution: Any) -> Any:
-    choices = getattr(distribution, "choices", None)
-    return choices[0] if choices else distribution.low
+def _start(space: Space) -> dict[str, Any]:
+    """The first choice, or the lowest value, of each key."""
+    start = {}
+    for key, distribution in space.items():
+        choices = getattr(distribution, "choices", None)
+        start[key] = choices[0] if choices else distribution.low  # type: ignore[attr-defined]
+    return start

@@ -27,10 +27,12 @@ def show(console: Console, study: Study, search: Search, most: int = 10) -> None
     many = len(search.metrics) > 1
     title = "trials that no other beats in every metric" if many else f"the best of {len(ranked)} finished trials"
     console.print(title, style="italic", highlight=False)
-    table = Table("trial", *search.metrics, *ranked[0].params, box=None, pad_edge=False)
-    for trial in study.best_trials if many else ranked[:most]:
+    shown = study.best_trials if many else ranked[:most]
+    keys = list(dict.fromkeys(key for trial in shown for key in trial.params))
+    table = Table("trial", *search.metrics, *keys, box=None, pad_edge=False)
+    for trial in shown:
         values = [f"{value:.4f}" for value in trial.values or ()]
-        table.add_row(str(trial.number), *values, *(_short(value) for value in trial.params.values()))
+        table.add_row(str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys))
     console.print(table, highlight=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-    from pipeline.sweep.search import Search
+    from pipeline.sweep.search import Direction, Search
 
 
 class Pruner:
@@ -34,12 +34,48 @@ class Pruner:
             raise Pruned(f"pruned after epoch {epoch}: {self.metric} {metrics[self.metric]:.4f}")
 
 
-def open_study(file: Path, search: Search, epochs: int) -> Study:
-    """The study, made or continued; trials that a dead session left open are closed. Raises UserError."""
+def study_file(folder: Path, name: str) -> Path:
+    """Where the study lies, below the folder of the runs."""
+    return folder / f"{name}.optuna"
+
+
+def study_in(folder: Path, name: str) -> Study | None:
+    """The study of that name; None where there is none yet."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    file = study_file(folder, name)
+    try:
+        return optuna.load_study(study_name=name, storage=_storage(file)) if file.exists() else None
+    except KeyError:  # a file that another session has just made, and in which there is no study yet
+        return None
+
+
+def begin_study(folder: Path, name: str, directions: Sequence[Direction], attributes: Mapping[str, Any]) -> None:
+    """Make the study where there is none with a finished trial; what was asked before then decides nothing.
+
+    To be called by the session that holds the study: trials that a dead one left open are closed.
+    """
     import optuna
     from optuna.trial import TrialState
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = study_in(folder, name)
+    if study is not None and not finished(study):
+        optuna.delete_study(study_name=name, storage=_storage(study_file(folder, name)))
+        study = None
+    if study is None:
+        storage = _storage(study_file(folder, name))
+        study = optuna.create_study(study_name=name, storage=storage, directions=directions)
+    for key, value in attributes.items():
+        study.set_user_attr(key, value)
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+
+
+def open_study(file: Path, name: str, search: Search, epochs: int) -> Study:
+    """The study with the sampler and the pruner of this search."""
+    import optuna
+
     samplers: dict[str, Any] = {
         "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
         "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
@@ -50,24 +86,10 @@ def open_study(file: Path, search: Search, epochs: int) -> Study:
         "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=4),
         "hyperband": lambda: optuna.pruners.HyperbandPruner(min_resource=1, max_resource=epochs, reduction_factor=3),
     }
-    study = optuna.create_study(
-        study_name=search.study,
-        storage=_storage(file),
-        pruner=pruners[search.pruner](),
-        directions=search.directions,
-        load_if_exists=True,
-    )
+    study = optuna.load_study(study_name=name, storage=_storage(file), pruner=pruners[search.pruner]())
     # A study that goes on must not ask for the points that it began with.
     study.sampler = samplers[search.sampler](search.seed + len(study.get_trials(deepcopy=False)))
-    asked = [direction.name.lower() for direction in study.directions]
-    if asked != list(search.directions):
-        raise UserError(
-            f"hydra.sweeper.study={search.study}: that study was made to {', '.join(asked)}; name another study"
-        )
-    pruner = {"pruner": search.pruner, "epochs": epochs}
-    study.set_user_attr("pruner", pruner)
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.tell(trial.number, state=TrialState.FAIL)
+    study.set_user_attr("pruner", {"pruner": search.pruner, "epochs": epochs})
     return study
 
 

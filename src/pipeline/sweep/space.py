@@ -8,6 +8,7 @@ range(a,b[,step])               an integer (or a multiple of step) from a up to,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ from pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+# Hydra hands on the ends of an interval as floats, however they are written.
+WHOLE_ENDS = re.compile(r"interval\(\s*(start=)?[+-]?\d+\s*,\s*(end=)?[+-]?\d+\s*\)")
 
 Space = dict[str, "BaseDistribution"]
 
@@ -46,10 +50,10 @@ def distribution(override: Override) -> BaseDistribution:
     try:
         if isinstance(value, IntervalSweep):
             logarithmic = "log" in value.tags
-            low, high = value.start, value.end
-            if isinstance(low, int) and isinstance(high, int):
-                return optuna.IntDistribution(low, high, log=logarithmic)
-            return optuna.FloatDistribution(float(str(low)), float(str(high)), log=logarithmic)
+            low, high = float(str(value.start)), float(str(value.end))
+            if WHOLE_ENDS.search(str(override.input_line)):
+                return optuna.IntDistribution(int(low), int(high), log=logarithmic)
+            return optuna.FloatDistribution(low, high, log=logarithmic)
         if isinstance(value, RangeSweep) and all(
             isinstance(part, int) for part in (value.start, value.stop, value.step)
         ):
@@ -64,3 +68,15 @@ def distribution(override: Override) -> BaseDistribution:
 def as_overrides(params: Mapping[str, Any]) -> list[str]:
     """A point of the space as overrides."""
     return [f"{key}={value if isinstance(value, str) else Transformer.str(value)}" for key, value in params.items()]
+
+
+def as_text(distribution: BaseDistribution) -> str:
+    """A key's values as one writes them on the command line."""
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return ",".join(str(value) for value in choices)
+    low, high, step = (getattr(distribution, name) for name in ("low", "high", "step"))
+    if isinstance(low, int) and step != 1:
+        return f"range({low},{high + step},{step})"
+    text = f"interval({low!r},{high!r})"
+    return f"tag(log,{text})" if getattr(distribution, "log", False) else text

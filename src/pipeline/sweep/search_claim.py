@@ -1,0 +1,189 @@
+"""Which study a search goes on with: one whose trials answer the same question, held by one living session at a time.
+
+A study keeps what it was asked (`Asked`): the metric, the space, the config of its cells, and the receipt of each,
+which has the code, the software and the device. A search that asks for anything else takes another study.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from pipeline.errors import UserError, shown
+from pipeline.experiment import Experiment
+from pipeline.receipt import before
+from pipeline.sweep.history import History
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.search_study import begin_study, finished, study_in
+
+if TYPE_CHECKING:
+    from pipeline.sweep.search import Direction, Search
+
+DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3, ...
+CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks
+MOST_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a search asks. `cells`: the first point of the space, and one more for each further choice of a group."""
+
+    metrics: tuple[str, ...]
+    directions: tuple[Direction, ...]
+    space: Mapping[str, str]
+    cells: Mapping[str, Cell]
+
+    def plain(self) -> dict[str, Any]:
+        """As the study keeps it."""
+        found = {"metric": list(self.metrics), "direction": list(self.directions), "space": dict(self.space)}
+        return {**found, "cells": {label: _plain(cell) for label, cell in self.cells.items()}}
+
+    def differences(self, then: Mapping[str, Any], data: Mapping[str, str], history: History) -> list[str]:
+        """How it differs from what a study was asked; `data`: the hash of each dataset that the study's trials read."""
+        found = _changed(
+            {"metric": list(self.metrics), "direction": list(self.directions)},
+            {key: then[key] for key in ("metric", "direction")},
+        )
+        space = _changed(dict(self.space), then["space"])
+        found += [f"the space of {text}" for text in space]
+        searched = {*self.space, *then["space"]} if space else set[str]()  # in the same space all is compared
+        for label in self.cells:
+            if label in then["cells"]:
+                found += _changed(
+                    _without(searched, _flat(_experiment(self.cells[label]).deciding())),
+                    _without(searched, then["cells"][label]["config"]),
+                )
+        # Where the config differs, so does the code: another model's. That would be no news.
+        return list(dict.fromkeys(found or self._circumstances(then["cells"], data, history)))
+
+    def _circumstances(self, then: Mapping[str, Any], data: Mapping[str, str], history: History) -> list[str]:
+        """The code, the software, the device and the data."""
+        found = []
+        for label, cell in self.cells.items():
+            if label not in then:  # it could not run here then
+                continue
+            experiment = _experiment(cell)
+            assert cell.resolved is not None
+            receipt = {**then[label]["receipt"], "data_sha256": data.get(dataset_key(experiment))}
+            found += history.differences(experiment, cell.resolved, receipt)
+        return found
+
+
+def claim(folder: Path, search: Search, asked: Asked, history: History) -> tuple[str, filelock.BaseFileLock, list[str]]:
+    """The name of the study that this search goes on with, the lock that holds it, and what to say about it.
+
+    Raises UserError where the study that is named was asked something else, or another session works on it.
+    """
+    named, notes = search.study is not None, list[str]()
+    number = 1
+    while True:
+        name = search.study or (DEFAULT if number == 1 else f"{DEFAULT}-{number}")
+        lock = filelock.FileLock(folder / f"{name}.claim", timeout=0)
+        held = _held(lock)
+        differs = _differs(folder, name, asked, history, wait=not held)
+        if not differs and held:
+            begin_study(folder, name, search.directions, {"asked": asked.plain(), "session": this_process()})
+            return name, lock, notes
+        if held:
+            lock.release()
+        if not differs:
+            raise UserError(f"hydra.sweeper.study={name}: {_holder(folder, name)} works on it; {_instead(named)}")
+        if named:
+            raise UserError(
+                f"hydra.sweeper.study={name}: its trials answer another question ({_short(differs)}); {_instead(named)}"
+            )
+        notes = [f"{name} was asked something else: {_short(differs)}"]
+        number += 1
+
+
+def dataset_key(experiment: Experiment) -> str:
+    """Under which name a study keeps the hash of a dataset."""
+    return f"data {json.dumps(experiment.config['dataset'], sort_keys=True)}"
+
+
+def this_process() -> str:
+    """How a session is named to another one that wants its study."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _held(lock: filelock.BaseFileLock) -> bool:
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        return False
+    return True
+
+
+def _differs(folder: Path, name: str, asked: Asked, history: History, *, wait: bool) -> list[str]:
+    """How the study differs from what is asked; empty where it may be gone on with, or has nothing to go on from."""
+    study = study_in(folder, name)
+    end = time.monotonic() + CLAIMED_SECONDS
+    while wait and (study is None or "asked" not in study.user_attrs) and time.monotonic() < end:
+        time.sleep(0.1)
+        study = study_in(folder, name)
+    if study is None or (not wait and not finished(study)):
+        return []
+    then = study.user_attrs.get("asked")
+    if then is None:
+        return ["it does not say what it was asked"]
+    return asked.differences(then, study.user_attrs, history)
+
+
+def _holder(folder: Path, name: str) -> str:
+    study = study_in(folder, name)
+    return str(study.user_attrs.get("session", "another session")) if study else "another session"
+
+
+def _instead(named: bool) -> str:
+    return "hydra.sweeper.study=<another name> begins another" + ("" if named else ", or wait for its end")
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    assert cell.resolved is not None
+    return {"config": _flat(_experiment(cell).deciding()), "receipt": before(_experiment(cell), cell.resolved)}
+
+
+def _experiment(cell: Cell) -> Experiment:
+    assert cell.experiment is not None, "a cell that cannot run here is not among those that are asked for"
+    return cell.experiment
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _without(keys: set[str], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is searched: a key, and where it is a group, all that its choice brings."""
+    return {name: value for name, value in flat.items() if not any(f"{name}.".startswith(f"{key}.") for key in keys)}
+
+
+def _changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    keys = [key for key in {**then, **now} if now.get(key) != then.get(key) or (key in now) != (key in then)]
+    return [f"{key} {_text(then, key)} -> {_text(now, key)}" for key in keys]
+
+
+def _text(node: Mapping[str, Any], key: str) -> str:
+    if key not in node:
+        return "nothing"
+    value = node[key]
+    return value if isinstance(value, str) else shown(value)
+
+
+def _short(differs: Sequence[str]) -> str:
+    more = len(differs) - MOST_SHOWN
+    return ", ".join(differs[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
