@@ -1,6 +1,6 @@
 """One cell of a sweep, in a process of its own.
 
-    python -m pipeline.sweep.cell <job file>     (what submitit and Ray start; a warm worker calls `run_job`)
+    python -m pipeline.sweep.cell <job file> <parent's pid>     (submitit's and Ray's; a warm worker calls `run_job`)
 
 The job file says what to run. Beside it the cell notes which run it became, so that whoever started it can follow.
 """
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,10 +70,13 @@ def run_job(path: Path) -> int:
 
 
 def _run(path: Path) -> int:
+    known, since = set(sys.modules), time.time()  # what a warm worker has imported is what it has hashed
     from pipeline.runner import ready, record
+    from pipeline.sweep.imports import import_code
 
     job = Job(**json.loads(path.read_bytes()))
     experiment, resolved = ready(job.config, job.keys)
+    import_code(experiment, known, since)
     return record(experiment, resolved, Member(job, path))
 
 
@@ -99,7 +103,7 @@ def in_new_process(path: Path, place: Path, environment: Mapping[str, str]) -> s
 
     A job that is cancelled gives its cell the time to say so.
     """
-    command = [sys.executable, "-m", "pipeline.sweep.cell", str(path)]
+    command = [sys.executable, "-m", "pipeline.sweep.cell", str(path), str(os.getpid())]
     with log_file(path).open("ab") as log:
         process = subprocess.Popen(
             command, cwd=place, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -125,16 +129,21 @@ def violent(status: int) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
-    end_with_parent()
+    """The command: a job file, and the process that this one ends with."""
     stop_on_signals()
+    end_with(int(arguments[1]) if arguments[1:] else os.getppid(), signal.SIGTERM)
     return run_job(Path(arguments[0]))
 
 
-def end_with_parent() -> None:
-    """Be told to stop (SIGTERM) when the process that started this one dies. Linux has it (prctl(2)); elsewhere not."""
+def end_with(parent: int, number: signal.Signals | None) -> None:
+    """Have the kernel send this process a signal when its parent dies, however that happens; None: no more.
+
+    Of Linux alone (prctl(2)). Where the parent has died already, the signal comes at once.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number or 0)
+        if number and os.getppid() != parent:
+            os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """A warm worker: imports the framework of its first cell, then forks a process for each cell that it is told to run.
 
-    python -m pipeline.sweep.worker     (started by workers.py; a JSON object a line, in and out)
+    python -m pipeline.sweep.worker <the sweep's pid>     (started by workers.py; a JSON object a line, in and out)
 
 The worker itself never trains: it starts no thread, opens no device and touches no seed, so that each forked process is
-what a new one would be after its imports. It ends, with its cells, when nobody talks to it any more.
+what a new one would be after its imports. It ends, with its cells, when nobody talks to it any more. Its cells end with
+it, however it ends.
 """
 
 from __future__ import annotations
@@ -20,39 +21,57 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline.device import count_by_bus, gpus
 from pipeline.exits import status_of, stop_on_signals
+from pipeline.sweep.cell import end_with
 
 
 def main() -> int:
     """Serve until standard input ends."""
     told, channel, woken = Lines(sys.stdin.fileno()), Channel(), _wake_on_children()
+    end_with(int(sys.argv[1]), signal.SIGKILL)  # an import may take a minute, in which nobody reads standard input
     warm_up(told.wait())
+    end_with(int(sys.argv[1]), None)  # from here on its end is seen there, and what the cells have started ends too
     children: dict[int, int] = {}  # pid -> cell
+    try:
+        serve(told, channel, woken, children)
+    except BrokenPipeError:  # the sweep has died between two lines
+        pass
+    finally:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+    return 0
+
+
+def serve(told: Lines, channel: Channel, woken: socket.socket, children: dict[int, int]) -> None:
+    """Start what is asked for, and say what has ended; `children` (pid -> cell) is kept up to date."""
     while not told.ended:
         if not told.waiting:
             select.select([told.descriptor, woken.fileno()], [], [])
         with suppress(BlockingIOError):
             woken.recv(4096)
-        for command in told.new():
+        commands = told.new()
+        for command in () if told.ended else commands:  # nobody waits for what was asked for before the end
             pid = fork(command, channel)
             children[pid] = command["cell"]
             channel.say({"cell": command["cell"], "pid": pid})
         for pid, status in ended(children):
             channel.say({"cell": children.pop(pid), "status": status})
-    for pid in children:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-    return 0
 
 
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
-    from pipeline.code import code_sha256
+    from pipeline.experiment import place_of
     from pipeline.runner import ready
+    from pipeline.sweep.imports import forkable, import_code
 
-    experiment, _ = ready(command["config"], command["keys"])
-    experiment.backend.load()
-    code_sha256(experiment)  # each cell's receipt has it: what was read of the code is kept for them
+    count_by_bus()
+    place_of(command["config"])[0].load()
+    with forkable():
+        experiment, _ = ready(command["config"], command["keys"])
+    with forkable():
+        import_code(experiment, (), command["since"])
     parts = (experiment.stage, experiment.backend, experiment.model, experiment.dataset, experiment.optimizer)
     for part in parts:
         for name in getattr(part, "imports", ()):
@@ -65,6 +84,7 @@ def warm_up(command: dict[str, Any]) -> None:
 
 def fork(command: dict[str, Any], channel: Channel) -> int:
     """The pid of a new process that runs a cell."""
+    worker = os.getpid()
     pid = os.fork()
     if pid:
         with suppress(OSError):  # the child may have been quicker, and may have ended
@@ -72,6 +92,7 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
         return pid
     status = 1
     try:
+        end_with(worker, signal.SIGKILL)
         channel.close()
         become_cell(command)
         from pipeline.sweep.cell import run_job
@@ -91,6 +112,7 @@ def become_cell(command: dict[str, Any]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stop_on_signals()
     os.environ.update(command["environment"])
+    gpus.cache_clear()  # the worker's: a cell that has a GPU to itself sees that one alone, and as the first
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):

@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ class Worker:
     """Our end of one worker process."""
 
     def __init__(self, cell: Cell, log: Path) -> None:
-        command = [sys.executable, "-m", "pipeline.sweep.worker"]
+        command = [sys.executable, "-m", "pipeline.sweep.worker", str(os.getpid())]
+        since = time.time()
         # A process group of its own: the terminal's Ctrl-C is for the sweep, which passes it on.
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -36,7 +38,7 @@ class Worker:
         self.pids: dict[int, int] = {}  # cell -> its process
         self.cells: set[int] = set()
         self.alive = True
-        self.tell({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None})
+        self.tell({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None, "since": since})
 
     def tell(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None

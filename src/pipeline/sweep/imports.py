@@ -1,0 +1,100 @@
+"""What a sweep's process imports: all of an experiment's code, as it was hashed; and what may not start meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+# Packages that start threads when they are imported, and survive a fork: numbers of threads say nothing beside them.
+POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "sklearn", "tensorflow", "torch")
+
+
+def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
+    """Import every module that the code's hash is taken of, also those that are imported within functions.
+
+    What a later edit changes then neither runs nor is hashed. `known`: modules that were imported before the time
+    `since`. Raises UserError where one of the others was edited after it: it may be hashed as another than it runs.
+    """
+    from pipeline.code import modules
+
+    names = modules(experiment)
+    for name in names:
+        with contextlib.suppress(Exception):  # what needs a package that is not installed, and is imported if need be
+            importlib.import_module(name)
+    for name in names:
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if name not in known and path and _changed(Path(path)) > since:
+            raise UserError(f"{path}: edited while it was imported; give the command again")
+
+
+@contextlib.contextmanager
+def forkable() -> Iterator[None]:
+    """Refuse what the user's own modules start when they are imported, and a forked cell would not have.
+
+    A thread does not live on in a forked process; CUDA, JAX and TensorFlow fail or hang there once they have started.
+    """
+    threads, modules = _threads(), set(sys.modules)
+    yield
+    found = started()
+    if not found and threading.active_count() > 1:
+        found = f"a thread ({', '.join(thread.name for thread in threading.enumerate()[1:])})"
+    new = {name.partition(".")[0] for name in sys.modules.keys() - modules}
+    if not found and _threads() > threads and not new & set(POOLS):
+        found = f"{_threads() - threads} threads"
+    if found:
+        own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
+        raise UserError(
+            f"{own}: starts {found} when it is imported; a sweep forks its cells from a process that has imported it, "
+            "where that does not work; start it in a function, or give every cell a new Python: "
+            "hydra/launcher=submitit_local"
+        )
+
+
+def started() -> str | None:
+    """Which runtime has started in this process that a forked one cannot use."""
+    if any(_target(file).startswith("/dev/nvidia-uvm") for file in Path("/proc/self/fd").glob("*")):
+        return "CUDA"  # its driver opens this file; NVML, which only asks, does not
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and bridge.backends_are_initialized():
+        return "JAX"
+    context = sys.modules.get("tensorflow.python.eager.context")
+    made = context and context.context_safe()
+    return "TensorFlow" if made and made._initialized else None
+
+
+def _users() -> tuple[str, ...]:
+    from pipeline.spec import allowed_modules
+
+    return tuple(name.partition(".")[0] for name in allowed_modules() if name != "pipeline")
+
+
+def _threads() -> int:
+    """Threads of this process, those that Python does not know included; 0 where the system does not say."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return 0
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:  # closed since it was listed
+        return ""
+
+
+def _changed(path: Path) -> float:
+    """When a file was last written or put in its place."""
+    status = path.stat()
+    return max(status.st_mtime, status.st_ctime)

@@ -1,0 +1,189 @@
+"""Warm workers: cells die with their grid however it dies, run the code that was hashed, and see their own GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from command import environment, pipeline
+from test_device import DRIVER, UUIDS
+from test_sweep import QUIET, grids, table, trained
+from test_sweep_failures import begin, wait_until
+
+from pipeline import device
+from pipeline.sweep import worker
+
+# A model that takes its time where a variable says so, and a helper that a user edits while the sweep runs.
+PLANTED = """
+import os, sys, time
+from pathlib import Path
+from pipeline.models.linear import Linear
+from pipeline.spec import spec
+
+AT_IMPORT = os.environ.get("PLANTED", "")
+if AT_IMPORT == "sleep" and sys.argv[0].endswith("worker.py"):
+    Path("importing").touch()
+    time.sleep(6)
+if AT_IMPORT == "thread":
+    import threading
+    threading.Thread(target=time.sleep, args=(100,), name="planted", daemon=True).start()
+if AT_IMPORT == "torch":
+    import torch
+    torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+if AT_IMPORT == "jax":
+    import jax.numpy
+    jax.numpy.ones(3)
+
+@spec
+class Planted:
+    def torch(self, shapes):
+        if AT_IMPORT == "train":
+            Path(f"training-{os.getpid()}").touch()
+            time.sleep(1000)
+        if AT_IMPORT == "edit":
+            import helper
+            with Path("seen").open("a") as file:
+                file.write(f"{helper.VALUE} ")
+            Path(helper.__file__).write_text("VALUE = 'new'\\n")
+        return Linear().torch(shapes)
+"""
+WORDS = ("-m", "--config-dir=conf", "model=planted", "seed=0,1", *QUIET)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the model; whatever still runs there at the end is ended."""
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "planted.yaml").write_text("# planted\n_target_: planted.Planted\n")
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "helper.py").write_text("VALUE = 'old'\n")
+    yield tmp_path
+    for process in running_in(tmp_path):
+        process.kill()
+
+
+def environ(folder: Path, at_import: str) -> dict[str, str]:
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PIPELINE_MODULES": "planted,helper", "PYTHONPATH": path, "PLANTED": at_import}
+
+
+def running_in(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def begin_here(folder: Path, at_import: str, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
+    monkeypatch.setattr("test_sweep_failures.environment", lambda: environment(**environ(folder, at_import)))
+    return begin(folder, *WORDS, "sweep.jobs=2")
+
+
+def test_a_grid_that_is_killed_while_its_worker_imports_leaves_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = begin_here(place, "sleep", monkeypatch)
+    wait_until((place / "importing").exists, process)
+    (worker_process,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.communicate()
+    worker_process.wait(timeout=100)
+    assert running_in(place) == []
+    assert trained(place) == []
+
+
+def test_cells_end_with_their_worker_when_nobody_else_can_end_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is killed while the grid cannot see it, and then the grid, as a machine out of memory does."""
+    process = begin_here(place, "train", monkeypatch)
+    wait_until(lambda: len(list(place.glob("training-*"))) == 2, process)
+    cells = [psutil.Process(int(path.name.rpartition("-")[2])) for path in place.glob("training-*")]
+    process.send_signal(signal.SIGSTOP)
+    cells[0].parent().kill()  # type: ignore[union-attr]
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(cells, timeout=10)
+    assert not alive
+    assert running_in(place) == []
+
+
+def test_a_process_whose_parent_died_before_it_asked_ends_too() -> None:
+    ask = "from pipeline.sweep.cell import end_with; import signal; end_with({}, signal.SIGKILL)"
+    orphan = subprocess.run([sys.executable, "-c", ask.format(1)], check=False)
+    assert orphan.returncode == -signal.SIGKILL
+    child = subprocess.run([sys.executable, "-c", ask.format(os.getpid())], check=False)
+    assert child.returncode == 0
+
+
+def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> None:
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"))
+    assert told.returncode == 0, told.stderr
+    hashes = [json.loads((run / "receipt.json").read_text())["code_sha256"] for run in trained(place)]
+    assert len(hashes) == 2 and len(set(hashes)) == 1
+    assert set((place / "seen").read_text().split()) == {"old"}  # what both receipts have the hash of
+    dry = pipeline(place, *WORDS, "sweep.dry_run=true", **environ(place, "edit"))
+    assert "changed since " in dry.stdout and ": the code" in dry.stdout
+
+
+def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
+    """A file of the closure that is newer than the time at which the imports began."""
+    later = time.time() + 1000
+    os.utime(place / "helper.py", (later, later))
+    told = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, ""))
+    assert told.returncode == 1
+    (row, _) = table(grids(place)[0])
+    assert row["reason"].endswith(f"{place / 'helper.py'}: edited while it was imported; give the command again")
+    assert trained(place) == []
+
+
+@pytest.mark.parametrize(
+    ("at_import", "what"),
+    [("thread", "a thread (planted)"), pytest.param("torch", "threads", marks=pytest.mark.wide), ("jax", "JAX")],
+)
+def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: str, place: Path) -> None:
+    told = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, at_import))
+    assert told.returncode == 1
+    (row, _) = table(grids(place)[0])
+    assert row["reason"].startswith("its worker: planted: starts ") and what in row["reason"]
+    assert row["reason"].endswith("hydra/launcher=submitit_local")
+
+
+def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a driver's recorded answers: the worker has asked for all GPUs before it forks."""
+    monkeypatch.setitem(sys.modules, "pynvml", DRIVER)
+    monkeypatch.setattr(worker, "stop_on_signals", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    device.gpus.cache_clear()
+    try:
+        assert [gpu.name for gpu in device.gpus()] == [f"name of {uuid}" for uuid in UUIDS]
+        assert in_fork(tmp_path, {"CUDA_VISIBLE_DEVICES": "1"}) == [f"name of {UUIDS[1]}"]
+        assert in_fork(tmp_path, {}) == [f"name of {uuid}" for uuid in UUIDS]
+    finally:
+        device.gpus.cache_clear()
+
+
+def in_fork(folder: Path, variables: dict[str, str]) -> list[str]:
+    """The names of the GPUs that a cell sees."""
+    pid = os.fork()
+    if not pid:
+        try:
+            worker.become_cell({"environment": variables, "log": str(folder / "log")})
+            os.write(1, json.dumps([gpu.name for gpu in device.gpus()]).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    names: list[str] = json.loads((folder / "log").read_text())
+    return names
