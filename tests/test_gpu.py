@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import pipeline
+from command import pipeline, runs, status
 from in_backend import outcomes
 
 from pipeline.capability import runnable
@@ -187,3 +187,15 @@ def test_deepxde_solves_on_the_gpu(backend: str, precision: str, tmp_path: Path)
     assert (receipt["device"]["effective"], receipt["device"]["as_requested"]) == ("gpu:0", True)
     assert receipt["precision"]["as_requested"] is True
     assert receipt["peak_memory"]["device_bytes"] > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cells_share_a_gpu_where_the_user_says_so(backend: str, tmp_path: Path) -> None:
+    words = ("-m", "seed=0,1", "sweep.jobs=2", f"backend={backend}", *SHORT, "training.epochs=20")
+    done = on_gpu(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    spans = [(status(run).started, status(run).ended or 0.0) for run in runs(tmp_path) if not (run / "cells").exists()]
+    assert len(spans) == 2
+    assert max(start for start, _ in spans) < min(end for _, end in spans)
+    again = on_gpu(tmp_path, *words)
+    assert "2 cells: 2 finished before" in again.stderr, again.stderr

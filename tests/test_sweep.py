@@ -66,23 +66,23 @@ def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path)
 
 
 def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
-    accuracy = {
-        (row["precision"], row["model"]): row["test/accuracy"]
-        for row in table(grids(place)[0])
-        if row["state"] == "done"
-    }
-    assert len(accuracy) == 4
+    rows = {(row["precision"], row["model"]): row for row in table(grids(place)[0]) if row["state"] == "done"}
+    assert len(rows) == 4
     lines = grid.stdout.splitlines()
     assert lines[0].split() == ["test/accuracy", "over", "the", "grid,", "columns:", "model"]
     assert lines[1].split() == ["precision", "linear", "mlp"]
     assert lines[3].split() == ["tf32", "skipped", "skipped"]
     shown = {name: line.replace(" *", "*").split()[1:] for line in (lines[2], lines[4]) for name in [line.split()[0]]}
-    best = max(accuracy.values(), key=float)
-    for (precision, model), value in accuracy.items():
+    best = max(float(row["validation/accuracy"]) for row in rows.values())
+    for (precision, model), row in rows.items():
         cell = shown[precision][("linear", "mlp").index(model)]
-        assert cell.rstrip("*") == f"{float(value):.4f}"
-        assert cell.endswith("*") <= (value == best)
-    assert grid.stdout.count(" *") == list(accuracy.values()).count(best)
+        assert cell.rstrip("*") == f"{float(row['test/accuracy']):.4f}"
+        assert cell.endswith("*") == (float(row["validation/accuracy"]) == best)
+    assert lines[5] == "* the best by validation/accuracy after the last epoch"
+    for run in trained(place):
+        epochs = [record.metrics for record in journals.read_metrics(run) if "validation/accuracy" in record.metrics]
+        (row,) = (row for row in rows.values() if row["run"] == run.name)
+        assert float(row["validation/accuracy"]) == epochs[-1]["validation/accuracy"]
     assert (grids(place)[0] / "artifacts" / "grid.png").stat().st_size > 5000
 
 
@@ -175,6 +175,8 @@ def test_two_cells_at_once(tmp_path: Path) -> None:
     assert overlaps >= 1
     most = max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
     assert most == 2
+    assert told.stdout.splitlines()[-1].startswith("median  ") and told.stdout.rstrip().endswith("n=4)")
+    assert "*" not in told.stdout  # no seed is the best
 
 
 def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:

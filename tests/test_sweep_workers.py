@@ -9,7 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +22,11 @@ from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
 from pipeline import device
-from pipeline.sweep import worker
+from pipeline.capability import Resolved
+from pipeline.device import Gpu
+from pipeline.sweep import Sweep, worker
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.workers import Workers
 
 # A model that takes its time where a variable says so, and a helper that a user edits while the sweep runs.
 PLANTED = """
@@ -187,3 +194,53 @@ def in_fork(folder: Path, variables: dict[str, str]) -> list[str]:
     os.waitpid(pid, 0)
     names: list[str] = json.loads((folder / "log").read_text())
     return names
+
+
+A100 = Gpu(index=0, name="A100", memory_bytes=40 << 30, compute_capability=(8, 0))
+V100 = Gpu(index=1, name="V100", memory_bytes=16 << 30, compute_capability=(7, 0))
+UNLIKE = (A100, V100, replace(A100, index=2))
+
+
+def gpu_cell(number: int, name: str = "gpu") -> Cell:
+    """A cell that was judged by the GPU that its device names."""
+    place = device.Place("gpu", int(name.partition(":")[2] or 0))
+    experiment: Any = SimpleNamespace(device=device.Device(name=name))
+    return Cell(number, {}, {}, [], experiment, Resolved(place, "fp32", "", ""))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "device_name", "found", "expected"),
+    [
+        (None, "gpu", UNLIKE, [0, 2, None]),  # the V100 would refuse what the A100 was asked for
+        (None, "gpu:1", UNLIKE, [1, None]),
+        (4, "gpu", (A100,), [0, 0, 0, 0]),
+        (4, "gpu", UNLIKE, [0, 2, 0, 2]),
+        (2, "gpu:1", UNLIKE, [1, 1]),
+    ],
+)
+def test_which_gpu_a_cell_gets(
+    jobs: int | None,
+    device_name: str,
+    found: tuple[Gpu, ...],
+    expected: list[int | None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("pipeline.sweep.cards.gpus", lambda: found)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    executor = Workers(Sweep(jobs=jobs), tmp_path)
+    got: list[int | None] = []
+    for number in range(len(expected)):
+        cell = gpu_cell(number, device_name)
+        if executor.room(cell):
+            environment = executor.cards.take(cell)
+            got.append(executor.cards.taken[number])
+            visible = environment.get("CUDA_VISIBLE_DEVICES")
+            assert visible == (None if ":" in device_name else str(got[-1]))
+            shared = jobs is not None and len(set(expected)) < jobs
+            assert environment.get("XLA_PYTHON_CLIENT_PREALLOCATE") == ("false" if shared else None)
+        else:
+            got.append(None)
+    assert got == expected
+    executor.cards.leave(0)
+    assert executor.cards.free(gpu_cell(9, device_name)) == expected[0]

@@ -18,11 +18,11 @@ from pipeline.spec import spec
 class Sweep:
     """How a grid runs. None of it decides a cell's result.
 
-    `jobs`: cells at once (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores for, one where
-    it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`: which cells
-    that ended without a result run again: those that were killed, also those that failed, or all, finished ones too.
-    `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so many
-    cells all fail for one cause (0: never). `dry_run`: only list what would run, and why.
+    `jobs`: cells at once, on GPUs too (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores
+    for, one where it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`:
+    which cells that ended without a result run again: those that were killed, also those that failed, or all, finished
+    ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so
+    many cells all fail for one cause (0: never). `dry_run`: only list what would run, and why.
     """
 
     jobs: PositiveInt | None = None

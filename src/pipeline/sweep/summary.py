@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.journal import read_metrics
 from pipeline.report.table import figure, seconds
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
@@ -18,6 +19,7 @@ from pipeline.sweep.schedule import Outcome, figures_of
 
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
 Place = tuple[tuple[str, ...], str]  # the values down the page, the value across it
+VALIDATION = "validation/"
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -44,22 +46,37 @@ def entries(decisions: Sequence[Decision], outcomes: Sequence[Outcome]) -> list[
         elif decision.verdict == "run":
             found.append(Entry(decision.cell, "not run", "", None, {}, None))
         else:
-            figures = figures_of(decision.run) if decision.verdict == "done" else {}
+            figures = measured(decision.run) if decision.verdict == "done" else {}
             found.append(Entry(decision.cell, decision.verdict, decision.reason, decision.run, figures, None))
     return [*found, *(_entry(outcome) for outcome in ran.values())]
 
 
 def _entry(outcome: Outcome) -> Entry:
     state = "done" if outcome.state == "FINISHED" else outcome.state.lower()
-    figures = figures_of(outcome.run) if outcome.done else {}
+    figures = measured(outcome.run) if outcome.done else {}
     return Entry(outcome.cell, state, outcome.reason, outcome.run, figures, outcome.seconds)
 
 
+def measured(run: Path | None) -> dict[str, float]:
+    """What a finished run measured: its result, and the figures of the validation images after its last epoch."""
+    records = read_metrics(run) if run else ()
+    last = {name: value for one in records for name, value in one.metrics.items() if name.startswith(VALIDATION)}
+    return {**figures_of(run), **last}
+
+
 class Pivot:
-    """Cells by their swept keys: the last key's values become columns where they are few."""
+    """Cells by their swept keys: the last key's values become columns where they are few.
+
+    `name` is the figure that is shown, `judge` the one that the best is chosen by: that of the validation images where
+    every result has it, so that the test images choose nothing.
+    """
 
     def __init__(self, found: Sequence[Entry]) -> None:
         self.name, self.better = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
+        validation = self.name.replace("test/", VALIDATION, 1)
+        results = [entry.figures for entry in found if self.name in entry.figures]
+        self.judge = validation if all(validation in figures for figures in results) else self.name
+        self.seeds_alone = list(found[0].cell.swept) == [REPEATS]
         keys = [key for key in found[0].cell.swept if key != REPEATS]
         across = keys[-1] if len(keys) > 1 else None
         if across and len(_values(found, across)) > MOST_COLUMNS:
@@ -76,16 +93,19 @@ class Pivot:
         """The repetitions in one place of the table."""
         return self.places.get((row, column), [])
 
-    def value(self, row: tuple[str, ...], column: str) -> list[float]:
-        """The main figure of each repetition that has one."""
-        return [entry.figures[self.name] for entry in self.at(row, column) if self.name in entry.figures]
+    def value(self, row: tuple[str, ...], column: str, name: str | None = None) -> list[float]:
+        """The main figure (or another) of each repetition that has one."""
+        name = name or self.name
+        return [entry.figures[name] for entry in self.at(row, column) if name in entry.figures]
 
     def best(self) -> set[Place]:
-        """Where the best median stands; several places where they are equal."""
+        """Where the best median of the judging figure stands; several places where they are equal. No seed is best."""
+        if self.seeds_alone:
+            return set()
         places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
         if len(places) < 2:
             return set()
-        medians = {place: statistics.median(self.value(*place)) for place in places}
+        medians = {place: statistics.median(self.value(*place, self.judge)) for place in places}
         best = max(medians.values()) if self.better == "max" else min(medians.values())
         return {place for place, median in medians.items() if median == best}
 
@@ -94,7 +114,7 @@ class Pivot:
 
 
 def show(console: Console, found: Sequence[Entry]) -> None:
-    """The table over the grid, its best place marked."""
+    """The table over the grid, its best place marked and what it is the best by; seeds alone end in their median."""
     pivot = Pivot(found)
     best = pivot.best()
     title = f"{pivot.name} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
@@ -105,19 +125,33 @@ def show(console: Console, found: Sequence[Entry]) -> None:
     for row in pivot.rows:
         cells = [_text(pivot, row, column, (row, column) in best) for column in pivot.columns]
         table.add_row(*row, *cells)
+    values = [value for row in pivot.rows for value in pivot.value(row, "")] if pivot.seeds_alone else []
+    if len(values) > 1:
+        table.add_row("median", _spread(values))
     console.print(table, highlight=False)
     if best:
-        console.print("* the best", style="dim", highlight=False)
+        console.print(f"* {_best_by(pivot.judge)}", style="dim", highlight=False)
+
+
+def _best_by(judge: str) -> str:
+    """What the best was chosen by."""
+    if judge.startswith(VALIDATION):
+        return f"the best by {judge} after the last epoch"
+    chosen = ", so chosen on the test data: no validation figure was measured" if judge.startswith("test/") else ""
+    return f"the best by {judge}{chosen}"
 
 
 def _text(pivot: Pivot, row: tuple[str, ...], column: str, best: bool) -> str:
     values, found = pivot.value(row, column), pivot.at(row, column)
     if not values:
         return "[dim]" + (found[0].state if found else "") + "[/]"
-    text = figure(statistics.median(values))
-    if len(found) > 1:
-        text += f" ({figure(min(values))} to {figure(max(values))}, n={len(values)})"
+    text = _spread(values) if len(found) > 1 else figure(values[0])
     return f"[bold]{text} *[/]" if best else text
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Median and range."""
+    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, n={len(values)})"
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:

@@ -15,12 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.device import gpus
 from pipeline.sweep import Sweep
+from pipeline.sweep.cards import Cards, on_gpu
 from pipeline.sweep.cell import log_file, violent
 from pipeline.sweep.plan import Cell
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Worker:
@@ -93,24 +91,18 @@ class Workers:
         self.settings, self.folder = settings, folder
         self.workers: dict[str, Worker] = {}
         self.selector = selectors.DefaultSelector()
-        self.cards: dict[int, int] = {}  # cell -> the GPU that it has to itself
+        self.cards = Cards(settings.jobs)
 
     def room(self, cell: Cell) -> bool:
         running = sum(len(worker.cells) for worker in self.workers.values())
         if self.settings.jobs is not None:
-            return running < self.settings.jobs and (not _on_gpu(cell) or self._free_card(cell) is not None)
-        if _on_gpu(cell):
-            return self._free_card(cell) is not None
+            return running < self.settings.jobs
+        if on_gpu(cell):
+            return self.cards.free(cell) is not None
         return running < max(1, len(os.sched_getaffinity(0)) // _cores(cell))
 
     def start(self, cell: Cell, job: Path) -> None:
-        environment = {}
-        if _on_gpu(cell):
-            card = self._free_card(cell)
-            assert card is not None
-            self.cards[cell.number] = card
-            if _any_card(cell):
-                environment[VISIBLE] = _as_cuda_knows(card)
+        environment = self.cards.take(cell) if on_gpu(cell) else {}
         worker = self._worker(cell)
         worker.cells.add(cell.number)
         worker.tell({"cell": cell.number, "job": str(job), "log": str(log_file(job)), "environment": environment})
@@ -123,7 +115,7 @@ class Workers:
             if not worker.alive:
                 self.selector.unregister(key.fileobj)
         for number, _ in ended:
-            self.cards.pop(number, None)
+            self.cards.leave(number)
         return ended
 
     def stop(self, number: int, *, kill: bool) -> None:
@@ -149,30 +141,11 @@ class Workers:
             self.selector.register(self.workers[name].process.stdout, selectors.EVENT_READ, self.workers[name])  # type: ignore[arg-type]
         return self.workers[name]
 
-    def _free_card(self, cell: Cell) -> int | None:
-        assert cell.resolved is not None
-        cards = range(len(gpus())) if _any_card(cell) else [cell.resolved.place.index]
-        return next((card for card in cards if card not in self.cards.values()), None)
-
-
-def _on_gpu(cell: Cell) -> bool:
-    return cell.resolved is not None and cell.resolved.place.kind == "gpu"
-
-
-def _any_card(cell: Cell) -> bool:
-    assert cell.experiment is not None
-    return ":" not in cell.experiment.device.name
-
 
 def _cores(cell: Cell) -> int:
     """CPU cores that a cell takes."""
     assert cell.experiment is not None
     return getattr(cell.experiment.backend, "threads", None) or len(os.sched_getaffinity(0))
-
-
-def _as_cuda_knows(card: int) -> str:
-    visible = os.environ.get(VISIBLE)
-    return str(card) if visible is None else visible.split(",")[card].strip()
 
 
 def _last_words(log: Path) -> str:

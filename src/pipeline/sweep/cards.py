@@ -1,0 +1,68 @@
+"""Which GPU of this machine a cell of a sweep runs on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+from pipeline.device import gpus
+from pipeline.sweep.plan import Cell
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"  # JAX takes three quarters of a GPU's memory at its start unless told
+
+
+class Cards:
+    """The cells that run now, and their GPUs. `jobs`: cells at once, where the user says it."""
+
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs
+        self.taken: dict[int, int] = {}  # cell -> its GPU
+
+    def free(self, cell: Cell) -> int | None:
+        """The GPU for a cell: the one with the fewest cells. None where each has one and nobody asked for more."""
+        counts = Counter(self.taken.values())
+        card = min(cards_for(cell), key=lambda card: counts[card])
+        return None if self.jobs is None and counts[card] else card
+
+    def take(self, cell: Cell) -> dict[str, str]:
+        """Give a cell its GPU. Returns the environment in which it sees that one as the first."""
+        card = self.free(cell)
+        assert card is not None
+        self.taken[cell.number] = card
+        shared = self.jobs is not None and self.jobs > len(cards_for(cell)) and PREALLOCATE not in os.environ
+        environment = {PREALLOCATE: "false"} if shared else {}
+        return {**environment, VISIBLE: _as_cuda_knows(card)} if _any_card(cell) else environment
+
+    def leave(self, number: int) -> None:
+        """A cell has ended."""
+        self.taken.pop(number, None)
+
+
+def on_gpu(cell: Cell) -> bool:
+    """Whether a cell runs on a GPU."""
+    return cell.resolved is not None and cell.resolved.place.kind == "gpu"
+
+
+def cards_for(cell: Cell) -> list[int]:
+    """The GPUs that a cell may run on: the one that it names, or those like the one that it was judged by.
+
+    On any other it would be refused what it was granted, and its result would not be comparable with the other cells'.
+    """
+    assert cell.resolved is not None
+    index = cell.resolved.place.index
+    if not _any_card(cell):
+        return [index]
+    judged = gpus()[index]
+    return [gpu.index for gpu in gpus() if replace(gpu, index=index) == judged]
+
+
+def _any_card(cell: Cell) -> bool:
+    assert cell.experiment is not None
+    return ":" not in cell.experiment.device.name
+
+
+def _as_cuda_knows(card: int) -> str:
+    visible = os.environ.get(VISIBLE)
+    return str(card) if visible is None else visible.split(",")[card].strip()

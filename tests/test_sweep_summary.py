@@ -1,0 +1,58 @@
+"""The table at the end of a grid: what is shown, and by what the best is chosen."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.summary import Entry, Pivot, show
+
+
+def entry(number: int, swept: Mapping[str, str], figures: Mapping[str, float]) -> Entry:
+    cell = Cell(number, swept, {}, [], None, None)
+    return Entry(cell, "done", "", None, dict(figures), None)
+
+
+def shown(found: Sequence[Entry]) -> list[str]:
+    written = io.StringIO()
+    show(Console(file=written, width=100), found)
+    return written.getvalue().splitlines()
+
+
+def test_the_best_is_chosen_by_the_validation_figure() -> None:
+    found = [
+        entry(0, {"model": "a"}, {"test/loss": 0.1, "validation/loss": 0.4}),
+        entry(1, {"model": "b"}, {"test/loss": 0.2, "validation/loss": 0.3}),
+    ]
+    lines = shown(found)
+    assert [line.split() for line in lines[2:4]] == [["a", "0.1000"], ["b", "0.2000", "*"]]
+    assert lines[4] == "* the best by validation/loss after the last epoch"
+
+
+def test_a_choice_by_the_test_data_is_said() -> None:
+    found = [
+        entry(0, {"model": "a"}, {"test/loss": 0.1, "validation/loss": 0.4}),
+        entry(1, {"model": "b"}, {"test/loss": 0.2}),
+    ]
+    lines = shown(found)
+    assert lines[2].split() == ["a", "0.1000", "*"]
+    assert lines[4] == "* the best by test/loss, so chosen on the test data: no validation figure was measured"
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=9))
+def test_seeds_alone_are_a_median_and_a_range(losses: list[float]) -> None:
+    found = [entry(n, {"seed": str(n)}, {"test/loss": x, "validation/loss": x}) for n, x in enumerate(losses)]
+    lines = shown(found)
+    assert Pivot(found).best() == set()
+    assert "*" not in "".join(lines)
+    assert len(lines) == 2 + len(losses) + 1
+    name, middle, low, _, high, count = lines[-1].replace("(", "").replace(")", "").replace(",", "").split()
+    assert (name, count) == ("median", f"n={len(losses)}")
+    for text, value in ((middle, statistics.median(losses)), (low, min(losses)), (high, max(losses))):
+        assert abs(float(text) - value) <= 0.00005 + 1e-3 * value
