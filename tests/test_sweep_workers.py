@@ -60,6 +60,9 @@ class Planted:
             with Path("seen").open("a") as file:
                 file.write(f"{helper.VALUE} ")
             Path(helper.__file__).write_text("VALUE = 'new'\\n")
+            if helper.VALUE == os.environ.get("PLANTED_KILLS"):
+                os.kill(os.getppid(), 9)
+                time.sleep(100)
         return Linear().torch(shapes)
 """
 WORDS = ("-m", "--config-dir=conf", "model=planted", "seed=0,1", *QUIET)
@@ -143,6 +146,13 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
     assert set((place / "seen").read_text().split()) == {"old"}  # what both receipts have the hash of
     dry = pipeline(place, *WORDS, "sweep.dry_run=true", **environ(place, "edit"))
     assert "changed since " in dry.stdout and ": the code" in dry.stdout
+
+
+def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"), PLANTED_KILLS="old")
+    assert [row["state"] for row in table(grids(place)[0])] == ["killed", "done"]
+    assert set((place / "seen").read_text().split()) == {"old", "new"}
+    assert "the code was edited meanwhile: seed=1 ran the new code; the same command runs the others" in told.stderr
 
 
 def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from pipeline.code import code_sha256
 from pipeline.errors import UserError
+from pipeline.journal import read_json
 from pipeline.run import Run
 from pipeline.sweep import summary
 from pipeline.sweep.compose import Composer
@@ -94,8 +96,23 @@ def record(
         scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
         run.journal.write_result({"scalars": scalars})
 
+    planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     session = Session(name, first.experiment, about, console)
-    return session.run(Listed(todo), make, decisions, len(todo), keep)
+    outcomes = session.run(Listed(todo), make, decisions, len(todo), keep)
+    edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
+    if edited:
+        more = f" and {len(edited) - 1} more" if edited[1:] else ""
+        say(
+            console,
+            f"the code was edited meanwhile: {edited[0]}{more} ran the new code; the same command runs the others",
+        )
+    return outcomes
+
+
+def _other_code(outcome: Outcome, planned: Mapping[int, str]) -> bool:
+    """Whether a cell ran other code than there was at the start: its worker was started after an edit."""
+    ran = read_json(outcome.run / "receipt.json").get("code_sha256") if outcome.run else None
+    return ran not in (None, planned.get(outcome.cell.number))
 
 
 def _by_reason(decisions: Sequence[Decision]) -> list[str]:
