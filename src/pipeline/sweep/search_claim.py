@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3, ...
 CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks
 MOST_SHOWN = 4
+ANOTHER = "hydra.sweeper.study=<another name> begins another"
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,12 @@ def claim(folder: Path, search: Search, asked: Asked, history: History) -> tuple
         if held:
             lock.release()
         if not differs:
-            raise UserError(f"hydra.sweeper.study={name}: {_holder(folder, name)} works on it; {_instead(named)}")
+            raise UserError(
+                f"hydra.sweeper.study={name}: {_holder(folder, name)} works on it; wait for its end, or {ANOTHER}"
+            )
         if named:
             raise UserError(
-                f"hydra.sweeper.study={name}: its trials answer another question ({_short(differs)}); {_instead(named)}"
+                f"hydra.sweeper.study={name}: its trials answer another question ({_short(differs)}); {ANOTHER}"
             )
         notes = [f"{name} was asked something else: {_short(differs)}"]
         number += 1
@@ -140,10 +143,6 @@ def _differs(folder: Path, name: str, asked: Asked, history: History, *, wait: b
 def _holder(folder: Path, name: str) -> str:
     study = study_in(folder, name)
     return str(study.user_attrs.get("session", "another session")) if study else "another session"
-
-
-def _instead(named: bool) -> str:
-    return "hydra.sweeper.study=<another name> begins another" + ("" if named else ", or wait for its end")
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
