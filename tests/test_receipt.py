@@ -223,7 +223,14 @@ def test_variables_that_change_numbers() -> None:
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "NPY_DISABLE_CPU_FEATURES": "AVX2",
     }
-    others = ("HOME", "KERAS_BACKEND", "DDE_BACKEND", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "EPATH_USE_TF")
+    others: tuple[str, ...] = (
+        "HOME",
+        "KERAS_BACKEND",
+        "DDE_BACKEND",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
+        "EPATH_USE_TF",
+    )
     others += (
         "TF_CPP_MIN_LOG_LEVEL",
         "TORCH_CPP_LOG_LEVEL",
