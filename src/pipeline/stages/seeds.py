@@ -39,6 +39,7 @@ class Seeds:
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+    packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what cannot run here before the first seed does."""
