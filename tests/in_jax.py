@@ -24,6 +24,7 @@ from pipeline.journal import Journal
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
 from pipeline.pinn.solution import Solution, enriched, outputs, predict
+from pipeline.problems.burgers import Burgers
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
@@ -168,7 +169,13 @@ class Trainings:
             for x, y in zip(at_once.seeds, alone, strict=True)
         ]  # fmt: skip
         losses = [solution.history[-1].loss for solution in alone]
-        return {"distances": distances, "losses": losses, "best": at_once.history[-1].loss}
+        return {
+            "distances": distances,
+            "losses": losses,
+            "best": at_once.history[-1].loss,
+            "counts": [{name: len(points) for name, points in one.points.items()} for one in at_once.seeds],
+            "evaluations": [[one.residual_evaluations for one in each] for each in (at_once.seeds, alone)],
+        }
 
     def points(self, *, graded: bool = False, **how: Any) -> dict[str, Any]:
         """Where the L-shape is trained on after new points were drawn."""
@@ -187,6 +194,11 @@ class Trainings:
             "points": inside.tolist(),
             "first": self.solve(LSHAPE, Adam(steps=1, every=1, graded=graded), (10, 10)).points[INSIDE].tolist(),
         }
+
+    def interval(self) -> list[float]:
+        """Where the ODE is trained on after points were drawn where the residual is large."""
+        solver = Adam(steps=20, every=20, resample=10, adaptive=True)
+        return sorted(self.solve(ODE, solver, (8,)).points[INSIDE][:, 0].tolist())
 
     def rows(self, solver: Any) -> dict[str, Any]:
         """What must not depend on how often the history is written."""
@@ -213,11 +225,14 @@ def everything(folder: Path) -> Mapping[str, Any]:
     found["solved"] = {name: do.told(of[0], do.solve(*of)) for name, of in SOLVED.items()}
     found["fp32"] = do.told(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
     found["enriched"] = do.told(LSHAPE, do.solve(*ENRICHED))
+    uneven: Any = Burgers(interior=30, boundary=10)  # at the ends three points with one of the seeds, four with others
     found["together"] = {
+        "uneven boundary": do.together(uneven, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
         "adam": do.together(ODE, Adam(steps=50), Adam(steps=50, seeds=3)),
         "gauss_newton": do.together(ODE, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
     }
     found |= {"uniform": do.points(), "adaptive": do.points(adaptive=True), "graded": do.points(graded=True, seeds=2)}
+    found["adaptive interval"] = do.interval()
     found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
     found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))
     found["every"] = {name: [do.rows(solver(every=every)) for every in (5, 7, 1000)] for name, solver in ENDING.items()}

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, refused
+from command import done, failed, refused
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import Impossible, UserError
 from pipeline.pinn import solution
 from pipeline.pinn.corner import Corner
-from pipeline.pinn.domain import Polygon
+from pipeline.pinn.domain import Interval, Polygon
 from pipeline.pinn.solution import Fitted
 from pipeline.problems.diffusion_inverse import DiffusionInverse
 from pipeline.problems.function import Function
@@ -25,6 +27,8 @@ from pipeline.solvers.adam import Adam
 from pipeline.solvers.gauss_newton import GaussNewton
 from pipeline.solvers.lbfgs import Lbfgs
 from pipeline.solvers.own import Own
+from pipeline.solvers.peak_memory import free_in_groups
+from pipeline.solvers.side_by_side import chosen
 from pipeline.solvers.ssbroyden import SsBroyden
 
 WITH_EQUATIONS = ("ode hard", "poisson enriched", "poisson graded")
@@ -80,12 +84,35 @@ def test_the_coefficient_of_the_singularity_is_found(found: dict[str, Any]) -> N
     assert told["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["adam", "gauss_newton"])
+@pytest.mark.parametrize("name", ["adam", "gauss_newton", "uneven boundary"])
 def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None:
     told = found["together"][name]
     assert max(told["distances"]) <= 1e-8
+    assert told["evaluations"][0] == told["evaluations"][1]
     assert len({round(loss, 9) for loss in told["losses"]}) == 3, "seeds that do not differ prove nothing"
     assert told["best"] == pytest.approx(min(told["losses"]), rel=1e-6)
+
+
+def test_seeds_at_once_may_have_unlike_numbers_of_points(found: dict[str, Any]) -> None:
+    """Of a condition, as each seed's points on the boundary start elsewhere; the test above trains them."""
+    counts = found["together"]["uneven boundary"]["counts"]
+    assert len({one["u at the ends"] for one in counts}) > 1, "counts that do not differ prove nothing"
+
+
+def test_adaptive_points_keep_an_intervals_ends(found: dict[str, Any]) -> None:
+    points = found["adaptive interval"]
+    assert len(points) == len(set(points)) == 35
+    assert (points[0], points[-1]) == (0.0, 10.0)
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_chosen_points_are_different_ones_with_the_ends_among_them(n: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    candidates = Interval(0.0, 1.0).inside(10 * n, generator)
+    share = generator.uniform(size=10 * n) ** 8 + 1e-9
+    at = chosen(share, Interval(0.0, 1.0).ends(candidates), n, generator)
+    assert len(set(at)) == n and 0 in at
+    assert n == 1 or 10 * n - 1 in at
 
 
 @pytest.mark.parametrize("how", ["uniform", "adaptive", "graded"])
@@ -126,6 +153,25 @@ def test_how_often_the_history_is_written_changes_nothing(found: dict[str, Any],
     assert each[2]["steps"] == 1000
     assert len({one["evaluations"] for one in each}) == 1
     assert max(one["loss"] for one in each) <= min(one["loss"] for one in each) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("solver", "units", "wanted"),
+    [
+        ("ssbroyden", "[1000,1000]", "solver=ssbroyden with 1,005,002 parameters and 72 residuals needs at least "),
+        ("gauss_newton", "[1000,1000] dataset.interior=200000", "1,005,002 parameters and 400,002 residuals needs "),
+        (
+            "lbfgs",
+            "[2000,2000] solver.remembered=1000 solver.seeds=9",
+            "parameters and 72 residuals, 9 seeds at once, needs ",
+        ),
+    ],
+)
+def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, solver: str, units: str, wanted: str) -> None:
+    """Before the system kills the process: 16 TB of an inverse Hessian, 6 TB of a Jacobian, 1.2 TB of steps."""
+    said = failed(tmp_path, *PINN[:2], "dataset=ode", f"solver={solver}", *f"model.units={units}".split())
+    assert said.startswith("out of memory: solver=") and wanted in said
+    assert " GiB free; use fewer model.units" in said
 
 
 class Fit(Function):
@@ -218,6 +264,16 @@ def test_a_corner_that_is_none() -> None:
         Corner(PoissonLShape.domain, (0.0, 0.0), order=float("nan"))
     with pytest.raises(ValueError, match="clockwise"):
         Corner(Polygon(PoissonLShape.domain.vertices[::-1]), (0.0, 0.0), order=1.0)
+
+
+def test_free_memory_is_also_that_of_the_control_groups(tmp_path: Path) -> None:
+    """Of the group itself and of those around it; 'max' is no limit."""
+    for group, limit, used in (("", "max", 9), ("a", "10000", 3000), ("a/b", "max", 1000), ("a/b/c", "8000", 500)):
+        (tmp_path / group).mkdir(exist_ok=True)
+        (tmp_path / group / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / group / "memory.current").write_text(f"{used}\n")
+    assert free_in_groups(tmp_path, "a/b/c") == [7500, 7000]
+    assert free_in_groups(tmp_path, "") == free_in_groups(tmp_path / "none", "x") == []
 
 
 def test_adaptive_needs_to_know_when() -> None:

@@ -25,6 +25,10 @@ class Domain(Protocol):
         """(N,) bool; the boundary belongs to the domain."""
         ...
 
+    def ends(self, points: np.ndarray) -> np.ndarray:
+        """(N,) bool: which of the points every set of points inside must have."""
+        ...
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -53,6 +57,10 @@ class Interval:
 
     def contains(self, points: np.ndarray) -> np.ndarray:
         return np.asarray((points[:, 0] >= self.low) & (points[:, 0] <= self.high))
+
+    def ends(self, points: np.ndarray) -> np.ndarray:
+        """Both ends, for the same reason for which `inside` has them."""
+        return np.isin(points[:, 0], [self.low, self.high])
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,10 @@ class Polygon:
             if side[1] != 0:
                 crossings += straddles & (points[:, 0] < a[0] + (points[:, 1] - a[1]) * side[0] / side[1])
         return np.asarray(near | (crossings % 2 == 1))
+
+    def ends(self, points: np.ndarray) -> np.ndarray:
+        """None: a polygon's corners are not among its points inside."""
+        return np.zeros(len(points), bool)
 
 
 def rectangle(x: tuple[float, float], y: tuple[float, float], names: tuple[str, str] = ("x", "y")) -> Polygon:

@@ -33,6 +33,8 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     generator = np.random.default_rng(0)
     inside = _called(problem, "the domain", lambda: problem.domain.inside(FEW, generator))
     _expect(problem, "the domain's points", inside, (FEW, len(problem.domain.names)))
+    ends = _called(problem, "the domain", lambda: problem.domain.ends(inside))
+    _expect(problem, "the domain's ends", ends, (FEW,))
     outside = _outside(problem, inside)
     if len(outside):
         raise _wrong(problem, f"the domain draws a point outside of itself: {outside[0]}")

@@ -30,6 +30,7 @@ class GaussNewton(Own):
     every: Annotated[int, Field(gt=0)] = 10
 
     hint: ClassVar[str] = "try a larger solver.damping"
+    smaller: ClassVar[str] = "use fewer model.units or a smaller dataset.interior"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,6 +38,11 @@ class GaussNewton(Own):
             raise ValueError(
                 f"damping={self.damping}: has to lie within least_damping={self.least_damping} and {MOST:g}"
             )
+
+    def numbers(self, parameters: int, residuals: int) -> int:
+        """The Jacobian and its product, each twice; by SVD the Jacobian and its factors (measured on a CPU: 4.2)."""
+        jacobian = parameters * residuals
+        return 4 * jacobian if self.factorization == "svd" else 2 * jacobian + 2 * min(parameters, residuals) ** 2
 
     def method(self, dtype: str) -> Any:
         with quiet_imports():

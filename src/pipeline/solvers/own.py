@@ -51,6 +51,7 @@ class Own(ABC):
     backends: ClassVar[tuple[str, ...]] = ("jax",)
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)
     hint: ClassVar[str]  # what to try where the loss leaves the finite numbers
+    smaller: ClassVar[str] = "use fewer model.units"  # what to try where memory does not suffice
 
     def __post_init__(self) -> None:
         if self.start == "features" and self.scale is None:
@@ -68,6 +69,10 @@ class Own(ABC):
     def line_search(self, problem: Problem) -> bool:
         """Whether it has one, to which rounding may look like the end."""
         return False
+
+    def numbers(self, parameters: int, residuals: int) -> int:
+        """How many numbers a step keeps at once, at the least, besides some for each parameter and each residual."""
+        return 0
 
     @abstractmethod
     def method(self, dtype: str) -> Method:

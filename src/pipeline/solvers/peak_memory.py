@@ -1,13 +1,18 @@
-"""How much memory a training had, in whichever framework."""
+"""How much memory a training had, in whichever framework, and what is free before one of our solvers begins."""
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.backends.memory import process_peak_bytes
+from pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from pipeline.device import Place
+
+GROUPS = Path("/sys/fs/cgroup")
 
 
 def peak_memory(backend: str, place: Place) -> dict[str, int]:
@@ -28,3 +33,45 @@ def peak_memory(backend: str, place: Place) -> dict[str, int]:
 
         given = jax.devices("cuda")[place.index].memory_stats()["peak_bytes_in_use"]
     return {**peak, "device_bytes": int(given)}
+
+
+def refuse_too_large(needed: int, available: int, what: str, where: str, smaller: str) -> None:
+    """Raise UserError where `needed` bytes exceed those that are free: the system would kill the process."""
+    if needed > available:
+        raise UserError(
+            f"out of memory: {what} needs at least {needed / 2**30:.1f} GiB; {where} has {available / 2**30:.1f} GiB "
+            f"free; {smaller}"
+        )
+
+
+def free_memory(place: Place) -> int:
+    """Bytes that JAX can still have on a device; on the CPU no more than the process's control groups leave."""
+    if place.kind == "gpu":
+        import jax
+
+        told = jax.devices("cuda")[place.index].memory_stats()
+        return int(told["bytes_limit"] - told["bytes_in_use"])
+    import psutil
+
+    return min([int(psutil.virtual_memory().available), *free_in_groups(GROUPS, _own_group())])
+
+
+def _own_group() -> str:
+    """This process's group among Linux's control groups of version 2; empty where there are none."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+
+
+def free_in_groups(root: Path, group: str) -> list[int]:
+    """Bytes that are left in `group` below `root`, and in each group around it, where there is a limit."""
+    folder, found = root / group, []
+    while True:
+        with contextlib.suppress(OSError, ValueError):  # a root has no limit, and "max" is none
+            limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+            found.append(limit - used)
+        if folder == root:
+            return found
+        folder = folder.parent

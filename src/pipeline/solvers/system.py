@@ -50,7 +50,8 @@ class System:
         self.shift, self.stretch = self._scaling()
         self.parts = [*([INSIDE] if problem.equations else []), *(condition.name for condition in self.conditions)]
         self.names = (*problem.equations, *(condition.name for condition in self.conditions))
-        _, self.tree = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._tree(0)))
+        flat, self.tree = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._tree(0)))
+        self.parameters = len(flat)
 
     def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """x is mapped to (x - shift) * stretch."""
@@ -98,6 +99,12 @@ class System:
             data[condition.name] = part | {"values": condition.values(points)[:, None].astype(self.dtype)}
         return data
 
+    def count(self, data: Data) -> int:
+        """How many residuals `vector` has."""
+        return sum(
+            len(part["x"]) * (len(self.problem.equations) if name == INSIDE else 1) for name, part in data.items()
+        )
+
     def draw_inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
         """Points (n, d) inside the domain, `graded` ones nearer and nearer to the problem's corner."""
         return (self.problem.domain.inside if self.corner is None else self.corner.draw)(n, generator)
@@ -127,7 +134,8 @@ class System:
         """What has to vanish in a part: (N, terms)."""
         if part != INSIDE:
             condition = next(one for one in self.conditions if one.name == part)
-            return self._outputs(tree, data, 0, ()).column(condition.output).value - data["values"]
+            found = self._outputs(tree, data, 0, ()).column(condition.output).value - data["values"]
+            return found * data["weight"] if "weight" in data else found
         x = data["x"]
         field = jets.JetField(self._outputs(tree, data, self.order, self.seconds))
         columns = [x[:, index : index + 1] for index in range(x.shape[1])]

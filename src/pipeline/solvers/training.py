@@ -20,8 +20,10 @@ from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment, Solution
 from pipeline.precision import FORMATS
 from pipeline.solvers.method import Method, State
-from pipeline.solvers.peak_memory import peak_memory
+from pipeline.solvers.peak_memory import free_memory, peak_memory, refuse_too_large
+from pipeline.solvers.side_by_side import alike, chosen
 from pipeline.solvers.system import INSIDE, Ansatz, Data, System
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.run import Run
@@ -70,12 +72,24 @@ class Training:
         self.several = len(seeds) > 1
         self.generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.drawn = [system.draw(generator) for generator in self.generators]
-        self.data = self._together(self.drawn)
+        self._check_memory()
+        self.data = self._together(alike(self.drawn))
         self.theta = self._together([system.initial(seed) for seed in seeds])
         self.compile_s = self.seconds = 0.0
         self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
+        self.fits = 0  # evaluations at all points outside of the steps
         self.programs: dict[Any, Any] = {}
         self.history: list[list[Moment]] = [[] for _ in seeds]
+
+    def _check_memory(self) -> None:
+        """Raise UserError for what does not fit into the device's memory."""
+        solver, seeds = self.solver, len(self.drawn)
+        parameters, residuals = self.system.parameters, self.system.count(self.drawn[0])
+        needed = seeds * np.dtype(self.system.dtype).itemsize * solver.numbers(parameters, residuals)
+        what = f"solver={choice(solver)} with {parameters:,} parameters and {residuals:,} residuals"
+        what += f", {seeds} seeds at once," if seeds > 1 else ""
+        where = "this machine" if self.place.kind == "cpu" else str(self.place)
+        refuse_too_large(needed, free_memory(self.place), what, where, solver.smaller)
 
     def _together(self, each: Sequence[Any]) -> Any:
         """One tree of arrays with the seeds in front; of one seed alone without."""
@@ -141,7 +155,7 @@ class Training:
         fitted = jnp.asarray(thetas if self.several else thetas[0])
         lower = self._compiled("loss", system.loss, fitted, self.data) < jnp.sum(residual**2, axis=-1)
         self.theta = jnp.where(lower[..., None], fitted, start)
-        self.beside += 2 * sum(len(part["x"]) for part in self.drawn[0].values())
+        self.fits = 2
 
     def _block_length(self) -> int:
         """Steps to the next row of the history, to new points or to the end."""
@@ -167,8 +181,8 @@ class Training:
 
     def _draw_anew(self) -> None:
         """New points inside the domain, for `adaptive` chosen among ten times as many candidates with a probability
-        that grows with the square of the residual."""
-        n = self.system.problem.interior
+        that grows with the square of the residual. The ends of an interval are always among them."""
+        n, domain = self.system.problem.interior, self.system.problem.domain
         many = CANDIDATES * n if self.solver.adaptive else n
         candidates = [self.system.draw_inside(many, generator) for generator in self.generators]
         if self.solver.adaptive:
@@ -178,11 +192,10 @@ class Training:
             self.beside += many
             for at, generator in enumerate(self.generators):
                 share = squares[at] / squares[at].mean() + 1
-                chosen = generator.choice(many, n, replace=False, p=share / share.sum())
-                candidates[at] = candidates[at][chosen]
+                candidates[at] = candidates[at][chosen(share, domain.ends(candidates[at]), n, generator)]
         for at, points in enumerate(candidates):
             self.drawn[at][INSIDE] = self.system.inside(points)
-        self.data = self._together(self.drawn)
+        self.data = self._together(alike(self.drawn))
 
     def _squares(self, theta: Any, part: Any) -> Any:
         return jnp.sum(self.system.inside_residual(theta, part) ** 2, axis=1)
@@ -243,7 +256,7 @@ class Training:
             seconds=self.seconds,
             compile_s=self.compile_s,
             parameters=int(self.theta.shape[-1]),
-            residual_evaluations=self.beside + evaluations * sum(len(part) for part in points.values()),
+            residual_evaluations=self.beside + (evaluations + self.fits) * sum(map(len, points.values())),
             dtypes={"parameters": str(self.state.theta.dtype), "loss": self.loss_dtype},
             device=str(next(iter(self.state.theta.devices()))),
             peak_memory=peak_memory("jax", self.place),
