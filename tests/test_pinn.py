@@ -22,7 +22,7 @@ from pipeline import experiment as experiments
 from pipeline.errors import Impossible, UserError
 from pipeline.journal import read_config, read_metrics
 from pipeline.models.fnn import Fnn
-from pipeline.pinn import guard, solution
+from pipeline.pinn import guard, rounding, solution
 from pipeline.pinn.at_points import read_points
 from pipeline.pinn.domain import Interval, Polygon, rectangle
 from pipeline.pinn.errors import points_sha256
@@ -32,6 +32,7 @@ from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
 from pipeline.solvers.deepxde import Deepxde
 from pipeline.solvers.deepxde_adam import DeepxdeAdam
+from pipeline.solvers.gauss_newton import GaussNewton
 
 CONF = Path(__file__).parents[1] / "conf"
 OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}
@@ -89,6 +90,9 @@ def test_the_receipt_of_a_run(ode: Path) -> None:
     assert paper["precision"]["guard"]["relative_errors"].keys() >= {"value", "first", "residual y1' - y2"}
     assert paper["precision"]["guard"]["warnings"] == []
     assert paper["precision"]["guard"]["network"] == "a Glorot network of the run's shape, not the solver's start"
+    floor = paper["precision"]["trained"]["loss_floor"]
+    assert 0 < floor < 1e-20 * figures(ode)["train/loss"]
+    assert figures(ode)["train/loss_floor"] == floor
     assert paper["versions"]["deepxde"][0].isdigit()
     assert paper["parameters"] == 20 + 20 + 40 + 2
     assert len(paper["points_sha256"]) == 64
@@ -497,6 +501,77 @@ def test_the_guard_warns_of_a_line_search_below_float64() -> None:
     found = guard.look(problem, layers, "fp32", hard=False, line_search=True, seed=0)
     (warning,) = found.warnings
     assert "precision=fp32 with L-BFGS: its line search takes rounding for the end" in warning
+
+
+def solved(problem: Any, seed: int = 0) -> solution.Solution:
+    """One hidden layer, its last layer by least squares in float64: residuals far below the rounding of float32."""
+    generator = np.random.default_rng(seed)
+    kernel, bias = generator.uniform(-1, 1, (1, 60)), generator.uniform(-1, 1, 60)
+    points = {one.name: one.points for one in problem.conditions()}
+    (x,), (wanted,) = points.values(), [one.values(one.points) for one in problem.conditions()]
+    hidden = np.hstack([np.tanh(x @ kernel + bias), np.ones((len(x), 1))])
+    last = np.linalg.lstsq(hidden, wanted, rcond=1e-12)[0]
+    fitted = solution.Fitted(((kernel, bias), (last[:-1, None], last[-1:])))
+    return of_layers(problem, fitted, points)
+
+
+def of_layers(problem: Any, fitted: solution.Fitted, points: Any) -> solution.Solution:
+    """As if it had been trained: its loss is that of float64."""
+    residual = [rounding.residuals(problem, fitted, name, x, "float64") for name, x in points.items()]
+    loss = float(sum(np.mean(r**2, axis=0).sum() for r in residual))
+    history = (solution.Moment(1, 0.0, loss, {}, fitted),)
+    return solution.Solution(fitted, points, history, 1, 0.0, None, 1, 1, {}, {})
+
+
+def test_a_trained_network_shows_what_rounding_leaves() -> None:
+    """The floor of float32 is the loss that a plain float32 evaluation has where float64 has next to none."""
+    problem: Any = Function()
+    found = solved(problem)
+    (x,) = found.points.values()
+    (kernel, bias), (last, end) = ([a.astype(np.float32) for a in layer] for layer in found.fitted.layers)
+    plain = np.tanh(x.astype(np.float32) @ kernel + bias) @ last + end - problem.reference(x).astype(np.float32)
+    wanted = float(np.mean(plain.astype(np.float64) ** 2))
+    assert found.history[-1].loss < 1e-4 * wanted, "a network that is not solved proves nothing"
+    floor = rounding.look(problem, found, "fp32", None)
+    assert floor.loss is not None and wanted / 30 < floor.loss < 30 * wanted
+    (warning,) = floor.warnings
+    assert warning.startswith("precision=fp32: of the loss of ") and warning.endswith("; use precision=fp64")
+    assert rounding.look(problem, found, "fp64", None).warnings == ()
+
+
+@pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape(interior=60, boundary=20)])
+def test_a_fresh_network_is_far_above_the_floor(problem: Any) -> None:
+    """Where float32 is always fine, and each precision's floor is the square of its rounding."""
+    layers = Fnn().of(problem).initial(problem, seed=0)
+    points = {one.name: one.points for one in problem.conditions() if one.points is not None}
+    if problem.equations:
+        points["inside"] = problem.domain.inside(50, np.random.default_rng(0))
+    found = of_layers(problem, solution.Fitted(layers), points)
+    floors = {name: rounding.look(problem, found, name, None) for name in ("fp64", "fp32", "tf32")}
+    size = found.history[-1].loss
+    assert 1e-36 < floors["fp64"].loss / size < 1e-28  # type: ignore[operator]
+    assert 1e-18 < floors["fp32"].loss / size < 1e-10  # type: ignore[operator]
+    assert 1e-9 < floors["tf32"].loss / size < 1e-2  # type: ignore[operator]
+    assert floors["fp64"].warnings == floors["fp32"].warnings == ()
+
+
+def test_a_floor_weighs_as_the_loss_does() -> None:
+    """A condition by its weight, a point near the corner by the corner's; with enrichment."""
+    problem: Any = PoissonLShape()
+    layers = Fnn(units=(8,)).initial(problem, seed=0)
+    generator = np.random.default_rng(0)
+    inside = {"inside": problem.corner.draw(40, generator)}
+    points = inside | {"u on the boundary": problem.domain.on_boundary(20, generator)}
+    fitted = solution.Fitted(layers, {"r^(2/3)": 0.4, "r^2 log r": 1.0}, enriched=True)
+    found = of_layers(problem, fitted, points)
+    plain, heavy, graded = (
+        rounding.look(problem, found, "fp32", solver)
+        for solver in (None, GaussNewton(condition_weight=100.0), GaussNewton(graded=True))
+    )
+    edge, middle = plain.terms["u on the boundary"], plain.terms["inside"]
+    assert plain.loss == pytest.approx(edge + middle)
+    assert heavy.loss == pytest.approx(100 * edge + middle)
+    assert graded.terms["u on the boundary"] == edge and graded.terms["inside"] < middle
 
 
 def test_the_guards_derivatives_are_those_of_the_network() -> None:

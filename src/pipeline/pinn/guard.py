@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.pinn import jets
 from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Layers, outputs
-from pipeline.precision import FORMATS
+from pipeline.precision import FORMATS, Format
 
 LIMIT = 1e-4  # of the residual: above it a training has little to go by
 SAMPLE = 256  # points
@@ -79,9 +79,7 @@ def quantities(problem: Problem, layers: Layers, points: np.ndarray, precision: 
     dtype = form.compute
     order, seconds = asked(problem)
     x = points.astype(dtype)
-    rounded: Sequence[Any] = [(kernel.astype(dtype), bias.astype(dtype)) for kernel, bias in layers]
-    if form.tf32:
-        rounded = [(Tf32Kernel(kernel), bias) for kernel, bias in rounded]
+    rounded = as_computed(layers, dtype, form)
     with np.errstate(over="ignore", invalid="ignore"):  # float16 ends at 65504; that is what is to be told
         jet = outputs(problem, jets.coordinates(np, x, seconds, order), rounded, hard=hard)
         columns = [x[:, index : index + 1] for index in range(x.shape[1])]
@@ -89,6 +87,14 @@ def quantities(problem: Problem, layers: Layers, points: np.ndarray, precision: 
     found = {"value": jet.value, "first": jet.first, "second": jet.second}
     found |= {f"residual {name}": each for name, each in zip(problem.equations, residuals, strict=True)}
     return {name: array for name, array in found.items() if np.size(array)}
+
+
+def as_computed(layers: Layers, dtype: str, form: Format | None = None) -> Sequence[Any]:
+    """The layers in `dtype`, their kernels multiplied as `form` does."""
+    rounded: Sequence[Any] = [(kernel.astype(dtype), bias.astype(dtype)) for kernel, bias in layers]
+    if form is not None and form.tf32:
+        return [(Tf32Kernel(kernel), bias) for kernel, bias in rounded]
+    return rounded
 
 
 def asked(problem: Problem) -> tuple[int, jets.Seconds]:

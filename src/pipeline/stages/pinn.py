@@ -14,7 +14,7 @@ from pipeline import receipt
 from pipeline.backends.fit import Observation
 from pipeline.capability import Resolved
 from pipeline.errors import RunError
-from pipeline.pinn import errors, guard, solution, unseen
+from pipeline.pinn import errors, guard, rounding, solution, unseen
 from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
@@ -90,7 +90,9 @@ class Pinn:
         draw(run, experiment, found, measured)
         spread = errors.over_seeds(problem, found, self.grid)
         residuals = unseen.look(problem, found.fitted, start, found.points, experiment.seed)
-        for warning in residuals.warnings if residuals else ():
+        floor = rounding.look(problem, found, resolved.precision, solver)
+        paper["precision"]["trained"] = floor.plain()
+        for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
             run.say(f"warning: {warning}")
         paper |= {
             "wall_time_s": seconds_since_start(),
@@ -100,8 +102,8 @@ class Pinn:
         }
         run.journal.write_receipt(paper)
         return Result(
-            metrics=figures_of(found, measured) | figures_residual(residuals) | figures_over(spread),
-            table=(*rows(experiment, resolved, found, measured, residuals, guarded, paper), *rows_over(spread)),
+            metrics=figures_of(found, measured, floor) | figures_residual(residuals) | figures_over(spread),
+            table=(*rows(experiment, resolved, found, measured, residuals, guarded, floor, paper), *rows_over(spread)),
         )
 
 
@@ -185,12 +187,13 @@ def solver_of(experiment: Experiment) -> str:
     return ", ".join(told)
 
 
-def figures_of(found: Solution, measured: Measured) -> dict[str, float]:
+def figures_of(found: Solution, measured: Measured, floor: rounding.Floor) -> dict[str, float]:
     """The run in numbers."""
     return {
         "test/relative_l2": measured.relative_l2,
         "test/max_error": measured.largest,
         "train/loss": found.history[-1].loss,
+        **({} if floor.loss is None else {"train/loss_floor": floor.loss}),
         "steps": float(found.steps),
         "residual_evaluations": float(found.residual_evaluations),
         "training_s": found.seconds,
@@ -226,6 +229,11 @@ def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
     return [("over the seeds", f"relative L2 error, median {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
 
 
+def beside(floor: rounding.Floor) -> str:
+    """What of the loss is rounding."""
+    return "" if floor.loss is None else f"; rounding alone makes {floor.loss:.1e}"
+
+
 def rows(
     experiment: Experiment,
     resolved: Resolved,
@@ -233,6 +241,7 @@ def rows(
     measured: Measured,
     residuals: unseen.Residuals | None,
     guarded: guard.Guard,
+    floor: rounding.Floor,
     paper: dict[str, Any],
 ) -> list[tuple[str, str]]:
     """The table at the end."""
@@ -244,7 +253,7 @@ def rows(
     return [
         ("relative L2 error", f"{measured.relative_l2:.3e} on {len(measured.grid):,} points"),
         ("maximum error", f"{measured.largest:.3e}"),
-        ("loss", f"{last.loss:.3e} after {found.steps:,} step{'s' * (found.steps > 1)}"),
+        ("loss", f"{last.loss:.3e} after {found.steps:,} step{'s' * (found.steps > 1)}{beside(floor)}"),
         *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
         *rows_residual(residuals),
         *((name, f"{value:.10g}") for name, value in coefficients.items()),
