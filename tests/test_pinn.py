@@ -7,6 +7,8 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,18 @@ OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTH
 PINN = ("stage=pinn", "tracking=none")
 ODE = (*PINN, "dataset=ode", "model.units=[20]", "precision=fp64", "solver.steps=300")
 ON_BACKENDS = ("torch", *(pytest.param(name, marks=pytest.mark.wide) for name in ("tensorflow", "jax")))
+
+
+AROUND_TORCH = """
+from torch.overrides import _get_current_function_mode_stack as around
+from pipeline.backends import Torch
+from pipeline.device import Place
+from pipeline.solvers.deepxde_start import started
+
+with started(Torch(threads=1), "fp32", 0, Place("cpu"), 1e3):
+    while_training = len(around())
+print(while_training, len(around()))
+"""
 
 
 def figures(run: Path) -> dict[str, float]:
@@ -126,6 +140,13 @@ def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, gr
     assert paper[group]["requested"] == name
     assert (paper["device"]["effective"], paper["precision"]["effective"]) == ("cpu", "fp64")
     assert paper["backend"] == "numpy"
+
+
+def test_nothing_stands_between_deepxde_and_torch(tmp_path: Path) -> None:
+    """While DeepXDE trains on a CPU no function of Python is called around torch's own, and none is left behind."""
+    (tmp_path / "asked.py").write_text(AROUND_TORCH)
+    told = subprocess.run([sys.executable, "asked.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.stdout.splitlines()[-1:] == ["0 0"], told.stderr
 
 
 @pytest.mark.wide

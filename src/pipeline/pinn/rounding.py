@@ -28,7 +28,7 @@ MORE_DIGITS = {"float64": "longdouble"}  # otherwise float64
 
 @dataclass(frozen=True)
 class Floor:
-    """`loss`: the floor, None where NumPy has no more digits than the precision; `terms`: of each part of the points."""
+    """`loss`: the floor, None where NumPy has no more digits than the precision; `terms`: of each part of it."""
 
     loss: float | None
     terms: Mapping[str, float]
