@@ -23,8 +23,8 @@ from pipeline.errors import RunError
 from pipeline.journal import Journal
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
+from pipeline.pinn.problem import Condition
 from pipeline.pinn.solution import Solution, enriched, outputs, predict
-from pipeline.problems.burgers import Burgers
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
@@ -114,6 +114,13 @@ def derivatives(problem: Any, ansatz: Ansatz) -> dict[str, float]:
     terms, weights = jax.jit(system.terms)(theta, data), jnp.array([system.weight(name) for name in system.names])
     found["loss"] = float(jnp.abs(weights @ terms / system.loss(theta, data) - 1))
     return found
+
+
+class OneSide(PoissonLShape):
+    """With a condition on one side, on which two points lie with one seed and three with another."""
+
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition("u on the left", lambda points: points[:, 1], on=lambda points: points[:, 0] == -1),)
 
 
 class Lopsided(Fnn):
@@ -225,7 +232,7 @@ def everything(folder: Path) -> Mapping[str, Any]:
     found["solved"] = {name: do.told(of[0], do.solve(*of)) for name, of in SOLVED.items()}
     found["fp32"] = do.told(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
     found["enriched"] = do.told(LSHAPE, do.solve(*ENRICHED))
-    uneven: Any = Burgers(interior=30, boundary=10)  # at the ends three points with one of the seeds, four with others
+    uneven: Any = OneSide(interior=30, boundary=10)
     found["together"] = {
         "uneven boundary": do.together(uneven, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
         "adam": do.together(ODE, Adam(steps=50), Adam(steps=50, seeds=3)),

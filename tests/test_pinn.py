@@ -29,6 +29,9 @@ from pipeline.pinn.at_points import read_points
 from pipeline.pinn.domain import Interval, Polygon, rectangle
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.fits import check_fits
+from pipeline.problems.allen_cahn import AllenCahn
+from pipeline.problems.burgers import Burgers
+from pipeline.problems.diffusion_inverse import DiffusionInverse
 from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
@@ -188,6 +191,22 @@ def test_a_polygons_points_are_the_seeds(place: Path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.parametrize("backend", ON_BACKENDS)
+def test_a_recipes_hard_conditions_hold(place: Path, backend: str) -> None:
+    """Allen and Cahn's source has them; the saved network says the same at the start and at an end."""
+    words = ("dataset=allen_cahn", "solver=deepxde_adam", "solver.steps=2", "dataset.interior=50", "model.units=[4]")
+    run = done(place, *PINN, *words, f"backend={backend}", "precision=fp64")
+    assert {name for record in read_metrics(run) for name in record.metrics if name.startswith("train/")} == {
+        "train/loss",
+        "train/u_t - 0.001 u_xx - 5 (u - u^3)",
+    }
+    problem: Any = AllenCahn()
+    fitted = solution.load(run / "artifacts" / "model" / "weights.npz")
+    points: Any = np.array([[0.5, 0.0], [-1.0, 0.7], [0.0, 0.5]])
+    found = solution.predict(fitted, problem, points)[:, 0]
+    assert found[:2] == pytest.approx([0.0, -1.0], abs=1e-12) and abs(found[2]) > 1e-3
+
+
 @pytest.mark.parametrize("backend", ["torch", pytest.param("tensorflow", marks=pytest.mark.wide)])
 def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
     words = (
@@ -224,8 +243,9 @@ def test_lbfgs_takes_no_more_steps_than_it_may(place: Path, words: tuple[str, ..
 
 
 def test_the_default_is_the_recipe_of_the_problems_source() -> None:
-    problems: list[Any] = [Function(), Ode(), PoissonLShape()]
-    assert [Deepxde().lbfgs_steps_for(problem) for problem in problems] == [0, 0, 15_000]
+    problems: list[Any] = [Function(), Ode(), DiffusionInverse(), PoissonLShape(), Burgers(), AllenCahn()]
+    assert [Deepxde().lbfgs_steps_for(problem) for problem in problems] == [0, 0, 0, 15_000, 15_000, 15_000]
+    assert [Deepxde().hard_for(problem) for problem in problems] == [False] * 5 + [True]
     assert yaml.safe_load((CONF / "stage" / "pinn.yaml").read_text())["defaults"][-1] == {"override /solver": "deepxde"}
 
 
@@ -299,6 +319,9 @@ REFUSED = {
     "tensorflow; DeepXDE has no L-BFGS on JAX",
     "dataset=poisson_lshape backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and "
     "poisson_lshape is to go on with it; use backend=torch, or solver=deepxde_adam",
+    "dataset=burgers backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and burgers is ...",
+    "dataset=burgers dataset.boundary=0": "dataset.boundary=0 and dataset.initial=160: no point for the condition 'u "
+    "at the ends' of burgers; give more",
     "dataset=ode solver=adam solver.steps=100 solver.resample=100": "solver.resample=100: no step of steps=100 is "
     "left for new points; give less",
     "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import pipeline.problems
 from pipeline.errors import UserError
-from pipeline.pinn.domain import Interval, Polygon, rectangle
-from pipeline.pinn.problem import Problem
+from pipeline.pinn.domain import Interval, Polygon, SpaceTime, rectangle
+from pipeline.pinn.problem import Problem, on_boundary
 from pipeline.pinn.references import allen_cahn, burgers, lshape
 from pipeline.spec import build
 
@@ -116,7 +116,7 @@ def test_the_reference_solves_the_equations(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_meets_the_conditions(name: str) -> None:
     problem = problem_of(name)
-    edge = problem.domain.on_boundary(max(problem.boundary, 100), np.random.default_rng(1))
+    edge = on_boundary(problem, np.random.default_rng(1), at_least=100)
     for condition in problem.conditions():
         points = condition.points if condition.points is not None else edge
         points = points[condition.on(points)] if condition.on else points
@@ -132,7 +132,7 @@ def test_hard_conditions_hold_whatever_the_network_says(name: str) -> None:
     if not hasattr(problem, "hard"):
         pytest.skip(f"{name} has no hard conditions")
     generator = np.random.default_rng(2)
-    edge = problem.domain.on_boundary(200, generator)
+    edge = on_boundary(problem, generator, at_least=200)
     said = [generator.normal(0, 10, (len(edge), 1)) for _ in range(problem.outputs)]
     outputs = problem.hard([edge[:, i : i + 1] for i in range(edge.shape[1])], said, np)
     for condition in problem.conditions():
@@ -177,6 +177,7 @@ def test_allen_cahn_with_fewer_points_and_steps(monkeypatch: pytest.MonkeyPatch)
     ("name", "key", "value"),
     [(name, "interior", 0) for name in NAMES]
     + [("burgers", "boundary", -1), ("poisson_lshape", "boundary", -1), ("diffusion_inverse", "measurements", 0)]
+    + [("burgers", "initial", -1), ("allen_cahn", "initial", 0.5)]
     + [("ode", "interior", 3.5), ("poisson_lshape", "enrichment", True)],
 )
 def test_what_does_not_fit_is_refused(name: str, key: str, value: object) -> None:
@@ -231,6 +232,26 @@ def from_rim(corners: np.ndarray, points: np.ndarray) -> np.ndarray:
     after = np.roll(corners, -1, axis=0)
     ways = [np.linalg.norm(points[:, None] - ends, axis=2) for ends in (corners, after)]
     return np.asarray((ways[0] + ways[1] - np.linalg.norm(after - corners, axis=1)).min(axis=1))
+
+
+@given(st.floats(-10, 10), st.floats(0.1, 10), st.floats(0.1, 10), st.integers(0, 50), st.integers(0, 2**32 - 1))
+def test_points_of_space_and_time(low: float, length: float, until: float, n: int, seed: int) -> None:
+    """At the ends at any time, at the start anywhere between the ends, and none where no condition is."""
+    domain = SpaceTime(low, low + length, until)
+    drawn = [draw(n, np.random.default_rng(seed)) for draw in (domain.inside, domain.on_boundary, domain.at_start)]
+    for points in drawn:
+        assert points.shape == (n, 2)
+        assert domain.contains(points).all()
+    _, edge, start = drawn
+    assert set(edge[:, 0]) <= {domain.low, domain.high} and (n < 2 or len(set(edge[:, 0])) == 2)
+    assert (start[:, 1] == 0).all() and len(set(start[:, 0])) == n
+    assert domain.contains(domain.grid(100)).all() and not domain.ends(drawn[0]).any()
+
+
+@pytest.mark.parametrize("until", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_time_is_no_domain(until: float) -> None:
+    with pytest.raises(ValueError, match=r"^SpaceTime\(0.0, 1.0, .*\): low has to be less than high and until above 0"):
+        SpaceTime(0.0, 1.0, until)
 
 
 @given(st.floats(-10, 10), st.floats(0.1, 10), st.integers(2, 50), st.integers(0, 2**32 - 1))

@@ -96,7 +96,7 @@ def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None
 def test_seeds_at_once_may_have_unlike_numbers_of_points(found: dict[str, Any]) -> None:
     """Of a condition, as each seed's points on the boundary start elsewhere; the test above trains them."""
     counts = found["together"]["uneven boundary"]["counts"]
-    assert len({one["u at the ends"] for one in counts}) > 1, "counts that do not differ prove nothing"
+    assert len({one["u on the left"] for one in counts}) > 1, "counts that do not differ prove nothing"
 
 
 def test_adaptive_points_keep_an_intervals_ends(found: dict[str, Any]) -> None:

@@ -129,6 +129,49 @@ class Polygon:
         return np.zeros(len(points), bool)
 
 
+@dataclass(frozen=True)
+class SpaceTime:
+    """[low, high] in space from time 0 `until`; its boundary is both ends in space, and its start is time 0."""
+
+    low: float
+    high: float
+    until: float
+    names: tuple[str, ...] = ("x", "t")
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.low, self.high, self.until]).all() and self.low < self.high and self.until > 0):
+            raise ValueError(
+                f"SpaceTime({self.low}, {self.high}, {self.until}): low has to be less than high and until above 0, "
+                "all finite"
+            )
+
+    @property
+    def rectangle(self) -> Polygon:
+        return rectangle((self.low, self.high), (0.0, self.until))
+
+    def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        return self.rectangle.inside(n, generator)
+
+    def on_boundary(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        """Both ends in turn, at equal steps in time from a start that is drawn."""
+        t = (np.arange(n) + generator.uniform()) / max(n, 1) * self.until
+        return np.stack([np.resize([self.low, self.high], n), t], axis=1)
+
+    def at_start(self, n: int, generator: np.random.Generator) -> np.ndarray:
+        """At time 0, both ends among them."""
+        x = Interval(self.low, self.high).inside(n, generator)
+        return np.concatenate([x, np.zeros_like(x)], axis=1)
+
+    def grid(self, n: int) -> np.ndarray:
+        return self.rectangle.grid(n)
+
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        return self.rectangle.contains(points)
+
+    def ends(self, points: np.ndarray) -> np.ndarray:
+        return self.rectangle.ends(points)
+
+
 def rectangle(x: tuple[float, float], y: tuple[float, float], names: tuple[str, str] = ("x", "y")) -> Polygon:
     """[x0, x1] x [y0, y1]."""
     return Polygon(((x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1])), names)

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
 from pipeline.pinn.portable import Portable, PortableMath
-from pipeline.pinn.problem import Condition, Functions, Problem, no_point
+from pipeline.pinn.problem import Condition, Functions, Problem, has_start, no_point, on_boundary
 from pipeline.spec import choice
 
 FEW = 16
@@ -26,6 +26,8 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     missing = [name for name in SAYS if not hasattr(problem, name)]
     if missing:
         raise _wrong(problem, f"has no {', '.join(missing)}; a problem says {', '.join(SAYS)}")
+    if has_start(problem) and not hasattr(problem, "initial"):
+        raise _wrong(problem, "has no initial; a problem in a SpaceTime says how many points a training uses at time 0")
     if problem.interior < 1 or problem.boundary < 0:
         raise _wrong(
             problem, f"interior={problem.interior} and boundary={problem.boundary} points; give 1 and 0 or more"
@@ -49,11 +51,10 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     taken = [name for name in (*problem.equations, *names) if name in RESERVED]
     if taken:
         raise _wrong(problem, f"a term is named {taken[0]!r}, as something else is; give it another name")
-    count = max(problem.boundary, FEW if hard else 1)
-    edge = _called(problem, "the domain's boundary", lambda: problem.domain.on_boundary(count, generator))
-    _expect(problem, "the domain's boundary", edge, (count, len(problem.domain.names)))
+    edge = _edge(problem, generator, FEW if hard else 1)
+    drawn = None if hard else _edge(problem, np.random.default_rng(0), 0)
     for condition in conditions:
-        _check_condition(problem, condition, edge, hard)
+        _check_condition(problem, condition, edge, drawn)
     everywhere = np.concatenate([inside, edge])  # at once: a reference may be dear
     reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
     _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
@@ -64,6 +65,15 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
         _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6 * size)
     if hasattr(problem, "corner"):
         _check_corner(problem, generator)
+
+
+def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np.ndarray:
+    """The points for the conditions."""
+    counts = [problem.boundary, *([problem.initial] if has_start(problem) else [])]  # type: ignore[attr-defined]
+    edge = _called(problem, "the domain's boundary", lambda: on_boundary(problem, generator, at_least))
+    wanted = sum(max(count, at_least) for count in counts)
+    _expect(problem, "the domain's boundary", edge, (wanted, len(problem.domain.names)))
+    return np.asarray(edge)
 
 
 def _check_residuals(problem: Problem, points: np.ndarray) -> None:
@@ -117,14 +127,15 @@ def _check_outputs(problem: Problem, points: np.ndarray) -> None:
         _expect(problem, "enrichment()", added, (len(x.parts), FEW, len(names)))
 
 
-def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray, hard: bool) -> None:
+def _check_condition(problem: Problem, condition: Condition, edge: np.ndarray, drawn: np.ndarray | None) -> None:
+    """`drawn`: the points on the boundary of a training with soft conditions."""
     name = f"the condition {condition.name!r}"
     if not 0 <= condition.output < problem.outputs:
         raise _wrong(problem, f"{name} is on output {condition.output}; there are {problem.outputs}, from 0")
     points = condition.points
     if points is None:
         points = edge if condition.on is None else _called(problem, name, lambda: edge[condition.on(edge)])
-        if not hard and not (problem.boundary and len(points)):
+        if drawn is not None and not len(drawn if condition.on is None else drawn[condition.on(drawn)]):
             raise no_point(problem, condition)
     elif not len(points):
         raise _wrong(problem, f"{name} has no points")

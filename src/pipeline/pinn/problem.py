@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -51,12 +51,18 @@ class Condition:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the problem's source solves it: hidden layers, steps of Adam, points of the test loss, steps of L-BFGS."""
+    """How the problem's source solves it by DeepXDE: hidden layers, steps of Adam, points of the test loss (None: those
+    of the training), steps of L-BFGS, how kernels are drawn, whether the conditions on the boundary are hard, and
+    whether the equations are asked for at the measurements too (`anchors`).
+    """
 
     units: tuple[int, ...] = (20, 20, 20)
     steps: int = 10_000
-    test_points: int = 100
+    test_points: int | None = 100
     lbfgs_steps: int = 0
+    initializer: Literal["Glorot uniform", "Glorot normal"] = "Glorot uniform"
+    hard: bool = False
+    anchors: bool = False
 
 
 def recipe_of(problem: Problem) -> Recipe:
@@ -77,19 +83,40 @@ class Functions:
         raise AttributeError(f"no math.{name}; every backend has {', '.join(FUNCTIONS)} and pi")
 
 
+def terms_of(problem: Problem, hard: bool) -> list[Condition]:
+    """The conditions that are terms of the loss; `hard`: those on the boundary are built into the outputs."""
+    return [one for one in problem.conditions() if not (hard and one.points is None)]
+
+
+def has_start(problem: Problem) -> bool:
+    """Whether the domain is one of space and time, with points of their own at the start."""
+    return hasattr(problem.domain, "at_start")
+
+
+def on_boundary(problem: Problem, generator: np.random.Generator, at_least: int = 0) -> np.ndarray:
+    """Points (N, d) for the conditions: `boundary` ones, and `initial` ones where the domain has a start."""
+    domain: Any = problem.domain
+    edge: np.ndarray = domain.on_boundary(max(problem.boundary, at_least), generator)
+    if not has_start(problem):
+        return edge
+    initial = max(problem.initial, at_least)  # type: ignore[attr-defined]
+    return np.concatenate([edge, domain.at_start(initial, generator)])
+
+
 def no_point(problem: Problem, condition: Condition) -> UserError:
     """For a condition on a part of the boundary on which no point lies."""
-    return UserError(
-        f"dataset.boundary={problem.boundary}: no point for the condition {condition.name!r} of {choice(problem)}; "
-        "give more"
-    )
+    counts = f"dataset.boundary={problem.boundary}"
+    if has_start(problem):
+        counts += f" and dataset.initial={problem.initial}"  # type: ignore[attr-defined]
+    return UserError(f"{counts}: no point for the condition {condition.name!r} of {choice(problem)}; give more")
 
 
 class Problem(Protocol):
     """A problem's spec. `math` has sin, cos, exp, tanh, sqrt, log, arctan2 and pi for whatever the columns are.
 
-    `interior`, `boundary`: how many points a training uses. `equations`: a name for each residual, none for a plain
-    fit. `unknowns`: coefficients to be found, with their first guesses (an inverse problem has some).
+    `interior`, `boundary`: how many points a training uses; where the domain is a SpaceTime, `initial` at time 0.
+    `equations`: a name for each residual, none for a plain fit. `unknowns`: coefficients to be found, with their first
+    guesses (an inverse problem has some).
     Optional: `recipe`, how its source solves it;
     `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
     `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`;

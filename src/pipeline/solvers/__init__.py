@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 class Solver(Protocol):
     """What a solver's spec offers. `backends`, `precisions`: those that it can run on and in, by name.
 
-    Optional: `line_search(problem)`, whether rounding may look to it like the end; `packages`, whose versions the
-    receipt tells; `check_backend(name, problem)`, what only it can know of a backend.
+    Optional: `hard_for(problem)`, whether the conditions on the boundary are built into the outputs;
+    `line_search(problem)`, whether rounding may look to it like the end; `packages`, whose versions the receipt tells;
+    `check_backend(name, problem)`, what only it can know of a backend.
     """
 
     backends: ClassVar[tuple[str, ...]]

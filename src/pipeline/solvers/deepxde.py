@@ -1,4 +1,4 @@
-"""DeepXDE as the problem's source has it: Adam, and L-BFGS after it where the source goes on with it (row A19)."""
+"""DeepXDE as the problem's source has it: Adam, and L-BFGS after it where the source goes on with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepXDE with Adam, as the source has it: DeepXDE's geometry, sampling and training (rows A17 and A18)."""
+"""DeepXDE with Adam, as the source has it: DeepXDE's geometry, sampling, network and training (rows A17 and A18)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline.errors import Impossible
+from pipeline.errors import Impossible, UserError
 from pipeline.optimizers import LearningRate
 from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.spec import choice, spec
@@ -52,8 +52,14 @@ class DeepxdeAdam:
         """L-BFGS has one, to which rounding may look like the end."""
         return self.lbfgs_steps_for(problem) > 0
 
+    def hard_for(self, problem: Problem) -> bool:
+        """Whether the conditions on the boundary are built into the outputs: as the source has it."""
+        return recipe_of(problem).hard
+
     def check(self, problem: Problem, precision: str) -> None:
-        """Refuse a precision that DeepXDE lacks. Raises Impossible."""
+        """Refuse a precision that DeepXDE lacks. Raises Impossible, and UserError for a recipe that does not fit."""
+        if recipe_of(problem).hard and not hasattr(problem, "hard"):
+            raise UserError(f"dataset={choice(problem)}: its recipe has hard conditions, and it has no hard()")
         if precision not in self.precisions:
             raise Impossible(
                 f"precision={precision} with solver={choice(self)}: DeepXDE has one float for everything and no "

@@ -10,11 +10,11 @@ import numpy as np
 from pipeline.pinn.solution import Fitted, Layers
 
 
-def fitted_of(learner: Any, backend: str, unknowns: Mapping[str, Any]) -> Fitted:
-    """The network as it stands."""
+def fitted_of(learner: Any, backend: str, unknowns: Mapping[str, Any], hard: bool) -> Fitted:
+    """The network as it stands; `hard`: DeepXDE puts its outputs through the problem's hard conditions."""
     plain = {name: value.value if backend == "jax" else value for name, value in unknowns.items()}
     found = {name: float(_numpy(value, backend)) for name, value in plain.items()}
-    return Fitted(layers_of(learner.net, backend), unknowns=found)
+    return Fitted(layers_of(learner.net, backend), unknowns=found, hard=hard)
 
 
 def layers_of(net: Any, backend: str) -> Layers:

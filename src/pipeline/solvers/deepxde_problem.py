@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import Impossible
-from pipeline.pinn.domain import Interval, Polygon
-from pipeline.pinn.problem import Condition, Functions, Problem, no_point
+from pipeline.pinn.domain import Interval, Polygon, SpaceTime
+from pipeline.pinn.problem import Condition, Functions, Problem, has_start, no_point, recipe_of, terms_of
 
 MATH = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}
 
@@ -39,10 +39,12 @@ class DeepxdeField:
         return found[0] if self.paired else found
 
 
-def data_of(dde: ModuleType, problem: Problem, backend: str, test_points: int, unknowns: Mapping[str, Any]) -> Any:
+def data_of(
+    dde: ModuleType, problem: Problem, backend: str, test_points: int | None, unknowns: Mapping[str, Any]
+) -> Any:
     """DeepXDE's data: a function's values where there is no equation, otherwise the equations and their conditions."""
     geometry = geometry_of(dde, problem)
-    conditions = problem.conditions()
+    conditions = terms_of(problem, recipe_of(problem).hard)
     if is_plain_fit(problem, geometry):
         (only,) = conditions
         data = dde.data.Function(
@@ -52,13 +54,16 @@ def data_of(dde: ModuleType, problem: Problem, backend: str, test_points: int, u
         data.test()
     else:
         residuals = residuals_of(dde, problem, backend, unknowns) if problem.equations else None
-        data = dde.data.PDE(
+        timed: Any = has_start(problem)
+        data = (dde.data.TimePDE if timed else dde.data.PDE)(
             geometry,
             residuals,
             [_condition(dde, geometry, condition) for condition in conditions],
             num_domain=problem.interior,
             num_boundary=problem.boundary,
             num_test=test_points,
+            anchors=_anchors(dde, problem),
+            **({"num_initial": problem.initial} if timed else {}),  # type: ignore[attr-defined]
         )
         _check_points(problem, conditions, data.num_bcs)
     for name in ("train_x", "train_y", "train_x_all", "train_x_bc", "test_x", "test_y"):
@@ -82,6 +87,9 @@ def geometry_of(dde: ModuleType, problem: Problem) -> Any:
     domain = problem.domain
     if isinstance(domain, Interval):
         return dde.geometry.Interval(domain.low, domain.high)
+    if isinstance(domain, SpaceTime):
+        space, time = dde.geometry.Interval(domain.low, domain.high), dde.geometry.TimeDomain(0, domain.until)
+        return dde.geometry.GeometryXTime(space, time)
     if isinstance(domain, Polygon):
         corners = np.array(domain.vertices, float)
         low, high = corners.min(axis=0), corners.max(axis=0)
@@ -91,8 +99,8 @@ def geometry_of(dde: ModuleType, problem: Problem) -> Any:
             return dde.geometry.Triangle(*corners)
         return dde.geometry.Polygon(domain.vertices)
     raise Impossible(
-        f"dataset: solver=deepxde_* has no geometry for a {type(domain).__name__}; use an Interval or a Polygon, or "
-        "another solver"
+        f"dataset: solver=deepxde_* has no geometry for a {type(domain).__name__}; use an Interval, a Polygon or "
+        "a SpaceTime, or another solver"
     )
 
 
@@ -116,14 +124,39 @@ def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapp
     return of_jax if backend == "jax" else residuals
 
 
+def output_transform(problem: Problem, backend: str) -> Any:
+    """The function by which DeepXDE makes the outputs satisfy the conditions on the boundary."""
+    module = importlib.import_module(MATH[backend].partition(".")[0])
+    functions = Functions(importlib.import_module(MATH[backend]))
+    join = {"torch": "cat", "tensorflow": "concat", "jax": "numpy.concatenate"}[backend]
+    for name in join.split("."):
+        module = getattr(module, name)
+
+    def transform(x: Any, y: Any) -> Any:
+        """One point at a time on JAX."""
+        columns = [x[..., index : index + 1] for index in range(len(problem.domain.names))]
+        outputs = [y[..., index : index + 1] for index in range(problem.outputs)]
+        return module(problem.hard(columns, outputs, functions), -1)  # type: ignore[attr-defined,operator]
+
+    return transform
+
+
+def _anchors(dde: ModuleType, problem: Problem) -> np.ndarray | None:
+    """The measurements' points, where the source asks the equations there too."""
+    points = [one.points for one in problem.conditions() if one.points is not None]
+    return np.vstack(points).astype(dde.config.real(np)) if points and recipe_of(problem).anchors else None
+
+
 def _condition(dde: ModuleType, geometry: Any, condition: Condition) -> Any:
     if condition.points is not None:
         points = condition.points.astype(dde.config.real(np))
         return dde.icbc.PointSetBC(points, _column(dde, condition, condition.points), component=condition.output)
     picked = condition.on
+    at_start = getattr(geometry, "on_initial", None)  # of space and time, whose boundary does not have its start
 
     def here(x: np.ndarray, on_boundary: bool) -> bool:
-        return bool(on_boundary and (picked is None or picked(x[None])[0]))
+        known = on_boundary or (at_start is not None and at_start(x[None])[0])
+        return bool(known and (picked is None or picked(x[None])[0]))
 
     return dde.icbc.DirichletBC(
         geometry, lambda points: _column(dde, condition, points), here, component=condition.output
@@ -134,7 +167,7 @@ def _column(dde: ModuleType, condition: Condition, points: np.ndarray) -> np.nda
     return condition.values(points)[:, None].astype(dde.config.real(np))
 
 
-def _check_points(problem: Problem, conditions: tuple[Condition, ...], counts: list[int]) -> None:
+def _check_points(problem: Problem, conditions: list[Condition], counts: list[int]) -> None:
     """That every condition has a point. Raises UserError."""
     for condition, count in zip(conditions, counts, strict=True):
         if not count:

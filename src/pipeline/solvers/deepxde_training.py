@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.pinn.problem import Problem, recipe_of
+from pipeline.pinn.problem import Problem, recipe_of, terms_of
 from pipeline.pinn.solution import Solution
 from pipeline.solvers.deepxde_lbfgs import lbfgs
 from pipeline.solvers.deepxde_network import device_of, fitted_of
-from pipeline.solvers.deepxde_problem import data_of
+from pipeline.solvers.deepxde_problem import data_of, output_transform
 from pipeline.solvers.deepxde_watch import Watch
 from pipeline.solvers.peak_memory import peak_memory
 
@@ -28,9 +28,11 @@ def train(
 ) -> Solution:
     """Adam, then L-BFGS where the solver has it."""
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
-    test_points = solver.test_points or recipe_of(problem).test_points
-    data = data_of(dde, problem, backend, test_points, unknowns)
-    net = dde.nn.FNN(model.sizes(problem), model.activation, "Glorot uniform")
+    recipe = recipe_of(problem)
+    data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
+    net = dde.nn.FNN(model.sizes(problem), model.activation, recipe.initializer)
+    if recipe.hard:
+        net.apply_output_transform(output_transform(problem, backend))
     learner = dde.Model(data, net)
     if backend == "jax":
         _initialise(dde, learner)
@@ -48,7 +50,7 @@ def train(
                 watch.look()  # the last block is not told of where nothing was left to gain
     finally:
         watch.close()
-    fitted = fitted_of(learner, backend, unknowns)
+    fitted = fitted_of(learner, backend, unknowns, recipe.hard)
     last = watch.history[-1]
     return Solution(
         fitted=fitted,
@@ -87,7 +89,7 @@ def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
 
 def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
     """What was trained on, by part."""
-    conditions = problem.conditions()
+    conditions = terms_of(problem, recipe_of(problem).hard)
     if not hasattr(data, "num_bcs"):
         return {conditions[0].name: np.asarray(data.train_x, np.float64)}
     ends = np.cumsum([0, *data.num_bcs])

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
-from pipeline.pinn.problem import Problem
+from pipeline.pinn.problem import Problem, recipe_of, terms_of
 from pipeline.pinn.solution import Moment
 from pipeline.solvers.deepxde_network import fitted_of
 
@@ -27,7 +27,8 @@ class Watch:
         self, learner: Any, problem: Problem, backend: str, unknowns: Mapping[str, Any], run: Run, total: int
     ) -> None:
         self.learner, self.backend, self.unknowns, self.run = learner, backend, unknowns, run
-        self.names = [*problem.equations, *(condition.name for condition in problem.conditions())]
+        self.hard = recipe_of(problem).hard
+        self.names = [*problem.equations, *(condition.name for condition in terms_of(problem, self.hard))]
         self.progress, self.method = run.progress("training", total=total), "Adam"
         self.history: list[Moment] = []
         self.seen = 0  # rows of DeepXDE's history
@@ -77,7 +78,7 @@ class Watch:
         if self.history and shown == step:
             return  # where Adam ended, L-BFGS begins
         loss = sum(terms.values())
-        fitted = fitted_of(self.learner, self.backend, self.unknowns)
+        fitted = fitted_of(self.learner, self.backend, self.unknowns, self.hard)
         self.history.append(Moment(step, self.seconds, loss, terms, fitted))
         figures = {"train/loss": loss, "test/loss": float(np.sum(tests))}
         self.run.log({**figures, **{f"train/{name}": value for name, value in terms.items()}}, step)

@@ -66,6 +66,10 @@ class Own(ABC):
                 f"resample={self.resample}: no step of steps={self.steps} is left for new points; give less"
             )
 
+    def hard_for(self, problem: Problem) -> bool:
+        """Whether the conditions on the boundary are built into the outputs."""
+        return self.conditions == "hard"
+
     def line_search(self, problem: Problem) -> bool:
         """Whether it has one, to which rounding may look like the end."""
         return False

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Problem, no_point
+from pipeline.pinn.problem import Problem, no_point, on_boundary, terms_of
 from pipeline.pinn.solution import Fitted, enriched, outputs
 
 INSIDE = "inside"
@@ -44,7 +44,7 @@ class System:
 
     def __init__(self, problem: Problem, ansatz: Ansatz, dtype: str) -> None:
         self.problem, self.ansatz, self.dtype = problem, ansatz, dtype
-        self.conditions = [c for c in problem.conditions() if not (ansatz.hard and c.points is None)]
+        self.conditions = terms_of(problem, ansatz.hard)
         self.corner = getattr(problem, "corner", None) if ansatz.graded else None
         self.order, self.seconds = asked(problem)
         self.shift, self.stretch = self._scaling()
@@ -88,7 +88,7 @@ class System:
         data: Data = {}
         if self.problem.equations:
             data[INSIDE] = self.inside(self.draw_inside(self.problem.interior, generator))
-        edge = self.problem.domain.on_boundary(self.problem.boundary, generator)
+        edge = on_boundary(self.problem, generator)
         for condition in self.conditions:
             points = condition.points
             if points is None:

@@ -45,7 +45,7 @@ class Pinn:
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
-        check_fits(experiment.dataset, hard=getattr(experiment.solver, "conditions", "soft") == "hard")
+        check_fits(experiment.dataset, hard=is_hard(experiment.solver, experiment.dataset))
         experiment.solver.check(experiment.dataset, experiment.precision.name)
         if hasattr(experiment.solver, "check_backend"):
             experiment.solver.check_backend(experiment.backend.name, experiment.dataset)
@@ -64,7 +64,7 @@ class Pinn:
             problem,
             start,
             resolved.precision,
-            hard=getattr(solver, "conditions", "soft") == "hard",
+            hard=is_hard(solver, problem),
             line_search=hasattr(solver, "line_search") and solver.line_search(problem),
             seed=experiment.seed,
         )
@@ -105,6 +105,11 @@ class Pinn:
             metrics=figures_of(found, measured, floor) | figures_residual(residuals) | figures_over(spread),
             table=(*rows(experiment, resolved, found, measured, residuals, guarded, floor, paper), *rows_over(spread)),
         )
+
+
+def is_hard(solver: Any, problem: Any) -> bool:
+    """Whether the conditions on the boundary are built into the outputs."""
+    return hasattr(solver, "hard_for") and bool(solver.hard_for(problem))
 
 
 def save(run: Run, experiment: Experiment, found: Solution) -> None:
@@ -178,8 +183,7 @@ def solver_of(experiment: Experiment) -> str:
     """In words: its name, what conditions it has, how many seeds it trains."""
     solver = experiment.solver
     told = [choice(solver)]
-    if hasattr(solver, "conditions"):
-        told.append(f"{solver.conditions} conditions")
+    told.append(f"{'hard' if is_hard(solver, experiment.dataset) else 'soft'} conditions")
     if getattr(solver, "seeds", 1) > 1:
         told.append(
             f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, of which the lowest loss is told"
