@@ -6,8 +6,11 @@ import json
 import platform
 from pathlib import Path
 
-from bench.__main__ import keep
+import pytest
+
+from bench.__main__ import asked, keep
 from bench.measure import machine
+from bench.pinn import Training
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -39,3 +42,31 @@ def test_the_files_in_the_repository_are_of_this_form() -> None:
         for made in found["results"].values():
             assert made["git"]["commit"]
             assert all({"what", "median", "min", "max", "n"} <= row.keys() for row in made["rows"])
+
+
+def test_a_benchmark_takes_its_options() -> None:
+    assert asked(["pinn", "--problems", "function", "ode", "--rounds", "1"]) == (
+        ["pinn"],
+        {"problems": ["function", "ode"], "rounds": 1},
+    )
+    assert asked(["startup", "amp"]) == (["startup", "amp"], {})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "error: nothing: no such benchmark; choose from startup, "),
+        (["startup", "--rounds", "2"], "error: --rounds: goes with the benchmark pinn alone"),
+        (["pinn", "--rounds", "0"], "error: --rounds 0: give 1 or more"),
+    ],
+)
+def test_what_no_benchmark_takes_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        asked(words)
+
+
+def test_every_side_ends_by_one_rule() -> None:
+    """At the first row of the history that is as good, also where a later one is worse; never is no number."""
+    one = Training([(0.1, 0.5), (0.2, 0.01), (0.3, 0.02), (0.4, 0.01)], 1.0, 0.01, "16 points")
+    assert [one.reached(level) for level in (1.0, 0.02, 0.01)] == [0.1, 0.2, 0.2]
+    assert one.reached(1e-3) != one.reached(1e-3)

@@ -19,7 +19,7 @@ from pipeline.problems.function import Function
 from pipeline.problems.ode import Ode
 from pipeline.problems.poisson_lshape import PoissonLShape
 from pipeline.report.table import figure, show_grid
-from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, errors, reached, times, to_reach
+from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, costs, errors, reached, times, to_reach
 
 CONF = Path(__file__).parents[1] / "conf"
 COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
@@ -54,6 +54,21 @@ def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
     assert 0 < float(told["features"]["seconds_to_0.001"]) <= float(told["features"]["training_s"]) + 1e-3
 
 
+def test_the_compilation_stands_beside_the_training(run: Path) -> None:
+    """Of each of our rows, in the table, the file and the results; a classical solver and DeepXDE have none of it."""
+    with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
+        told = {row["name"]: row["compile_s"] for row in csv.DictReader(file)}
+    scalars = json.loads((run / "result.json").read_text())["scalars"]
+    for name in ("short", "features"):
+        assert float(told[name]) == scalars[f"{name}/compile_s"] > 0
+    assert told["function-polynomial"] == "nan" and "function-polynomial/compile_s" not in scalars
+    ours, theirs = (
+        Measured("a", 1, 1e-3, 1e-3, 1e-3, 2.0, 3.5, 1.0),
+        Measured("b", 1, 1e-3, 1e-3, 1e-3, 2.0, np.nan, 1.0),
+    )
+    assert [row[1:] for row in costs([ours, theirs]).rows] == [("2", "3.5"), ("2", "")]
+
+
 def test_the_figures_are_those_of_the_table(run: Path) -> None:
     scalars = json.loads((run / "result.json").read_text())["scalars"]
     assert scalars["rows"] == 3
@@ -80,7 +95,7 @@ def test_a_comparison_of_nothing_is_refused() -> None:
 def test_the_time_to_a_level_is_that_of_the_first_moment_as_good() -> None:
     history = [(0.5, 0.1), (1.0, 0.009), (1.5, 0.02), (2.0, 0.0009)]
     assert [reached(history, level) for level in (0.2, 0.01, 1e-3, 1e-4)] == [0.5, 1.0, 2.0, np.inf]
-    shown = times([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
+    shown = times([Measured("one", 3, 1e-3, 1e-4, 1e-2, 2.0, 3.0, 10.0, LEVELS)], (1e-2, 1e-3, 1e-4))
     assert shown.rows[0][-3:] == ("1", "1.5 (2)", "never")
 
 
@@ -90,8 +105,8 @@ def test_the_tables_fit_a_terminal(n: int) -> None:
     rows = yaml.safe_load((CONF / "experiment" / "pinn_comparison.yaml").read_text())["stage"]["rows"]
     levels = PinnComparison(rows={"one": "solver=adam"}).levels
     reached_by = {f"{level:g}": Reached(max(n - 1, 1), 12.345) for level in levels}
-    found = [Measured(name, n, 1e-3, 1e-4, 1e-2, 1234.5, 10.0, reached_by) for name, row in rows.items() if row]
-    for shown in (errors(found), times(found, levels)):
+    found = [Measured(name, n, 1e-3, 1e-4, 1e-2, 1234.5, 12.345, 10.0, reached_by) for name, row in rows.items() if row]
+    for shown in (errors(found), costs(found), times(found, levels)):
         text = io.StringIO()
         show_grid(Console(width=80, file=text), shown)
         lines = text.getvalue().splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,7 @@ class Training:
         self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
         self.fits = 0  # evaluations at all points outside of the steps
         self.programs: dict[Any, Any] = {}
+        self.coming: dict[Any, Future[Any]] = {}  # programs that are being compiled
         self.history: list[list[Moment]] = [[] for _ in seeds]
 
     def _check_memory(self) -> None:
@@ -98,24 +100,45 @@ class Training:
         return jax.tree.map(lambda *arrays: jnp.stack(arrays), *each)
 
     def _compiled(self, key: Any, function: Any, *arguments: Any) -> Any:
-        """Call `function`, compiled; the compilation has a clock of its own."""
+        """Call `function`, compiled; the compilation has a clock of its own, as has the wait for one under way."""
         if key not in self.programs:
             started = time.perf_counter()
-            mapped = jax.vmap(function) if self.several else function
-            self.programs[key] = jax.jit(mapped).lower(*arguments).compile()
+            coming = self.coming.pop(key, None)
+            self.programs[key] = coming.result() if coming else self._lowered(function, *arguments).compile()
             self.compile_s += time.perf_counter() - started
         return jax.block_until_ready(self.programs[key](*arguments))
+
+    def _lowered(self, function: Any, *arguments: Any) -> Any:
+        return jax.jit(jax.vmap(function) if self.several else function).lower(*arguments)
+
+    def _compile_ahead(self) -> None:
+        """What the first rows of the history need, side by side: XLA compiles while Python goes on tracing the next."""
+        started, system = time.perf_counter(), self.system
+        start = partial(self.method.start, system)
+        state = jax.eval_shape(jax.vmap(start) if self.several else start, self.theta)
+        n = self._block_length()
+        wanted: dict[Any, tuple[Any, ...]] = {("block", n): (self._block(n), state, self.data)}
+        if self.solver.start == "features":
+            wanted["linear"] = (system.linear_model, self.theta, self.data)
+        wanted["renew"] = (partial(self.method.renew, system), state, self.data)
+        wanted["terms"] = (system.terms, self.theta, self.data)
+        pool = ThreadPoolExecutor(len(wanted))
+        for key, (function, *arguments) in wanted.items():
+            self.coming[key] = pool.submit(self._lowered(function, *arguments).compile)
+        pool.shutdown(wait=False)
+        self.compile_s += time.perf_counter() - started
 
     def run(self) -> None:
         """Until the steps are done or no seed has anything to gain."""
         system, method, solver = self.system, self.method, self.solver
+        self.step = 0
         with self._clock():
+            self._compile_ahead()
             if solver.start == "features":
                 self._fit_last_layer()
             self.state = self._compiled("start", partial(method.start, system), self.theta)
             self._renew()
         progress = self.watch.progress("training", total=solver.steps)
-        self.step = 0
         try:
             while self.step < solver.steps:
                 raise_if_stopped()
@@ -153,8 +176,9 @@ class Training:
         for theta, r, j in zip(thetas, np.array(residual, ndmin=2), np.array(jacobian, ndmin=3), strict=True):
             theta[at] -= np.linalg.lstsq(j, r, rcond=np.finfo(j.dtype).eps)[0]
         fitted = jnp.asarray(thetas if self.several else thetas[0])
-        lower = self._compiled("loss", system.loss, fitted, self.data) < jnp.sum(residual**2, axis=-1)
-        self.theta = jnp.where(lower[..., None], fitted, start)
+        after, _ = self._compiled("linear", system.linear_model, fitted, self.data)
+        lower = np.sum(np.square(after), axis=-1) < np.sum(np.square(residual), axis=-1)
+        self.theta = fitted if np.all(lower) else jnp.where(lower[..., None], fitted, start)
         self.fits = 2
 
     def _block_length(self) -> int:
@@ -175,6 +199,8 @@ class Training:
                 return jax.lax.cond(state.done, lambda state: state, step, state)
 
             one = unless_done if self.method.ends else step
+            if n == 1:
+                return one(state)
             return jax.lax.scan(lambda state, _: (one(state), None), state, length=n)[0]
 
         return steps

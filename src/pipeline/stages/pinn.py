@@ -201,6 +201,7 @@ def figures_of(found: Solution, measured: Measured, floor: rounding.Floor) -> di
         "steps": float(found.steps),
         "residual_evaluations": float(found.residual_evaluations),
         "training_s": found.seconds,
+        **({} if found.compile_s is None else {"compile_s": found.compile_s}),
         **{f"unknown/{name}": value for name, value in found.fitted.unknowns.items()},
         **{f"enrichment/{name}": value for name, value in found.fitted.enrichment.items()},
     }

@@ -97,7 +97,7 @@ class PinnComparison:
         return Result(
             metrics=metrics([*found, *beside]),
             table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
-            grids=(errors([*found, *beside]), times([*found, *beside], self.levels)),
+            grids=(errors([*found, *beside]), costs([*found, *beside]), times([*found, *beside], self.levels)),
             failed=without_result(entries),
         )
 
@@ -111,7 +111,9 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """A row over its seeds. `to_level`: what became of each level."""
+    """A row over its seeds. `compile_s`: beside `training_s`, NaN where compiling has no clock of its own. `to_level`:
+    what became of each level.
+    """
 
     name: str
     n: int
@@ -119,6 +121,7 @@ class Measured:
     lowest: float
     highest: float
     training_s: float
+    compile_s: float
     evaluations: float
     to_level: dict[str, Reached] = field(default_factory=dict)
 
@@ -128,17 +131,26 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
     ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
     each = [entry.figures["test/relative_l2"] for entry in ended]
     if not each:
-        return Measured(name, 0, *(float("nan"),) * 5, {})
+        return Measured(name, 0, *(float("nan"),) * 6)
     histories = [
         read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
     ]
     to_level = {f"{level:g}": to_reach(histories, level) for level in stage.levels}
 
     def middle(figure: str) -> float:
-        return statistics.median(entry.figures[figure] for entry in ended)
+        return statistics.median(entry.figures.get(figure, float("nan")) for entry in ended)
 
-    seconds, evaluations = middle("training_s"), middle("residual_evaluations")
-    return Measured(name, len(each), statistics.median(each), min(each), max(each), seconds, evaluations, to_level)
+    return Measured(
+        name,
+        n=len(each),
+        error=statistics.median(each),
+        lowest=min(each),
+        highest=max(each),
+        training_s=middle("training_s"),
+        compile_s=middle("compile_s"),
+        evaluations=middle("residual_evaluations"),
+        to_level=to_level,
+    )
 
 
 def read_history(path: Path) -> list[tuple[float, float]]:
@@ -175,7 +187,7 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
         seconds = time.perf_counter() - started
         reference = problem.reference(grid)
         bound = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
-        found.append(Measured(name, 1, float(bound), float(bound), float(bound), seconds, float("nan")))
+        found.append(Measured(name, 1, *(float(bound),) * 3, seconds, float("nan"), float("nan")))
     return found
 
 
@@ -189,14 +201,22 @@ def errors(found: Sequence[Measured]) -> Grid:
     return Grid("solvers side by side, the classical ones last: the median error", heads, tuple(rows))
 
 
+def costs(found: Sequence[Measured]) -> Grid:
+    """The seconds of each row's training and of the compilation beside it, which a first run pays."""
+    heads = ("row", "training", "compilation")
+    rows = [(one.name, _brief(one.training_s), _brief(one.compile_s)) for one in found]
+    title = "seconds of training, and of compilation beside it (empty: none, or part of the training)"
+    return Grid(title, heads, tuple(rows))
+
+
 def times(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
-    """The seconds of each row's training, and until each level."""
-    heads = ("row", "trained", *(f"{level:g}" for level in levels))
-    rows = [
-        (one.name, _brief(one.training_s), *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels))
-        for one in found
-    ]
-    title = "seconds: of training, and until the error is below a level (in brackets: by how many seeds, if not by all)"
+    """The seconds of each row's training until each level."""
+    heads = ("row", *(f"{level:g}" for level in levels))
+    rows = [(one.name, *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)) for one in found]
+    title = (
+        "seconds of training until the error is below a level, without compilation (in brackets: by how many seeds, if "
+        "not by all)"
+    )
     return Grid(title, heads, tuple(rows))
 
 
@@ -209,6 +229,8 @@ def _seconds(found: Reached | None, n: int) -> str:
 
 
 def _brief(seconds: float) -> str:
+    if np.isnan(seconds):
+        return ""
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
 
@@ -218,6 +240,8 @@ def metrics(found: Sequence[Measured]) -> dict[str, float]:
     for one in found:
         if one.n:
             told |= {f"{one.name}/relative_l2": one.error, f"{one.name}/training_s": one.training_s}
+            if not np.isnan(one.compile_s):
+                told[f"{one.name}/compile_s"] = one.compile_s
     return told
 
 
