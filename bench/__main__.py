@@ -1,7 +1,7 @@
 """python -m bench [name ...]: run the benchmarks, print their table, keep the figures in results/<device>/<date>.json.
 
-Run it on a machine that does nothing else; each benchmark says how it compares. Some take options:
-`python -m bench pinn --problems function ode --parts error --rounds 1`; what such a call measures is kept under its words.
+Run it on a machine that does nothing else; each benchmark says how it compares. The last takes
+options: `python -m bench pinn --problems function ode --parts error --rounds 1`; its figures are kept under them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows A17 to A19 on a CPU: a step of our Adam against DeepXDE's, and the time to DeepXDE's final error.
 
 A step is that of the same network on the same number of points in the same precision (peers/pinn_deepxde.py,
-peers/pinn_ours.py). Beside them stand DeepXDE as the pipeline runs it, whose ratio to DeepXDE without us has to be about
-1, and DeepXDE on its JAX backend, whose seconds hold what JAX compiles in the first step.
+peers/pinn_ours.py). Beside them stand DeepXDE as the pipeline runs it, whose ratio to DeepXDE without us has to be
+about 1, and DeepXDE on its JAX backend, whose seconds hold what JAX compiles in the first step.
 
 The time to DeepXDE's error has one rule for every side: the first row of the history whose error is at most the last of
 DeepXDE's on torch. Ours is given with and without its compilation, and the limit is for the sum: every run is a process
