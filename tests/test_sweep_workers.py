@@ -49,6 +49,10 @@ if AT_IMPORT == "jax":
     import jax.numpy
     jax.numpy.ones(3)
 
+def note(value):
+    with Path(os.environ["PLANTED_NOTES"]).open("a") as file:
+        file.write(f"{value} ")
+
 @spec
 class Planted:
     def torch(self, shapes):
@@ -57,12 +61,14 @@ class Planted:
             time.sleep(1000)
         if AT_IMPORT == "edit":
             import helper
-            with Path("seen").open("a") as file:
-                file.write(f"{helper.VALUE} ")
+            note(helper.VALUE)
             Path(helper.__file__).write_text("VALUE = 'new'\\n")
             if helper.VALUE == os.environ.get("PLANTED_KILLS"):
                 os.kill(os.getppid(), 9)
                 time.sleep(100)
+        if AT_IMPORT == "data":
+            note(Path("factor.txt").read_text())
+            Path("factor.txt").write_text("new")
         return Linear().torch(shapes)
 """
 WORDS = ("-m", "--config-dir=conf", "model=planted", "seed=0,1", *QUIET)
@@ -75,6 +81,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "conf" / "model" / "planted.yaml").write_text("# planted\n_target_: planted.Planted\n")
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "helper.py").write_text("VALUE = 'old'\n")
+    (tmp_path / "factor.txt").write_text("old")
     yield tmp_path
     for process in running_in(tmp_path):
         process.kill()
@@ -82,7 +89,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def environ(folder: Path, at_import: str) -> dict[str, str]:
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {"PIPELINE_MODULES": "planted,helper", "PYTHONPATH": path, "PLANTED": at_import}
+    return {"PIPELINE_MODULES": "planted,helper", "PYTHONPATH": path, "PLANTED": at_import, "PLANTED_NOTES": "seen"}
 
 
 def running_in(folder: Path) -> list[psutil.Process]:
@@ -146,6 +153,15 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
     assert set((place / "seen").read_text().split()) == {"old"}  # what both receipts have the hash of
     dry = pipeline(place, *WORDS, "sweep.dry_run=true", **environ(place, "edit"))
     assert "changed since " in dry.stdout and ": the code" in dry.stdout
+
+
+def test_a_file_that_the_code_reads_is_hashed_as_the_cell_reads_it(place: Path) -> None:
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
+    assert told.returncode == 0, told.stderr
+    hashes = [json.loads((run / "receipt.json").read_text())["code_sha256"] for run in trained(place)]
+    assert set((place / "seen").read_text().split()) == {"old", "new"}
+    assert len(set(hashes)) == 2
+    assert "the code was edited meanwhile: seed=1 ran the new code" in told.stderr
 
 
 def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:

@@ -23,11 +23,15 @@ POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "skl
 def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
     """Import every module that the code's hash is taken of, also those that are imported within functions.
 
-    What a later edit changes then neither runs nor is hashed. `known`: modules that were imported before the time
+    What a later edit changes then neither runs nor is hashed; a file that the user's code reads is hashed as it is now,
+    since the code reads it now. `known`: modules that were imported before the time
     `since`. Raises UserError where one of the others was edited after it: it may be hashed as another than it runs.
     """
-    from pipeline.code import modules
+    from pipeline import code_sources
+    from pipeline.code import modules, own_modules
 
+    if known and own_modules(experiment):  # its syntax trees are kept, as they were imported; its files are read anew
+        code_sources.digest.cache_clear()
     names = modules(experiment)
     for name in names:
         with contextlib.suppress(Exception):  # what needs a package that is not installed, and is imported if need be
