@@ -15,9 +15,12 @@ from pathlib import Path
 from pipeline import code
 
 PACKAGES = (
+    "pipeline.environment",
     "pipeline.journal",
+    "pipeline.machine",
     "pipeline.receipt",
     "pipeline.report",
+    "pipeline.repositories",
     "pipeline.run",
     "pipeline.runner",
     "pipeline.study",
