@@ -37,6 +37,7 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
     """Write composed.yaml. Raises UserError, naming the stage, for what no run could be made of."""
     stages: dict[str, Any] = {}
     data: dict[str, Any] = {}
+    refuse_unwatched([])  # the configs, before anything is made of them
     with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
         for block in params.read(source):
             try:
