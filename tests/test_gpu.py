@@ -9,12 +9,14 @@ import pickle
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command import pipeline, runs, status
 from in_backend import outcomes
 
+from pipeline import gpu_support
 from pipeline.capability import runnable
 from pipeline.device import gpus
 
@@ -85,6 +87,23 @@ def test_auto_takes_the_gpu(backend: str, tmp_path: Path) -> None:
     done = on_gpu(tmp_path, "dataset=digits", "training=quick", "tracking=none", f"backend={backend}")
     assert done.returncode == 0, done.stderr
     assert receipt_of(tmp_path)["device"]["effective"] == "gpu:0"
+
+
+USES = {
+    "torch": "import torch; print(torch.cuda.is_available(), *torch.cuda.get_arch_list())",
+    "tensorflow": "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))",
+    "jax": "import jax; print(jax.default_backend() == 'gpu')",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_read_off_the_files_is_what_the_framework_finds(backend: str) -> None:
+    code = USES[backend]
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    build = {"torch": gpu_support.torch, "tensorflow": gpu_support.tensorflow, "jax": gpu_support.jax}[backend]()
+    assert (found[0] == "True") == (gpu_support.reason(build, gpus()[0]) is None)
+    if backend == "torch" and isinstance(build, gpu_support.Build):
+        assert build.kernels == tuple(found[1:])
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])

@@ -79,11 +79,11 @@ def _refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu
 
 
 def resolve(
-    backend: str, device: Device, precision: str, gpus: tuple[Gpu, ...], no_gpu_because: str | None = None
+    backend: str, device: Device, precision: str, gpus: tuple[Gpu, ...], no_gpu_because: tuple[str | None, ...] = ()
 ) -> Resolved:
     """The device and precision that a request comes to. Raises UserError for a cell that does not run.
 
-    `no_gpu_because` says why the installed framework cannot use a GPU, if it cannot.
+    `no_gpu_because` says for each GPU why the installed framework cannot use it, if it cannot; empty: it can use all.
     """
     place, device_reason = _place(device, gpus, no_gpu_because)
     gpu = gpus[place.index] if place.kind == "gpu" else None
@@ -98,16 +98,13 @@ def resolve(
     return Resolved(place, effective, device_reason, precision_reason)
 
 
-def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: str | None) -> tuple[Place, str]:
+def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: tuple[str | None, ...]) -> tuple[Place, str]:
     wanted = canonical(device.name)
     if wanted == "cpu":
         return Place("cpu"), "as requested"
+    because = no_gpu_because or (None,) * len(gpus)
     if wanted == "auto":
-        if not gpus:
-            return Place("cpu"), "auto: no NVIDIA GPU found"
-        if no_gpu_because:
-            return Place("cpu"), f"auto: {no_gpu_because}"
-        return Place("gpu", 0), "auto: the first GPU"
+        return _auto(because)
     index = int(wanted.partition(":")[2] or 0)
     if not gpus:
         raise Impossible(
@@ -116,9 +113,21 @@ def _place(device: Device, gpus: tuple[Gpu, ...], no_gpu_because: str | None) ->
     if index >= len(gpus):
         names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in gpus)
         raise Impossible(f"device={device.name}: no such GPU; choose from {names}, cpu")
-    if no_gpu_because:
-        raise Impossible(f"device={device.name}: {no_gpu_because}; device=cpu runs here")
+    if because[index]:
+        others = [f"gpu:{gpu.index}" for gpu, why in zip(gpus, because, strict=True) if why is None]
+        raise Impossible(f"device={device.name}: {because[index]}; device={(*others, 'cpu')[0]} runs here")
     return Place("gpu", index), "as requested"
+
+
+def _auto(because: tuple[str | None, ...]) -> tuple[Place, str]:
+    """The first GPU that the framework can use, or the CPU."""
+    if not because:
+        return Place("cpu"), "auto: no NVIDIA GPU found"
+    for index, why in enumerate(because):
+        if why is None:
+            passed = f" that it can use: {because[0]}" if index else ""
+            return Place("gpu", index), f"auto: the first GPU{passed}"
+    return Place("cpu"), f"auto: {because[0]}"
 
 
 def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> tuple[str, str]:

@@ -118,6 +118,18 @@ def driver_version() -> str | None:
         return None
 
 
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA version that the NVIDIA driver runs, or None without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        number = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+    except pynvml.NVMLError:
+        return None
+    return number // 1000, number % 1000 // 10
+
+
 def _handles() -> list[Any]:
     """NVML's handle of each GPU that CUDA_VISIBLE_DEVICES leaves visible, in its order."""
     import pynvml

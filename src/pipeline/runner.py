@@ -63,7 +63,7 @@ def cell_of(config: Mapping[str, Any]) -> Resolved:
     from pipeline.experiment import place_of
 
     backend, device, precision = place_of(config)
-    because = backend.no_gpu_because() if gpus() else None
+    because = tuple(backend.no_gpu_because(gpu) for gpu in gpus())
     return resolve(backend.name, device, precision.name, gpus(), because)
 
 
@@ -115,11 +115,14 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
+    from pipeline.device import gpus
     from pipeline.precision import UNSCALED
     from pipeline.receipt import unscaled
 
     run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
     run.say(f"run {run.id}")
+    if gpus() and resolved.device_reason not in ("as requested", "auto: the first GPU"):
+        run.say(f"device={resolved.device_reason}")
     if resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
     if unscaled(experiment, resolved):

@@ -9,19 +9,17 @@ Here: the specs that a config names. What they load offers (types: pipeline.back
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 import sys
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
 
 from pydantic import PositiveInt
 
 from pipeline.backends.allocator import keep_freed_memory
-from pipeline.device import Place
+from pipeline.device import Gpu, Place
 from pipeline.errors import Impossible, UserError
 from pipeline.spec import spec
 
@@ -66,13 +64,11 @@ class Torch:
         keep_freed_memory()
         return importlib.import_module(self.modules[0])
 
-    def no_gpu_because(self) -> str | None:
-        """Why this installation cannot use a GPU, read off the package without importing it; None where it can."""
-        found = importlib.util.find_spec("torch")
-        if found is None or found.origin is None:
-            return "torch is not installed"
-        version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
-        return "the installed torch is a CPU build" if "cuda: Optional[str] = None" in version else None
+    def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
+        """Why this installation cannot use `gpu` (None: any GPU at all), read off its files; None where it can."""
+        from pipeline import gpu_support
+
+        return gpu_support.reason(gpu_support.torch(), gpu)
 
 
 @spec
@@ -99,10 +95,11 @@ class TensorFlow:
         """Choose Keras's backend for this process and import it."""
         return _load_keras("tensorflow")
 
-    def no_gpu_because(self) -> str | None:
-        """As for Torch: TensorFlow needs NVIDIA's packages beside it."""
-        missing = _missing("nvidia.cudnn")
-        return f"TensorFlow's CUDA packages are not installed ({missing}; install pipeline[gpu])" if missing else None
+    def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
+        """As for Torch."""
+        from pipeline import gpu_support
+
+        return gpu_support.reason(gpu_support.tensorflow(), gpu)
 
 
 @spec
@@ -119,11 +116,11 @@ class Jax:
         """Choose Keras's backend for this process and import it."""
         return _load_keras("jax")
 
-    def no_gpu_because(self) -> str | None:
-        """As for Torch: JAX needs its CUDA plugin."""
-        if not _missing("jax_cuda13_plugin") or not _missing("jax_cuda12_plugin"):
-            return None
-        return "JAX's CUDA plugin is not installed (install pipeline[gpu])"
+    def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
+        """As for Torch."""
+        from pipeline import gpu_support
+
+        return gpu_support.reason(gpu_support.jax(), gpu)
 
 
 class WithoutTensorFlow(MetaPathFinder):
@@ -155,10 +152,3 @@ def _load_keras(backend: str) -> ModuleType:
         sys.meta_path.insert(0, WithoutTensorFlow())
         os.environ.setdefault("EPATH_USE_TF", "false")  # JAX's cache of programs would look for it through etils.epath
     return importlib.import_module("pipeline.backends.keras")
-
-
-def _missing(module: str) -> str | None:
-    try:
-        return None if importlib.util.find_spec(module) else module
-    except ModuleNotFoundError:
-        return module

@@ -80,7 +80,7 @@ def _precisions(place: Place) -> list[tuple[str, str]]:
     gpu = gpus()[place.index] if place.kind == "gpu" else None
     found: list[tuple[str, str]] = []
     for backend in KINDS:
-        without = backend().no_gpu_because() if gpu else None
+        without = backend().no_gpu_because(gpu) if gpu else None
         if without:
             found.append((f"{backend.name} on {place}", without))
             continue
@@ -97,7 +97,7 @@ def _counts() -> dict[str, float]:
     for place, _ in _physical():
         gpu = gpus()[place.index] if place.kind == "gpu" else None
         for backend in KINDS:
-            usable = gpu is None or not backend().no_gpu_because()
+            usable = gpu is None or not backend().no_gpu_because(gpu)
             runs = [name for name, why in runnable(backend.name, place.kind, gpu).items() if usable and why is None]
             found[f"precisions/{place}/{backend.name}"] = float(len(runs))
     return found
