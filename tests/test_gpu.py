@@ -114,6 +114,26 @@ def test_a_memory_limit_is_a_limit(backend: str, tmp_path: Path) -> None:
     assert "out of memory" in done.stderr
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_that_fits_its_limit_is_trained(backend: str, tmp_path: Path) -> None:
+    """This net takes 0.5 GiB; the framework may have taken all of the limit before it is asked for what is free."""
+    limit = gpus()[0].memory_bytes * 6 // 10
+    words = ("model=mlp", "model.units=[5000,5000]", f"device.memory_limit={limit}", f"backend={backend}")
+    done = on_gpu(tmp_path, *SHORT, "training.epochs=1", *words)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(len(gpus()) < 2, reason="one GPU")
+@pytest.mark.parametrize(
+    "words", [(), ("device.memory_limit=2GiB",), ("stage=pinn", "dataset=function", "solver=deepxde")]
+)
+def test_tensorflow_runs_beside_a_second_gpu(words: tuple[str, ...], tmp_path: Path) -> None:
+    common = ("backend=tensorflow", "device=gpu:1", "tracking=none")
+    done = pipeline(tmp_path, *(words if "stage=pinn" in words else (*SHORT[:2], *words)), *common)
+    assert done.returncode == 0, done.stderr
+    assert receipt_of(tmp_path)["device"]["effective"] == "gpu:1"
+
+
 @pytest.mark.parametrize("preallocate", ["true", "false"])
 def test_jax_stays_within_its_limit_and_still_runs(preallocate: str, tmp_path: Path) -> None:
     words = [*SHORT, "backend=jax", "device.memory_limit=1GB"]

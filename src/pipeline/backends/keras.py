@@ -205,7 +205,7 @@ def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> 
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
-    refuse_too_large(parameters, numbers, each, free_memory(resolved), str(resolved.place))
+    refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
     start = weights.initial(weights.of_keras(model), experiment.seed)
     weights.into_keras(model, start, "the initial weights")
     return model, parameters
@@ -255,10 +255,10 @@ def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
         return list(engine_module.logical_devices())
 
 
-def free_memory(resolved: Resolved) -> int:
+def free_memory(experiment: Experiment, resolved: Resolved) -> int:
     """Bytes that can still be had on the run's device."""
     if resolved.place.kind == "gpu":
-        return int(engine_module.gpu_free_bytes(resolved.place.index))
+        return int(engine_module.gpu_free_bytes(resolved.place.index, experiment.device.memory_limit_bytes))
     return int(psutil.virtual_memory().available)
 
 

@@ -228,8 +228,8 @@ def cpu_threads() -> None:
     """CPU threads of one operation: XLA chooses, and does not tell."""
 
 
-def gpu_free_bytes(index: int) -> int:
-    """Memory of a GPU that JAX's allocator may still give out."""
+def gpu_free_bytes(index: int, limit: int | None) -> int:
+    """Memory of a GPU that JAX's allocator may still give out; the limit is in its own bound already."""
     stats = jax.devices("cuda")[index].memory_stats()
     return int(stats["bytes_limit"] - stats["bytes_in_use"])
 

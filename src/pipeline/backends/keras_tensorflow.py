@@ -13,9 +13,10 @@ import tensorflow as tf
 from keras.src.layers.convolutional.base_conv import BaseConv
 from tensorflow.python.eager import context as eager
 
-from pipeline.backends import tensorflow_graph
+from pipeline.backends import tensorflow_devices, tensorflow_graph
 from pipeline.backends.fit import NOT_SEEN, ON_CPU, Observation
 from pipeline.backends.hlo import products
+from pipeline.backends.memory import still_free
 from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved
 from pipeline.loaders import padded
@@ -185,11 +186,11 @@ def _configure_devices(experiment: Experiment, resolved: Resolved) -> None:
         kind = resolved.place.kind.upper()
         physical = tf.config.list_physical_devices(kind)[resolved.place.index]
         limit = device.memory_limit_bytes
+        if kind == "GPU":
+            tensorflow_devices.grow_as_needed(tf)
         if limit is not None or device.logical_devices > 1:
             each = tf.config.LogicalDeviceConfiguration(memory_limit=None if limit is None else limit / 2**20)
             tf.config.set_logical_device_configuration(physical, [each] * device.logical_devices)
-        elif kind == "GPU":
-            tf.config.experimental.set_memory_growth(physical, True)
 
 
 def logical_devices() -> list[str]:
@@ -202,11 +203,13 @@ def cpu_threads() -> int | None:
     return tf.config.threading.get_intra_op_parallelism_threads() or None
 
 
-def gpu_free_bytes(index: int) -> int:
-    """Free memory of a GPU, by the driver."""
+def gpu_free_bytes(index: int, limit: int | None) -> int:
+    """Memory of a GPU that TensorFlow's allocator may still give out."""
     from pipeline import device
 
-    return device.gpu_free_bytes(index)
+    given_out = int(tf.config.experimental.get_memory_info(f"GPU:{index}")["current"])
+    whole = limit is not None and not tensorflow_devices.grows()  # then all of the limit is taken at once
+    return still_free(device.gpu_free_bytes(index), limit, limit if whole and limit else given_out, given_out)
 
 
 def gpu_peak_bytes(index: int) -> int:

@@ -33,6 +33,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(sign in text for sign in signs) or "can't allocate memory" in text
 
 
+def still_free(free: int, limit: int | None, reserved: int, given_out: int) -> int:
+    """Bytes of a GPU that a framework can still give out, in this process.
+
+    `free`: by the driver, which does not count what the framework has `reserved` for its own pool; of that it has
+    `given_out` a part. `limit`: bound on the pool (device.memory_limit), if there is one.
+    """
+    in_all = free + reserved - given_out
+    return in_all if limit is None else min(in_all, limit - given_out)
+
+
 def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, available: int, where: str) -> None:
     """Raise UserError where weights, gradients and optimizer state alone exceed the memory that is free."""
     needed = parameters * numbers_each * bytes_each

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psutil
 import torch
 
-from pipeline.backends.memory import process_peak_bytes, refuse_too_large
+from pipeline.backends.memory import process_peak_bytes, refuse_too_large, still_free
 from pipeline.datasets import Arrays
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import Format, bytes_per_number
@@ -28,7 +28,8 @@ def initial_net(
         sketch = built(experiment.model.torch, shapes)
     parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
     each = bytes_per_number(form.parameters)
-    refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free_memory(device), str(device))
+    free = free_memory(device, experiment.device.memory_limit_bytes)
+    refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free, str(device))
     wide = torch.float64 if form.parameters == "float64" else torch.float32
     net = built(experiment.model.torch, shapes)
     if wide == torch.float64:
@@ -45,9 +46,12 @@ def widened(logits: torch.Tensor) -> torch.Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on a device."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else int(psutil.virtual_memory().available)
+def free_memory(device: torch.device, limit: int | None) -> int:
+    """Bytes that can still be had on a device, of which torch may take `limit` at most."""
+    if device.type != "cuda":
+        return int(psutil.virtual_memory().available)
+    reserved, given_out = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    return still_free(int(torch.cuda.mem_get_info(device)[0]), limit, reserved, given_out)
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+from pipeline.backends.tensorflow_devices import grow_as_needed
 from pipeline.device import Place
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import Problem
@@ -82,7 +83,7 @@ def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[
         if place.kind == "cpu":
             tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
         else:
-            tf.config.experimental.set_memory_growth(tf.config.list_physical_devices("GPU")[place.index], True)
+            grow_as_needed(tf)
         if backend.threads:
             tf.config.threading.set_intra_op_parallelism_threads(backend.threads)
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)
