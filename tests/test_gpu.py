@@ -176,6 +176,7 @@ def test_the_memory_profiler_tells_of_the_allocator(tmp_path: Path) -> None:
     assert all(0 < int(row["allocated_bytes"]) <= int(row["reserved_bytes"]) for row in rows)
     snapshot = pickle.loads((folder / "memory_snapshot.pickle").read_bytes())
     assert any(snapshot["device_traces"])
+    assert len({row["allocated_bytes"] for row in rows}) > 1  # of this GPU, in a step
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

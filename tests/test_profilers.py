@@ -6,13 +6,16 @@ import csv
 import gzip
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ from command import (
 from pipeline.device import Place
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.journal import read_json
-from pipeline.profilers import window
+from pipeline.profilers import Subject, window
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, under_nsys
 from pipeline.profilers.torch import Torch
@@ -301,6 +304,61 @@ def test_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="profiler=nsys: no nsys on the PATH; install NVIDIA Nsight Systems, or use"):
         Nsys().check_place(gpu, "torch")
+
+
+def on_second_gpu() -> Subject:
+    """What a backend hands over before training on gpu:1: the net still lies on the CPU."""
+    import torch
+
+    return Subject(torch.nn.Linear(2, 2), dict, lambda: None, ((2, 1, 1), "float32"), Place("gpu", 1))
+
+
+def test_a_profiler_looks_at_the_device_of_the_run_and_not_at_where_the_net_lies_before() -> None:
+    from torch.profiler import ProfilerActivity
+
+    from pipeline.profilers.kineto import Kineto
+
+    tool = Kineto(print, shapes=False, memory=False, stacks=False)
+    tool.attach(on_second_gpu())
+    assert tool.activities == [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    tool.attach(replace(on_second_gpu(), place=Place("cpu")))
+    assert tool.activities == [ProfilerActivity.CPU]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_allocators_history_ends_with_the_window(
+    complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's allocator is made up: that it is asked of the run's own GPU, and what is recorded when."""
+    import torch
+
+    calls: list[str] = []
+    history: list[int] = []
+
+    def record(enabled: str | None = "all", **_: object) -> None:
+        calls.append(str(enabled))
+        history[:] = [] if enabled is None else [1, 2]  # torch forgets it when it stops recording
+
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", record)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [list(history)]})
+    for name, of_second in (("memory_allocated", 10), ("memory_reserved", 20)):
+        monkeypatch.setattr(torch.cuda, name, lambda device=None, held=of_second: held if device == "cuda:1" else 0)
+    run: Any = SimpleNamespace(artifact=lambda name: tmp_path / name.rpartition("/")[2])
+    tool = Memory(interval=0.001).tool(None, run)  # type: ignore[arg-type]
+    tool.attach(on_second_gpu())
+    tool.start()
+    with tool.step(1):
+        time.sleep(0.05)
+    assert calls == ["all"]
+    tool.stop()
+    assert calls == ["all", "None"]
+    if complete:
+        tool.write({})
+        rows = (tmp_path / "memory.csv").read_text().splitlines()[1:]
+        assert len(rows) > 3 and {row.split(",", 2)[2] for row in rows} == {"10,20"}
+        assert pickle.loads((tmp_path / "memory_snapshot.pickle").read_bytes()) == {"device_traces": [[1, 2]]}
+    tool.close()
+    assert calls == ["all", "None"]
 
 
 # Stands where NVIDIA's nsys would: notes what it was told, runs the command, leaves a file where a report should be.

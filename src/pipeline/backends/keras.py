@@ -22,6 +22,7 @@ from pipeline.backends.memory import process_peak_bytes, refuse_too_large
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
+from pipeline.device import Place
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
@@ -93,7 +94,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         feed = _feed(engine, experiment, data, watch.profile)
         held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
         try:
-            watch.profile.attach(_subject(model, engine, data))
+            watch.profile.attach(_subject(model, engine, data, resolved.place))
             for epoch in range(experiment.training.epochs):
                 _epoch(epoch, engine, feed, watch)
                 if len(data.validation):
@@ -130,14 +131,14 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     return predict
 
 
-def _subject(model: Any, engine: Engine, data: Arrays) -> Subject:
+def _subject(model: Any, engine: Engine, data: Arrays, place: Place) -> Subject:
     """What a profiler may look at. A block's losses come back to the host: the device has settled by then."""
 
     def current() -> weights.Weights:
         engine.sync()
         return weights.of_keras(model)
 
-    return Subject(model, current, lambda: None, (data.shape, keras.config.floatx()))
+    return Subject(model, current, lambda: None, (data.shape, keras.config.floatx()), place)
 
 
 def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session) -> Any:

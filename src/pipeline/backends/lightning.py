@@ -25,6 +25,7 @@ from pipeline.backends.torch_threads import threads_for
 from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
+from pipeline.device import Place
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, weights
@@ -64,7 +65,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         trainer = _trainer(experiment, resolved)
         fed = module.training_blocks()
         try:
-            watch.profile.attach(_subject(net, data, device))
+            watch.profile.attach(_subject(net, data, resolved.place))
             trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
@@ -302,14 +303,14 @@ class StreamedBlocks:
             yield profile.steps([(images, labels)])
 
 
-def _subject(net: torch.nn.Module, data: Arrays, device: torch.device) -> Subject:
-    """What a profiler may look at."""
+def _subject(net: torch.nn.Module, data: Arrays, place: Place) -> Subject:
+    """What a profiler may look at. Lightning moves the net to the device later, when training begins."""
 
     def settle() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        if place.kind == "gpu":
+            torch.cuda.synchronize(place.torch)
 
-    return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"))
+    return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"), place)
 
 
 def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:

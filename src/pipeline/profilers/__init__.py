@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from pipeline.device import Place
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ class Subject:
     """What is trained, as a backend hands it to a profiler.
 
     `weights` gives them as they are now, `settle` waits until the device has done what it was told, and `image` is one
-    image's shape and the dtype in which it enters the model.
+    image's shape and the dtype in which it enters the model. `place` is where the steps run: before the first one the
+    model's parameters may lie elsewhere.
     """
 
     model: Any
     weights: Callable[[], Weights]
     settle: Callable[[], None]
     image: tuple[tuple[int, int, int], str]
+    place: Place
 
 
 class Tool:

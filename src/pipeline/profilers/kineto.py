@@ -31,11 +31,15 @@ class Kineto(Tool):
         }
 
     def attach(self, subject: Subject) -> None:
-        self.device = next(subject.model.parameters()).device.type
+        self.device = torch.device(subject.place.torch).type
+
+    @property
+    def activities(self) -> list[ProfilerActivity]:
+        """What is recorded: the CPU, and the GPU on which the steps run."""
+        return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device == "cuda" else [])]
 
     def start(self) -> None:
-        device = [ProfilerActivity.CUDA] if self.device == "cuda" else []
-        self.profile = profile(activities=[ProfilerActivity.CPU, *device], **self.settings)  # type: ignore[arg-type]
+        self.profile = profile(activities=self.activities, **self.settings)  # type: ignore[arg-type]
         with captured_stderr():
             self.profile.start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import pickle
 import threading
 import time
 from collections.abc import Mapping
@@ -53,9 +54,8 @@ class Sampler(Tool):
     def attach(self, subject: Subject) -> None:
         self.columns: tuple[str, ...]
         self.look, self.columns = _process(), ("process_bytes",)
-        parameters = getattr(subject.model, "parameters", None)
-        if callable(parameters) and next(parameters()).device.type == "cuda":
-            self.look, self.columns, self.gpu = _cuda(), ("allocated_bytes", "reserved_bytes"), True
+        if subject.place.kind == "gpu":
+            self.look, self.columns, self.gpu = _cuda(subject.place), ("allocated_bytes", "reserved_bytes"), True
 
     def start(self) -> None:
         if self.gpu:
@@ -69,8 +69,14 @@ class Sampler(Tool):
         self.thread.start()
 
     def stop(self) -> None:
+        """Measure no more. The history is the whole process's and makes every allocation dearer: it ends here too."""
         self.ended.set()
         self.thread.join()
+        if self.gpu:
+            import torch
+
+            self.snapshot = torch.cuda.memory._snapshot()  # to stop recording empties it
+            torch.cuda.memory._record_memory_history(enabled=None)
 
     def step(self, number: int) -> Step:
         return Step(self, number)
@@ -90,16 +96,8 @@ class Sampler(Tool):
             rows.writerows((f"{seconds:.6f}", step, *values) for seconds, step, values in self.samples)
         timeline(self.run.artifact(f"{FOLDER}/memory.png"), self.samples, self.columns)
         if self.gpu:
-            import torch
-
-            torch.cuda.memory._dump_snapshot(str(self.run.artifact(f"{FOLDER}/memory_snapshot.pickle")))
-
-    def close(self) -> None:
-        """The history is recorded for the whole process: not beyond this run."""
-        if self.gpu:
-            import torch
-
-            torch.cuda.memory._record_memory_history(enabled=None)
+            with self.run.artifact(f"{FOLDER}/memory_snapshot.pickle").open("wb") as history:
+                pickle.dump(self.snapshot, history)
 
     def _sample(self) -> None:
         while not self.ended.wait(self.interval):
@@ -127,7 +125,9 @@ def _process() -> Any:
     return lambda: (process.memory_info().rss,)
 
 
-def _cuda() -> Any:
+def _cuda(place: Place) -> Any:
+    """Of the run's GPU by name: a thread has a current device of its own, which is the first GPU."""
     import torch
 
-    return lambda: (torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
+    name = place.torch
+    return lambda: (torch.cuda.memory_allocated(name), torch.cuda.memory_reserved(name))

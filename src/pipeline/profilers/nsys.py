@@ -128,13 +128,13 @@ class Marks(Tool):
     def attach(self, subject: Subject) -> None:
         import torch
 
-        self.cuda = torch.cuda
+        self.cuda, self.name = torch.cuda, subject.place.torch
 
     def start(self) -> None:
         self.cuda.cudart().cudaProfilerStart()
 
     def stop(self) -> None:
-        self.cuda.synchronize()
+        self.cuda.synchronize(self.name)
         self.cuda.cudart().cudaProfilerStop()
 
     def write(self, window: Mapping[str, Any]) -> None:
