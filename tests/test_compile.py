@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from command import Done, done, pipeline, refused, runs
 
 from pipeline import journal as journals
@@ -127,16 +128,24 @@ def test_only_torch_has_it(tmp_path: Path) -> None:
     assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith("backend.compile: no such key; ")
 
 
+def test_a_graph_draws_the_masks_of_dropout_from_torchs_generator_where_it_stands() -> None:
+    """What CompiledStep relies on on a GPU, as the headers of the installed torch promise it."""
+    header = Path(torch.__file__).parent / "include/ATen/cuda/CUDAGeneratorImpl.h"
+    note = " ".join(header.read_text().replace("*", " ").split())
+    assert "Note [CUDA Graph-safe RNG states]" in note
+    assert "increments this device's CUDA generator's offset by that total" in note
+    assert "ensures graphed execution is bitwise identical to eager execution" in note
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("precision", ["fp32", "mixed", "mixed_fp16"])
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta"])
 def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, precision: str, tmp_path: Path) -> None:
-    """Captured, but with mixed_fp16. Without dropout, whose masks a graph draws from another place of the stream."""
-    plain_net = ("model.dropout_features=0", "model.dropout_units=0", f"optimizer={optimizer}", "device=gpu")
+    """Captured, but with mixed_fp16; dropout and all, whose masks are those of the step that is not captured."""
     told = pipeline(
-        tmp_path, "-m", "backend.compile=false,true", f"precision={precision}", *NET, *plain_net,
-        "training.batch_size=32", "tracking=none", CUDA_VISIBLE_DEVICES="0",
+        tmp_path, "-m", "backend.compile=false,true", f"precision={precision}", *NET,
+        f"optimizer={optimizer}", "device=gpu", "training.batch_size=32", "tracking=none", CUDA_VISIBLE_DEVICES="0",
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
     cells = [run for run in runs(tmp_path) if not (run / "cells").exists()]

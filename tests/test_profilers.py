@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -38,7 +39,7 @@ from pipeline.errors import Impossible, RunError, UserError
 from pipeline.journal import read_json
 from pipeline.profilers import Subject, window
 from pipeline.profilers.memory import Memory
-from pipeline.profilers.nsys import Nsys, command, under_nsys
+from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
 
 BACKENDS = TWO_THEN_WIDE
@@ -363,6 +364,7 @@ def test_the_allocators_history_ends_with_the_window(
 
 # Stands where NVIDIA's nsys would: notes what it was told, runs the command, leaves a file where a report should be.
 NSYS = """#!/bin/sh
+if [ "$2" = --help ]; then printf '\t%s=\n' $OPTIONS; exit 0; fi
 printf '%s\\n' "$@" > "$NOTED"
 while [ "$1" != --output ]; do shift; done
 output=$2
@@ -395,7 +397,13 @@ def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("NOTED", str(tmp_path / "noted"))
     monkeypatch.setenv("REPORTS", "1")
+    monkeypatch.setenv("OPTIONS", f"{OPTIONS} --gpu-metrics-device")
+    options.cache_clear()
     return tmp_path / "noted"
+
+
+# What `nsys profile --help` lists, in part; to it comes --gpu-metrics-device, in newer versions --gpu-metrics-devices.
+OPTIONS = "-t, --trace -c, --capture-range --capture-range-end -o, --output --gpu-metrics-set"
 
 
 def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> None:
@@ -408,7 +416,33 @@ def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> No
     assert noted.endswith("\n".join(wrapped) + "\n")
     (run,) = runs(tmp_path)
     assert (run / "artifacts/profile/report.nsys-rep").read_text() == "not a real report\n"
-    assert "--gpu-metrics-device=all" not in command(Nsys(gpu_metrics=False), Path("out"), wrapped)
+    assert "--gpu-metrics-device=all" not in command(Nsys(gpu_metrics=False), options(), Path("out"), wrapped)
+
+
+@pytest.mark.parametrize("name", ["--gpu-metrics-device", "--gpu-metrics-devices"])
+def test_nsys_is_asked_for_its_options(nsys: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("OPTIONS", f"{OPTIONS} {name}")
+    Nsys().check_place(Place("gpu", 0), "torch")
+    assert f"{name}=all" in command(Nsys(), options(), Path("out"), ["x"])
+    assert not nsys.exists()  # nothing was profiled for that
+
+
+@pytest.mark.usefixtures("nsys")
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (OPTIONS, "profiler.gpu_metrics=true: the nsys on the PATH does not sample a GPU's counters; use profiler.gpu"),
+        (
+            OPTIONS.replace("--capture-range-end", ""),
+            "profiler=nsys: the nsys on the PATH has no option --capture-range-end",
+        ),
+        ("", "profiler=nsys: nsys profile --help lists no options"),
+    ],
+)
+def test_an_nsys_that_is_too_old_is_refused(listed: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTIONS", listed)
+    with pytest.raises(UserError, match=re.escape(message)):
+        Nsys().check_place(Place("gpu", 0), "torch")
 
 
 @pytest.mark.usefixtures("nsys")

@@ -104,7 +104,7 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         run.say(str(pruned))
         return 0
     except BaseException as error:  # SystemExit too: no run stays RUNNING
-        told = explained(error, resolved, journal.folder, solves=getattr(experiment.stage, "solves", False))
+        told = explained(error, resolved, journal.folder, experiment.stage)
         journal.finish("FAILED", told)
         if told is error:
             raise
@@ -148,18 +148,25 @@ def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     return 1 if result.failed else 0
 
 
-def explained(error: BaseException, resolved: Resolved, folder: Path, *, solves: bool = False) -> BaseException:
-    """What a person can act on, for the errors that the machine makes; any other error as it is.
+def needs_less(stage: Any) -> str:
+    """What to change where memory ran out: keys that the stage takes. A saved run's model is fixed."""
+    if getattr(stage, "points", None) is not None:
+        return "name fewer points in stage.points"
+    if getattr(stage, "starts_from_run", False):
+        return "use a smaller training.evaluation_batch_size or precision"
+    most = "dataset.interior" if getattr(stage, "solves", False) else "training.batch_size"
+    return f"use a smaller {most}, model or precision"
 
-    `solves`: whether the run is about a problem, which has points and no batches.
-    """
+
+def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Any = None) -> BaseException:
+    """What a person can act on, for the errors that the machine makes; any other error as it is."""
     from pipeline.backends.memory import as_user_error, is_out_of_memory
     from pipeline.journal import cannot_write
 
     if isinstance(error, (UserError, RunError)):
         return error
     if is_out_of_memory(error):
-        return as_user_error(error, resolved, "dataset.interior" if solves else "training.batch_size")
+        return as_user_error(error, resolved, needs_less(stage))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         path = Path(error.filename or folder).absolute()
         return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")

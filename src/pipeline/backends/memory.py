@@ -10,6 +10,23 @@ from pipeline.capability import Resolved
 from pipeline.device import gpus
 from pipeline.errors import UserError
 
+# As the frameworks say it, and the libraries below them, each in its own words where a GPU's memory is full:
+# CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
+OUT_OF_MEMORY = (
+    "outofmemory",
+    "out of memory",
+    "out_of_memory",
+    "memoryerror",
+    "resource_exhausted",
+    "resourceexhausted",
+    "bad_alloc",
+    "alloc_failed",
+    "allocation_failed",
+    "the resource allocation failed",
+    "can't allocate memory",
+    "cannot allocate memory",
+)
+
 
 def process_peak_bytes() -> int:
     """The most memory that this process has had in RAM: framework, data and all.
@@ -29,8 +46,7 @@ def process_peak_bytes() -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether any framework's error is an allocation that failed."""
     text = f"{type(error).__name__} {error}".lower()
-    signs = ("outofmemory", "out of memory", "memoryerror", "resource_exhausted", "resourceexhausted", "bad_alloc")
-    return any(sign in text for sign in signs) or "can't allocate memory" in text
+    return any(sign in text for sign in OUT_OF_MEMORY)
 
 
 def still_free(free: int, limit: int | None, reserved: int, given_out: int) -> int:
@@ -54,10 +70,10 @@ def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, availa
         )
 
 
-def as_user_error(error: BaseException, resolved: Resolved, smaller: str) -> UserError:
+def as_user_error(error: BaseException, resolved: Resolved, advice: str) -> UserError:
     """An allocation that a framework could not make, in one sentence: what was asked for and what there is.
 
-    `smaller`: the key that says how much is computed at once.
+    `advice`: what needs less.
     """
     import psutil
 
@@ -69,4 +85,4 @@ def as_user_error(error: BaseException, resolved: Resolved, smaller: str) -> Use
         where += f", of which this process may use {limit / 2**30:.1f} GiB in all (ulimit -v)"
     if resolved.place.kind == "gpu":
         where = f"{resolved.place} has {gpus()[resolved.place.index].memory_bytes / 2**30:.1f} GiB"
-    return UserError(f"out of memory: {where}; asked for: {asked}; use a smaller {smaller}, model or precision")
+    return UserError(f"out of memory: {where}; asked for: {asked}; {advice}")

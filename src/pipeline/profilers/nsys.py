@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pipeline.run import Run
 
 INSIDE = "PIPELINE_UNDER_NSYS"  # set for the inner process: the folder in which it says what run it has become
+NEEDED = ("--trace", "--capture-range", "--capture-range-end", "--output")
+GPU_METRICS = ("--gpu-metrics-devices", "--gpu-metrics-device")  # of newer and of older versions
 GRACE_SECONDS = 60.0  # for nsys to write its report after it was told to stop
 
 
@@ -56,6 +60,8 @@ class Nsys:
                 "profiler=nsys: no nsys on the PATH; install NVIDIA Nsight Systems, or use profiler=torch, "
                 "which traces the GPU without it"
             )
+        if INSIDE not in os.environ:
+            check_options(self, options())
 
     def rerun(self) -> int | None:
         """Run this command under nsys and return its exit status; None where it runs under nsys already."""
@@ -71,7 +77,7 @@ def under_nsys(settings: Nsys, wrapped: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="pipeline-nsys-") as place:
         folder = Path(place)
         report = folder / "report.nsys-rep"
-        words = command(settings, folder / "report", wrapped)
+        words = command(settings, options(), folder / "report", wrapped)
         process = subprocess.Popen(words, env={**os.environ, INSIDE: place})
         try:
             status = process.wait()
@@ -83,9 +89,35 @@ def under_nsys(settings: Nsys, wrapped: Sequence[str]) -> int:
     return status
 
 
-def command(settings: Nsys, output: Path, wrapped: Sequence[str]) -> list[str]:
-    """nsys with the source's flags, and two of ours: where to write, and to let training go on after the window."""
-    metrics = ["--gpu-metrics-device=all"] if settings.gpu_metrics else []
+@cache
+def options() -> frozenset[str]:
+    """The options that the installed `nsys profile` has, by its own help. Raises UserError where it has none."""
+    done = subprocess.run(["nsys", "profile", "--help"], capture_output=True, text=True, check=False)
+    found = frozenset(re.findall(r"(?<![\w-])--[a-z][a-z-]+", done.stdout + done.stderr))
+    if not found:
+        raise UserError(f"profiler=nsys: nsys profile --help lists no options (exit status {done.returncode})")
+    return found
+
+
+def check_options(settings: Nsys, known: Set[str]) -> None:
+    """Refuse an nsys that is too old for what is asked of it. Raises UserError."""
+    for name in NEEDED:
+        if name not in known:
+            raise UserError(f"profiler=nsys: the nsys on the PATH has no option {name}; install a newer Nsight Systems")
+    if settings.gpu_metrics and not any(name in known for name in GPU_METRICS):
+        raise UserError(
+            "profiler.gpu_metrics=true: the nsys on the PATH does not sample a GPU's counters; "
+            "use profiler.gpu_metrics=false or install a newer Nsight Systems"
+        )
+
+
+def command(settings: Nsys, known: Set[str], output: Path, wrapped: Sequence[str]) -> list[str]:
+    """nsys with the source's flags, and two of ours: where to write, and to let training go on after the window.
+
+    `known`: the options that this nsys has.
+    """
+    name = next((name for name in GPU_METRICS if name in known), GPU_METRICS[0])
+    metrics = [f"{name}=all"] if settings.gpu_metrics else []
     flags = ["--trace", "cuda,osrt,nvtx", "--capture-range", "cudaProfilerApi", *metrics]
     ours = ["--capture-range-end", "stop", "--output", str(output)]
     return ["nsys", "profile", *flags, *ours, *wrapped]
