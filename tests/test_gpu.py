@@ -239,3 +239,12 @@ def test_cells_share_a_gpu_where_the_user_says_so(backend: str, tmp_path: Path) 
     assert max(start for start, _ in spans) < min(end for _, end in spans)
     again = on_gpu(tmp_path, *words)
     assert "2 cells: 2 finished before" in again.stderr, again.stderr
+
+
+def test_copies_beside_the_steps_change_nothing(tmp_path: Path) -> None:
+    words = ("-m", "loader=dataloader", "loader.pin_memory=false,true", "training.batch_size=32", "model.dropout=0.25")
+    done = on_gpu(tmp_path, *SHORT, *words)
+    assert done.returncode == 0, done.stderr
+    receipts = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/receipt.json")]
+    trained = [receipt["weights_sha256"] for receipt in receipts if "weights_sha256" in receipt]
+    assert len(trained) == 2 and len(set(trained)) == 1

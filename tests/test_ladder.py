@@ -63,6 +63,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
     ]
     assert loaders == ["DataLoader", "DataLoader", "Threads", "Memory", "Memory", "Memory"]
     assert [config["loader"].get("workers") for config in configs[:2]] == [1, 2]
+    assert [config["loader"]["steps_per_execution"] for config in configs] == [64] * 6  # losses are read as often
     assert [config["precision"]["name"] for config in configs] == ["fp32"] * 4 + ["mixed"] * 2
     assert [config["backend"]["compile"] for config in configs] == [False] * 5 + [True]
     same = ("model", "dataset", "optimizer", "training", "seed")

@@ -12,6 +12,7 @@ import math
 import os
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
 from pipeline.device import Place
-from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders import block_lengths, blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS, bytes_per_number
@@ -40,7 +41,6 @@ global_state = quiet_import("keras.src.backend.common.global_state")
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.profilers.session import Session
     from pipeline.run import Run
 
 # Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
@@ -70,8 +70,12 @@ class Engine(Protocol):
         """
         ...
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
-        """One step on a batch from the host; loss (1,) and hits (1,), and the scale (1,) where there is one."""
+    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
+        """One step on a batch from the host; its loss and hits, and the scale if any, as scalars on the device."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the device has done the steps so far."""
         ...
 
     def sync(self) -> None:
@@ -91,7 +95,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, len(data.train))
         engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
-        feed = _feed(engine, experiment, data, watch.profile)
+        feed = _feed(engine, experiment, data, watch)
         held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
         try:
             watch.profile.attach(_subject(model, engine, data, resolved.place))
@@ -132,17 +136,18 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
 
 
 def _subject(model: Any, engine: Engine, data: Arrays, place: Place) -> Subject:
-    """What a profiler may look at. A block's losses come back to the host: the device has settled by then."""
+    """What a profiler may look at."""
 
     def current() -> weights.Weights:
         engine.sync()
         return weights.of_keras(model)
 
-    return Subject(model, current, lambda: None, (data.shape, keras.config.floatx()), place)
+    return Subject(model, current, engine.settle, (data.shape, keras.config.floatx()), place)
 
 
-def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session) -> Any:
+def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) -> Any:
     """A function from the epoch's number to its (batch size, losses, hits, scales if any), block by block."""
+    profile = watch.profile
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
     if isinstance(loader, Memory):
         engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
@@ -155,9 +160,20 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session
         return resident
     stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
 
+    lengths = block_lengths(len(data.train), batch_size, loader.steps_per_execution)
+
     def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
-        for x, y in profile.steps(profile.loading(stream)):
-            yield len(y), *engine.batch(x, y)
+        batches = iter(profile.loading(stream))
+        for length in lengths:
+            steps: list[tuple[Any, ...]] = []
+            for x, y in profile.steps(islice(batches, length)):
+                steps.append(engine.batch(x, y))
+                size = len(y)
+                if not watch.step and len(steps) == 1:
+                    engine.settle()
+                    watch.run.mark("first_step_s")
+            yield size, *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True))
+        next(batches, None)  # the loader sees its end
 
     return streamed
 
@@ -165,7 +181,7 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, profile: Session
 def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
     for size, losses, hits, *scales in feed(epoch):
-        if not watch.step:  # a block is one call: its first step has no end of its own
+        if not watch.step and "first_step_s" not in watch.run.marks:  # a block of one call has one end
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.compiled(engine.compile_s)
         watch.block(losses, hits, size, *scales)

@@ -52,12 +52,16 @@ class Engine:
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
-        told = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
-        return tuple(each[:count] for each in told)
+        found = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
+        return tuple(np.asarray(each)[:count] for each in found)
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
+    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
         x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
-        return tuple(each[None] for each in self._call(self._step, x.shape, x, y))
+        return self._call(self._step, x.shape, x, y)
+
+    def settle(self) -> None:
+        """Wait until the device has done the steps so far."""
+        jax.block_until_ready(self.state)
 
     def sync(self) -> None:
         """Write the carried values into the Keras variables."""
@@ -65,16 +69,19 @@ class Engine:
             for variable, value in zip(group, values, strict=True):
                 variable.assign(value)
 
-    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[np.ndarray, ...]:
-        """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns."""
+    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[Any, ...]:
+        """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns.
+
+        What else it returns is still on the device, and may still be computed.
+        """
         if shape not in self._programs:
             started = time.perf_counter()
             traced = jax.jit(function).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
             self._programs[shape] = traced.lower().compile()
             self.compile_s += time.perf_counter() - started
-        self.state, told = self._programs[shape](self.state, *arguments)
-        return tuple(np.asarray(each) for each in told)
+        self.state, found = self._programs[shape](self.state, *arguments)
+        return tuple(found)
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
         logits, fixed = self.model.stateless_call(trainable, fixed, x, training=True)

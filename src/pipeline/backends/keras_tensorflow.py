@@ -62,11 +62,15 @@ class Engine:
         self.compile_s += time.perf_counter() - started
         self.compiled.add(indices.shape)
 
-    def batch(self, x: Any, y: Any) -> tuple[np.ndarray, ...]:
+    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
         told = self._batch(*arguments)
         self._ran = self._ran or (self._batch, arguments, told[0].device)
-        return tuple(each.numpy()[None] for each in told)
+        return tuple(told)
+
+    def settle(self) -> None:
+        """Wait until the device has done the steps so far: a GPU does them in turn, so reading one number waits."""
+        self.optimizer.iterations.numpy()
 
     def sync(self) -> None:
         """Nothing to do: the steps write the model's own variables."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 
 from pipeline.backends.fit import ON_CPU, Fit, Observation, Predict
 from pipeline.backends.lean_import import lean_import
+from pipeline.backends.torch_blocks import HeldOut, ResidentBlocks, StreamedBlocks
 from pipeline.backends.torch_compiled import CompiledStep, make_capturable
 from pipeline.backends.torch_net import initial_net, peak_memory, widened
 from pipeline.backends.torch_observer import Observer
@@ -26,7 +26,7 @@ from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays
 from pipeline.device import Place
-from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders import block_lengths
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS
@@ -150,7 +150,9 @@ class Classifier(pl.LightningModule):
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
         dtype = "float64" if self.input_dtype == "float64" else "float32"
-        return StreamedBlocks(self, loader.stream(self.data.train, self.data.scale, dtype, size, self.experiment.seed))
+        stream = loader.stream(self.data.train, self.data.scale, dtype, size, self.experiment.seed)
+        lengths = block_lengths(len(self.data.train), size, loader.steps_per_execution)
+        return StreamedBlocks(self, stream, lengths, ahead=getattr(loader, "pin_memory", False))
 
     def validation_batches(self) -> Any:
         """Batches of the validation images, or nothing where none are held out."""
@@ -248,59 +250,6 @@ class Classifier(pl.LightningModule):
         logits = widened(self.net(x))
         self.validation_loss.update(self.loss(logits, y), len(y))
         self.validation_accuracy.update(logits, y)
-
-
-class HeldOut:
-    """Validation batches on the device. Not a list: Lightning takes a list for several loaders."""
-
-    def __init__(self, x: tuple[torch.Tensor, ...], y: tuple[torch.Tensor, ...]) -> None:
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return zip(self.x, self.y, strict=True)
-
-
-class ResidentBlocks:
-    """Blocks gathered from tensors on the device; each pass is the next epoch."""
-
-    def __init__(self, module: Classifier, steps: int) -> None:
-        self.module, self.steps, self.epoch = module, steps, 0
-        self.x, self.y = module.resident(module.data.train.x, module.data.train.y)
-
-    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        experiment = self.module.experiment
-        order = epoch_order(len(self.y), experiment.seed, self.epoch)
-        self.epoch += 1
-        for rows in blocks(order, experiment.training.batch_size, self.steps):
-            # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
-            index_KB = torch.from_numpy(rows).to(self.y.device)
-            yield self.module.watch.profile.steps(index_KB, self.gathered)
-
-    def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.x.index_select(0, batch), self.y.index_select(0, batch)
-
-
-class StreamedBlocks:
-    """Blocks of one batch each from a loader on the host."""
-
-    def __init__(self, module: Classifier, stream: Any) -> None:
-        self.module, self.stream = module, stream
-
-    def close(self) -> None:
-        """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
-        self.stream = None
-
-    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
-        profile = self.module.watch.profile
-        for x, y in profile.loading(self.stream):
-            with profile.phase("data"):
-                images = torch.as_tensor(x).to(device, dtype, non_blocking=True)
-                labels = torch.as_tensor(y).to(device, non_blocking=True)
-            yield profile.steps([(images, labels)])
 
 
 def _subject(net: torch.nn.Module, data: Arrays, place: Place) -> Subject:

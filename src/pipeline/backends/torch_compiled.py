@@ -4,7 +4,7 @@ Forward pass and loss are one compiled function, with which the compiler makes i
 another. On a GPU the step made of the three is then recorded once and replayed, so that the host gives one order a step
 instead of hundreds (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture).
 
-Dropout draws from torch's own generator, as in the step that is not compiled, so that the masks are the same. So they are
+Dropout draws from torch's own generator, as in the step that is not compiled, so that the masks are the same. So it is
 in a graph: a replay hands its kernels the generator's offset as it now stands, and then moves it on by what the graph
 draws (ATen/cuda/CUDAGeneratorImpl.h, "CUDA Graph-safe RNG states").
 """

@@ -7,7 +7,8 @@ its default, repeats the order of the first epoch, which its cache fixes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,7 +23,16 @@ class Loader(Protocol):
 
 
 class Streaming(Loader, Protocol):
-    """A loader that feeds the step batch by batch from the host; `Memory` is the one that does not."""
+    """A loader that feeds the step batch by batch from the host; `Memory` is the one that does not.
+
+    The batches come in blocks as `Memory`'s do: `steps_per_execution` optimizer steps run before Python looks at their
+    losses. Each batch of a block is fetched when its step begins.
+    """
+
+    @property
+    def steps_per_execution(self) -> int:
+        """Steps of a block, at most."""
+        ...
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Iterable[tuple[Any, Any]]:
         """Batches x (B, H, W, C) in [0, 1] and y (B,); the n-th pass over them is the n-th epoch."""
@@ -32,6 +42,22 @@ class Streaming(Loader, Protocol):
 def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:
     """The order of the training images in an epoch (from 0): a permutation that only seed and epoch decide."""
     return np.random.default_rng([seed, 1, epoch]).permutation(images)
+
+
+def block_lengths(images: int, batch_size: int, steps: int) -> list[int]:
+    """Batches in each block of an epoch, as `blocks` cuts it: a last smaller batch is a block by itself."""
+    full, rest = divmod(images, batch_size)
+    return [min(steps, full - first) for first in range(0, full, steps)] + [1] * bool(rest)
+
+
+def one_ahead(batches: Iterable[Any], begin: Callable[[Any], Any]) -> Iterator[Any]:
+    """What `begin` makes of each batch, begun one batch before it is handed over."""
+    begun = deque[Any]()
+    for batch in batches:
+        begun.append(begin(batch))
+        if len(begun) > 1:
+            yield begun.popleft()
+    yield from begun
 
 
 def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:

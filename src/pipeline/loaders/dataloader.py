@@ -16,13 +16,18 @@ from pipeline.spec import spec
 
 @spec
 class DataLoader:
-    """Each worker prepares `prefetch_factor` batches ahead; with `pin_memory` copies to a GPU overlap its work."""
+    """Each worker prepares `prefetch_factor` batches ahead.
+
+    `pin_memory`: page-locked memory, copied to a GPU on a stream beside the steps, one batch ahead.
+    `steps_per_execution`: optimizer steps before Python looks at their losses.
+    """
 
     backends: ClassVar[tuple[str, ...]] = ("torch",)
 
     workers: NonNegativeInt = 0
     pin_memory: bool = False
     prefetch_factor: PositiveInt | None = None
+    steps_per_execution: PositiveInt = 64
 
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.workers == 0:

@@ -16,6 +16,7 @@ class TfData:
     """`map_calls` images are normalised at once and `prefetch` batches prepared ahead (`auto`: tf.data decides).
 
     `cache` keeps the normalised batches in memory, which fixes their order: it excludes `shuffle`.
+    `steps_per_execution`: optimizer steps before Python looks at their losses.
     """
 
     backends: ClassVar[tuple[str, ...]] = ("tensorflow",)
@@ -24,6 +25,7 @@ class TfData:
     cache: bool = True
     shuffle: bool = False
     prefetch: NonNegativeInt | Literal["auto"] = "auto"
+    steps_per_execution: PositiveInt = 64
 
     def __post_init__(self) -> None:
         if self.cache and self.shuffle:

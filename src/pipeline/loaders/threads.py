@@ -24,12 +24,16 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 @spec
 class Threads:
-    """`workers` threads prepare up to `prefetch` batches ahead."""
+    """`workers` threads prepare up to `prefetch` batches ahead.
+
+    `steps_per_execution`: optimizer steps before Python looks at their losses.
+    """
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
 
     workers: PositiveInt = 1
     prefetch: PositiveInt = 4
+    steps_per_execution: PositiveInt = 64
 
     def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Batches:
         """(x, y) batches; each pass is the next epoch."""

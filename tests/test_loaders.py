@@ -1,0 +1,75 @@
+"""Streamed loaders in blocks: the same batches as before, fetched when their step begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.backends.torch_blocks import StreamedBlocks
+from pipeline.loaders import block_lengths, blocks, one_ahead
+from pipeline.profilers.none import Off
+from pipeline.profilers.session import Session
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 70))
+def test_streamed_blocks_are_cut_as_resident_ones(images: int, batch_size: int, steps: int) -> None:
+    cut = list(blocks(np.arange(images), min(batch_size, images), steps))
+    assert block_lengths(images, min(batch_size, images), steps) == [len(block) for block in cut]
+
+
+def test_a_copy_begins_one_batch_before_it_is_needed() -> None:
+    seen: list[str] = []
+
+    def begin(batch: int) -> int:
+        seen.append(f"begin {batch}")
+        return batch
+
+    seen.extend(f"step {batch}" for batch in one_ahead(range(3), begin))
+    assert seen == ["begin 0", "begin 1", "step 0", "begin 2", "step 1", "step 2"]
+    assert list(one_ahead([], begin)) == []
+
+
+class Stream:
+    """Batches of 2 images, the last of 1; it notes what is fetched, and whether it was asked for more at the end."""
+
+    def __init__(self) -> None:
+        self.fetched: list[int] = []
+        self.ended = 0
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for number in range(6):
+            self.fetched.append(number)
+            size = 2 if number < 5 else 1
+            yield np.full((size, 1), number, np.float32), np.full(size, number)
+        self.ended += 1
+
+
+@pytest.mark.parametrize(("steps", "lengths"), [(3, [3, 2, 1]), (1, [1] * 6), (64, [5, 1])])
+def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, lengths: list[int]) -> None:
+    experiment: Any = SimpleNamespace(training=SimpleNamespace(batch_size=2, epochs=2), profiler=Off())
+    profile = Session(experiment, SimpleNamespace(), 11, lambda _: None)  # type: ignore[arg-type]
+    watch = SimpleNamespace(profile=profile)
+    module: Any = SimpleNamespace(home=torch.device("cpu"), input_dtype="float32", watch=watch)
+    stream = Stream()
+    fed = StreamedBlocks(module, stream, block_lengths(11, 2, steps), ahead=True)  # there are no copies on a CPU
+    for epoch in (1, 2):
+        stream.fetched.clear()
+        ready = list(iter(fed))  # Lightning asks for a block before the last one has run, here for all of them
+        assert stream.fetched == []
+        found: list[list[int]] = []
+        for block in ready:
+            found.append([])
+            for x, y in block:
+                assert stream.fetched[-1] == int(y[0]) == int(x[0, 0])
+                found[-1].append(int(y[0]))
+        assert [len(block) for block in found] == lengths
+        assert list(chain(*found)) == list(range(6))
+        assert stream.ended == epoch
