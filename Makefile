@@ -5,7 +5,7 @@ BUILT := $(VENV)/.built
 RUN := $(VENV)/bin/python -m
 ARGS ?=
 
-.PHONY: help run study test wide slow gpu lint format bench constraints clean
+.PHONY: help run study test wide slow gpu cluster lint format bench constraints clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,10 @@ slow: $(BUILT) ## run the recipes against the figures they must reach (hours)
 
 gpu: $(BUILT) ## run what needs an NVIDIA GPU
 	$(RUN) pytest -m gpu $(ARGS)
+
+cluster: $(BUILT) ## run grids on a real Slurm, the one that SLURM_CONF names, and on a Ray
+	@command -v sbatch >/dev/null && scontrol ping | grep -q ' UP' || { echo 'no Slurm controller answers: set SLURM_CONF to its slurm.conf; docs/sweeps.md, "A Slurm to try it on", says how to start one on this machine' >&2; exit 2; }
+	$(RUN) pytest -m cluster --timeout 1800 $(ARGS)
 
 lint: $(BUILT) ## check style and types
 	$(RUN) ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,9 +21,7 @@ QUIET = ("dataset=digits", "training=quick", "training.batch_size=32", "tracking
 def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Ray cluster of one machine, begun by Ray's own command."""
     ray = Path(sys.executable).with_name("ray")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     place = f"--temp-dir={tmp_path_factory.mktemp('ray')}"
     words = ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--num-cpus=2", "--disable-usage-stats", place]
     started = subprocess.run(
@@ -37,7 +36,9 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=pytest.mark.wide)])
+@pytest.mark.parametrize(
+    "launcher", ["submitit_local", pytest.param("ray", marks=(pytest.mark.wide, pytest.mark.cluster))]
+)
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     launcher: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -92,10 +93,26 @@ def test_cells_that_meet_a_cold_database_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_cluster_lacks_is_said(tmp_path: Path) -> None:
+    """On a machine without Slurm, and on one that has it, whether or not a controller runs there."""
     said = refused_grid(tmp_path, "hydra/launcher=ray", "hydra.launcher.address=127.0.0.1:1")
     assert said.startswith("hydra.launcher.address=127.0.0.1:1: no Ray cluster answers there")
-    assert "slurm" in refused_grid(tmp_path, "hydra/launcher=submitit_slurm").lower()
+    words = ("-m", "hydra/launcher=submitit_slurm", "seed=0,1", *QUIET)
+    said = refused(tmp_path, *words, PATH="/nowhere")
+    assert said.startswith("hydra/launcher=submitit_slurm: no Slurm here (no sbatch on the PATH); hydra/launcher=")
+    if shutil.which("sbatch"):
+        conf = tmp_path / "slurm.conf"
+        conf.write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={free_port()}\nNodeName=a\n")
+        said = refused(tmp_path, *words, SLURM_CONF=str(conf))
+        assert said.startswith("hydra/launcher=submitit_slurm: no Slurm controller answers (Slurmctld(primary) at ")
     assert refused(tmp_path, "-m", "hydra/launcher=slurm").startswith("hydra/launcher=slurm: no such choice")
+
+
+def free_port() -> int:
+    """A port of this machine where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def refused_grid(folder: Path, *words: str) -> str:

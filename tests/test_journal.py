@@ -21,6 +21,7 @@ from pipeline import journal as journals
 from pipeline import runs as runs_below
 from pipeline.errors import UserError
 from pipeline.journal import Journal, read_config, read_metrics, read_status
+from pipeline.process import boot_time, machine
 from pipeline.runs import find_run, reap
 
 SOURCE = str(Path(journals.__file__).parents[1])
@@ -275,6 +276,8 @@ def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:
         "reused": {"process_started": "an earlier process"},
         "elsewhere": {"host": "elsewhere", "process_started": "x"},
         "container": {"pid_namespace": "pid:[1]", "process_started": "x"},
+        "namesake": {"machine": "another-machine", "process_started": "x"},
+        "job": {"host": "node", "job": "a cluster that this machine does not know/7.0"},
     }.items():
         journal = Journal.begin(tmp_path, name, {})
         journals.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
@@ -282,7 +285,21 @@ def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:
     for folder in runs_below.run_folders(tmp_path):
         for path in folder.iterdir():
             os.utime(path, (1, 1))  # silent since 1970
-    assert len(reap(tmp_path)) == 2
+    assert len(reap(tmp_path)) == 4
+
+
+def test_a_run_from_before_the_boot_of_its_machine_is_dead(tmp_path: Path) -> None:
+    """Its pid may be another process's by now. A machine of the same name that wrote since our boot is another one."""
+    installed = str(machine()).partition("-")[0]
+    folders = []
+    for _ in range(2):
+        journal = Journal.begin(tmp_path, "rebooted", {})
+        changes = {"machine": f"{installed}-00000000", "process_started": "00000000-1"}
+        journals.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
+        folders.append(journal.folder)
+    for path in folders[0].iterdir():
+        os.utime(path, (boot_time() - 60, boot_time() - 60))
+    assert reap(tmp_path) == [folders[0].name]
 
 
 def test_find_run(tmp_path: Path) -> None:

@@ -126,9 +126,10 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: sig
     assert sorted(finished) == [0, 1, 2]
 
 
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def begin(folder: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment(), start_new_session=True, **pipes)
+    environ = environment(**changes)
+    return subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environ, start_new_session=True, **pipes)
 
 
 def metrics_of(run: Path) -> bool:

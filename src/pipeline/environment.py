@@ -83,6 +83,11 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if _decides(name)}
 
 
+def handed_on(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that a cluster's nodes are given. What a linker reads is theirs: their libraries lie elsewhere."""
+    return {name: value for name, value in variables.items() if not name.startswith("LD_")}
+
+
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """How two environments differ, in words: `XLA_FLAGS unset -> --xla_cpu_enable_fast_math=true`."""
     names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))

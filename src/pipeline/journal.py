@@ -29,8 +29,9 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline.errors import UserError
 from pipeline.passwords import without_password, without_passwords
-from pipeline.process import pid_namespace, process_started
+from pipeline.process import machine, pid_namespace, process_started
 from pipeline.regular_file import open_regular, read_regular
+from pipeline.slurm import this_job
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
@@ -55,6 +56,8 @@ class Status:
     started: float
     ended: float | None = None
     error: str | None = None
+    machine: str | None = None  # tells hosts of one name apart (process.machine)
+    job: str | None = None  # the Slurm job it runs in (slurm.this_job)
 
 
 class Record(NamedTuple):
@@ -317,6 +320,8 @@ def _first_status(run_id: str, name: str) -> Status:
         host=socket.gethostname(),
         pid_namespace=pid_namespace(),
         started=time.time(),
+        machine=machine(),
+        job=this_job(),
     )
 
 

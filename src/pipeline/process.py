@@ -1,8 +1,13 @@
-"""Telling one process from another, also after its end."""
+"""Telling one process from another, also after its end, and one machine from another of the same name."""
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
 from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 def process_started(pid: int) -> str | None:
@@ -14,7 +19,7 @@ def process_started(pid: int) -> str | None:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # proc(5); fields[0] is field 3
         if fields[0] in (b"Z", b"X"):
             return None
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{fields[19].decode()}"
+        return f"{BOOT_ID.read_text()[:8]}-{fields[19].decode()}"
     except OSError:
         return None if Path("/proc/self/stat").exists() else _started_elsewhere(pid)
 
@@ -35,3 +40,30 @@ def pid_namespace() -> str | None:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return None
+
+
+@cache
+def machine() -> str | None:
+    """`<machine>-<boot>`: this machine by its installation (machine-id(5), hashed) and by its present boot.
+
+    A host's name is not enough: containers and cloned machines share theirs. None where the system does not say.
+    """
+    try:
+        boot = BOOT_ID.read_text()[:8]
+    except OSError:
+        return None
+    for path in MACHINE_IDS:
+        try:
+            installed = path.read_bytes().strip()
+        except OSError:
+            continue
+        if installed:
+            return f"{hashlib.sha256(b'pipeline' + installed).hexdigest()[:12]}-{boot}"
+    return f"-{boot}"
+
+
+def boot_time() -> float:
+    """When this machine was started, in seconds since 1970."""
+    import psutil
+
+    return psutil.boot_time()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import Pruned, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
     from pipeline.capability import Resolved
+    from pipeline.device import Place
     from pipeline.experiment import Experiment
     from pipeline.run import Run
     from pipeline.sweep.cell import Member
@@ -31,29 +33,62 @@ def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
 
 def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
-    from pipeline import experiment as experiments
     from pipeline.device import count_by_bus
 
     count_by_bus()
     if config.get("run") is None:
         cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
+    experiment = _built(config, overridden)
+    _check_stage(experiment, overridden)
+    resolved = getattr(experiment.stage, "resolved", None) or cell_of(experiment.config)
+    _check_place(experiment, resolved.place)
+    return experiment, resolved
+
+
+def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal["cpu", "gpu"]) -> Experiment:
+    """The checked experiment for a node of a cluster, by what holds for every device of that kind.
+
+    What only the node knows, which GPU it has and which precisions that one runs, is judged there. Raises UserError.
+    """
+    from pipeline.capability import resolve
+    from pipeline.device import Place
+
+    experiment = _built(config, overridden)
+    if not any(hasattr(experiment.stage, name) for name in ("plan", "variants")):
+        _check_stage(
+            experiment, overridden
+        )  # but for one with cells below it, which it tries on this machine's devices
+    if kind == "cpu":
+        resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
+    _check_place(experiment, Place(kind))
+    return experiment
+
+
+def _built(config: Mapping[str, Any], overridden: Sequence[str]) -> Experiment:
+    from pipeline import experiment as experiments
+
     if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.saved import config_of
 
         folder, merged = config_of(config, overridden)
         config = {**merged, "run": str(folder)}
-    experiment = experiments.load(config)
+    return experiments.load(config)
+
+
+def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
     if hasattr(experiment.stage, "check"):
         experiment.stage.check(experiment)
     if hasattr(experiment.stage, "check_keys"):
         experiment.stage.check_keys(experiment, overridden)
-    resolved = getattr(experiment.stage, "resolved", None) or cell_of(experiment.config)
+
+
+def _check_place(experiment: Experiment, place: Place) -> None:
+    """Ask the parts whether they can work on this device. Raises UserError."""
     for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
         if hasattr(part, "check_place"):
-            part.check_place(resolved.place)
+            part.check_place(place)
     if hasattr(experiment.profiler, "check_place"):
-        experiment.profiler.check_place(resolved.place, experiment.backend.name)
-    return experiment, resolved
+        experiment.profiler.check_place(place, experiment.backend.name)
 
 
 def cell_of(config: Mapping[str, Any]) -> Resolved:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.journal import State, Status, read_json, read_status, write_json
-from pipeline.process import pid_namespace, process_started
+from pipeline.process import boot_time, machine, pid_namespace, process_started
+from pipeline.slurm import has_ended
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
+PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not waited for
 
 
 def run_folders(root: Path) -> list[Path]:
@@ -102,11 +104,40 @@ def _not_one(root: Path, reference: str, holding: str, folders: list[Path], foun
     return f"run={reference}: {wanted} in {root}; {known}"
 
 
+def is_live(folder: Path, status: Status) -> bool:
+    """Whether a run that says RUNNING goes on, as far as can be seen from here: another command can wait for it."""
+    if status.state != "RUNNING" or _gone(folder, status):
+        return False
+    return _is_seen(status) or silence(folder) < PATIENCE_SECONDS
+
+
+def silence(folder: Path) -> float:
+    """Seconds since the run last wrote something."""
+    return time.time() - _last_sign(folder)
+
+
 def _gone(folder: Path, status: Status) -> bool:
+    if _is_seen(status):
+        started = process_started(status.pid)
+        return started is None or started != status.process_started
+    if _before_our_boot(folder, status) or (status.job is not None and has_ended(status.job)):
+        return True
+    return silence(folder) > SILENT_SECONDS
+
+
+def _is_seen(status: Status) -> bool:
+    """Whether the run's process would be among those of this machine and container."""
     if (status.host, status.pid_namespace) != (socket.gethostname(), pid_namespace()):
-        return time.time() - _last_sign(folder) > SILENT_SECONDS  # its processes cannot be seen from here
-    started = process_started(status.pid)
-    return started is None or started != status.process_started
+        return False
+    return status.machine in (None, machine())
+
+
+def _before_our_boot(folder: Path, status: Status) -> bool:
+    """Whether the run was this machine's before it was started anew: its last sign is older than the boot."""
+    here, there = (machine() or "").partition("-"), (status.machine or "").partition("-")
+    if status.host != socket.gethostname() or not there[0] or here[0] != there[0] or here[2] == there[2]:
+        return False
+    return _last_sign(folder) < boot_time()
 
 
 def _last_sign(folder: Path) -> float:

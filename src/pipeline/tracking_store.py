@@ -37,6 +37,10 @@ TAG_LENGTH = 5000
 PARENT = "mlflow.parentRunId"
 CREATE_SECONDS = 120.0  # eight trackers that queue for a cold database on a busy machine
 
+# Types of file systems that several machines may have mounted (statfs(2) and their own documentation).
+SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p"}
+SHARED |= {"orangefs", "pvfs2", "panfs", "wekafs", "ocfs2", "gfs2", "virtiofs", "fuse", "fuseblk"}
+
 T = TypeVar("T")
 
 
@@ -239,11 +243,30 @@ def _create_database(path: Path) -> None:
 
 def _check_database(path: Path) -> None:
     """Fail at once on what MLflow would try again for a quarter of an hour, such as a folder or a read-only file."""
+    mode = journal_mode(path, mounted())
     with closing(sqlite3.connect(path, timeout=20.0, isolation_level=None)) as connection:
-        if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-            connection.execute("PRAGMA journal_mode=WAL")  # readers and one writer do not wait for each other
+        if connection.execute("PRAGMA journal_mode").fetchone() != (mode,):
+            connection.execute(f"PRAGMA journal_mode={mode}")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
+
+
+def journal_mode(path: Path, mounts: Mapping[str, str]) -> str:
+    """SQLite's journal mode for a database: write-ahead on a local disk, a rollback journal where machines share it.
+
+    With a write-ahead log readers and one writer do not wait for each other, but all of them must share memory: "WAL
+    does not work over a network filesystem" (sqlite.org/wal.html). `mounts`: the file system's type by its folder.
+    """
+    here = next(str(folder) for folder in (path, *path.parents) if str(folder) in mounts)
+    kind = mounts[here]
+    return "delete" if kind in SHARED or kind.startswith("fuse.") else "wal"
+
+
+def mounted() -> dict[str, str]:
+    """The type of each mounted file system by its folder; the last one mounted there counts."""
+    import psutil
+
+    return {"/": "unknown"} | {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
 
 
 def _experiment_id(client: MlflowClient, name: str, artifacts: Path | None) -> str:

@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.environment import environment, handed_on
+from pipeline.errors import UserError
 from pipeline.exits import status_of, stop_on_signals
-from pipeline.journal import write_json
+from pipeline.journal import read_status, write_json
 
 GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -61,6 +62,15 @@ def run_of(job: Path) -> Path | None:
         return None
 
 
+def runs_noted(folder: Path) -> set[str]:
+    """The numbers, as in their job files' names, of the cells below a grid's folder that have become runs."""
+    try:
+        with os.scandir(folder / "cells") as entries:
+            return {entry.name.removesuffix(".run") for entry in entries if entry.name.endswith(".run")}
+    except OSError:
+        return set()
+
+
 def run_job(path: Path) -> int:
     """Run the cell that a job file describes. Returns its exit status, whatever happens in it."""
     try:
@@ -75,6 +85,9 @@ def _run(path: Path) -> int:
     from pipeline.sweep.imports import import_code
 
     job = Job(**json.loads(path.read_bytes()))
+    grid = read_status(Path(job.grid))
+    if grid is not None and grid.state != "RUNNING":  # it waited in a queue for longer than its grid has lived
+        raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that nobody waits for this cell")
     experiment, resolved = ready(job.config, job.keys)
     import_code(experiment, known, since)
     return record(experiment, resolved, Member(job, path))
@@ -98,18 +111,40 @@ class Member:
             run.listeners.append(Pruner(self.trial))
 
 
-def in_new_process(path: Path, place: Path, environment: Mapping[str, str]) -> str | None:
+def environment_file(folder: Path) -> Path:
+    """What cells in new processes need to know of the command's environment, below the folder of the grid's run."""
+    return folder / "cells" / "environment.json"
+
+
+def write_environment(folder: Path) -> None:
+    """Write it, for the user's eyes only: what cells read, and what changes numbers. The rest is the node's."""
+    kept = ("PIPELINE_", "MLFLOW_TRACKING_URI", "PYTHONPATH", "XDG_CACHE_HOME", *handed_on(environment()))
+    path = environment_file(folder)
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, {name: value for name, value in os.environ.items() if name.startswith(kept)}, mode=0o600)
+
+
+def end_file(job: Path) -> Path:
+    """Where a cell in a new process notes a violent end."""
+    return job.with_suffix(".end")
+
+
+def in_new_process(path: Path, place: Path) -> str | None:
     """Run a cell by a new Python in the folder `place`: what a cluster's job does. Returns what a signal did, if any.
 
     A job that is cancelled gives its cell the time to say so.
     """
     command = [sys.executable, "-m", "pipeline.sweep.cell", str(path), str(os.getpid())]
+    given = json.loads((path.parent / "environment.json").read_bytes())
     with log_file(path).open("ab") as log:
         process = subprocess.Popen(
-            command, cwd=place, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=place, env={**os.environ, **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        return violent(process.wait())
+        found = violent(process.wait())
+        if found:
+            end_file(path).write_text(found)
+        return found
     except BaseException:
         process.terminate()
         try:

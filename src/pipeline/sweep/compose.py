@@ -6,7 +6,7 @@ import contextlib
 import pickle
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -24,12 +24,18 @@ from pipeline.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 
+if TYPE_CHECKING:
+    from pipeline.sweep.plan import Ask
+
 
 class Composer:
-    """Gives the resolved config of a cell, as plain data, from its overrides."""
+    """Gives the resolved config of a cell, as plain data, from its overrides.
 
-    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
-        self.loader, self.master = loader, master
+    `ask`: which kind of device a cluster's node gives a cell (plan.Ask); None where cells run on this machine.
+    """
+
+    def __init__(self, loader: ConfigLoader, master: DictConfig, ask: Ask | None = None) -> None:
+        self.loader, self.master, self.ask = loader, master, ask
         self.parser = OverridesParser.create(config_loader=loader)
         self.groups = set(loader.list_groups(""))
         self.bases: dict[tuple[str, ...], bytes] = {}

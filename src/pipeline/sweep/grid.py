@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -13,13 +15,16 @@ from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.run import Run
 from pipeline.sweep import summary
+from pipeline.sweep.claims import Claims, Shared
 from pipeline.sweep.compose import Composer
+from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide
-from pipeline.sweep.schedule import Listed, Outcome
+from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import MakeExecutor, Session, say
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
+    "elsewhere": "running elsewhere",
     "done": "finished before",
     "failed": "failed before",
     "skipped": "impossible here",
@@ -35,16 +40,19 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     if first is None or first.experiment is None:
         raise UserError(f"none of the {len(cells)} cells can run here; the first: {cells[0][1]}")
     settings, root = first.experiment.sweep, Path(first.experiment.settings.output_dir)
-    decisions = decide(cells, settings, root)
+    history = History(root)
+    decisions = decide(cells, settings, history)
     if settings.dry_run:
         announce(results(), decisions, every=True)
         return 0
     console = messages()
     announce(console, decisions, every=False)
+    # What runs elsewhere is waited for, and runs here where nothing comes of it.
+    decisions = [replace(one, verdict="run") if one.verdict == "elsewhere" else one for one in decisions]
     outcomes: list[Outcome] = []
     if any(decision.verdict == "run" for decision in decisions):
         name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
-        outcomes = record(str(name or "grid"), first, decisions, executor, console)
+        outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
     found = summary.entries(decisions, outcomes)
     summary.show(results(), found)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
@@ -81,7 +89,7 @@ def announce(console: Console, decisions: Sequence[Decision], *, every: bool) ->
 
 
 def record(
-    name: str, first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console
+    name: str, first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console, history: History
 ) -> list[Outcome]:
     """Run the cells as one run, called `name`."""
     assert first.experiment is not None
@@ -98,7 +106,8 @@ def record(
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     session = Session(name, first.experiment, about, console)
-    outcomes = session.run(Listed(todo), make, decisions, len(todo), keep)
+    cells = Shared(todo, history, Claims(history.root), partial(say, console))
+    outcomes = session.run(cells, make, decisions, len(todo), keep)
     edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
     if edited:
         more = f" and {len(edited) - 1} more" if edited[1:] else ""

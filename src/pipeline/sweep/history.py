@@ -7,17 +7,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
 from pipeline.cuda import is_cuda
-from pipeline.environment import differences, environment
+from pipeline.environment import differences, environment, handed_on
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Status, read_json, read_status
 from pipeline.receipt import hardware, profiler, software
-from pipeline.runs import reap, run_folders
+from pipeline.runs import reap_one
+
+Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
+Where = Resolved | Kind  # what this machine makes of a cell, or what a cluster's node is asked for
 
 
 @dataclass(frozen=True)
@@ -33,38 +36,73 @@ class History:
     """The runs below a folder, by the hash of their config."""
 
     def __init__(self, root: Path) -> None:
-        reap(root)  # what died without a word is KILLED, not running
-        self.receipts: defaultdict[str, list[tuple[Path, Mapping[str, Any]]]] = defaultdict(list)
-        for folder in run_folders(root):
-            receipt = read_json(folder / "receipt.json")
-            if receipt.get("config_sha256"):
-                self.receipts[receipt["config_sha256"]].append((folder, receipt))
+        self.root = root
+        self.receipts: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)  # by hash, then by run
+        self.ended: set[str] = set()  # runs that will not change
         self.data: dict[str, str | None] = {}
         self.environment = environment()
+        self.refresh()
 
-    def of(self, experiment: Experiment, resolved: Resolved) -> list[Past]:
+    def refresh(self) -> None:
+        """Read the runs that are new, or had not ended before. One that died without a word is KILLED, not running."""
+        try:
+            names = {path.name for path in self.root.iterdir()} - self.ended
+        except OSError:
+            return
+        for name in sorted(names):  # ids begin with the time: the oldest first
+            folder = self.root / name
+            if read_status(folder) is None:
+                continue
+            reap_one(folder)
+            status, receipt = read_status(folder), read_json(folder / "receipt.json")
+            if receipt.get("config_sha256"):
+                self.receipts[receipt["config_sha256"]][name] = receipt
+            if status is not None and status.state != "RUNNING":
+                self.ended.add(name)
+
+    def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
         found = []
-        for folder, receipt in reversed(self.receipts.get(experiment.config_sha256(), [])):
-            status = read_status(folder)
+        for name, receipt in sorted(self.receipts.get(experiment.config_sha256(), {}).items(), reverse=True):
+            status = read_status(self.root / name)
             if status is not None:
-                found.append(Past(folder, status, tuple(self.differences(experiment, resolved, receipt))))
+                found.append(Past(self.root / name, status, tuple(self.differences(experiment, where, receipt))))
         return found
 
-    def differences(self, experiment: Experiment, resolved: Resolved, then: Mapping[str, Any]) -> list[str]:
+    def differences(self, experiment: Experiment, where: Where, then: Mapping[str, Any]) -> list[str]:
         """What decides a result beside the config: code, software, device, data."""
         found = []
         if then.get("code_sha256") != code_sha256(experiment):
             found.append("the code")
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
-        found += software_differences(then.get("versions", {}), software(experiment, always=("numpy",)), resolved)
-        found += differences(then.get("environment", {}), self.environment)
-        found += device_differences(then.get("device", {}).get("hardware") or {}, hardware(resolved))
+        found += self._other_machine(experiment, where, then)
         if experiment.stage.starts_from_run and then.get("source_run") != Path(str(experiment.settings.run)).name:
             found.append("the saved run")
         if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
             found.append("the data")
+        return found
+
+    def _other_machine(self, experiment: Experiment, where: Where, then: Mapping[str, Any]) -> list[str]:
+        """How software, environment and device differ.
+
+        Of a cluster's node that is not known yet no more than the kind of device is, and the variables that it is given
+        (cell.write_environment): what else it has is in the receipt that it wrote.
+        """
+        versions, device = then.get("versions", {}), then.get("device", {}).get("hardware") or {}
+        now = software(experiment, always=("numpy",))
+        if not isinstance(where, str):
+            found = software_differences(versions, now, where)
+            found += differences(then.get("environment", {}), self.environment)
+            return found + device_differences(device, hardware(where))
+        changed = [name for name in now if not is_cuda(name) and versions.get(name) != now[name]]
+        found = [f"{name} {versions.get(name)} -> {now[name]}" for name in changed]
+        given = handed_on(self.environment)
+        there = then.get("environment", {})
+        found += differences({name: there[name] for name in given if name in there}, given)
+        kind = "gpu" if "compute_capability" in device else "cpu"
+        if kind != where:
+            found.append(f"the device ({device.get('name')} -> a {where.upper()} of the cluster)")
         return found
 
     def _data_sha256(self, experiment: Experiment) -> str | None:

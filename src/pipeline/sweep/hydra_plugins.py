@@ -16,6 +16,7 @@ import itertools
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,7 +30,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, bad_choice
 
 MODULE = "hydra_plugins.pipeline"  # Hydra instantiates plugins of modules below hydra_plugins only
 
@@ -91,11 +92,15 @@ class CellLauncher(Launcher):
     def executor(self, settings: Any, folder: Path) -> Any:
         """Where cells run: a pipeline.sweep.schedule.Executor."""
 
+    def ask(self) -> Any:
+        """Which kind of device a node gives a cell (pipeline.sweep.plan.Ask); None where cells run on this machine."""
+        return None
+
     def composer(self) -> Any:
         """What composes their configs."""
         from pipeline.sweep.compose import Composer
 
-        return Composer(self.loader, self.master)
+        return Composer(self.loader, self.master, self.ask())
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the cells of a grid."""
@@ -123,12 +128,24 @@ class SubmititLauncher(CellLauncher):
     __module__ = MODULE
 
     def __init__(self, cluster: str, parameters: Any) -> None:
-        self.cluster, self.parameters = cluster, plain(parameters)
+        if cluster not in ("slurm", "local"):
+            raise bad_choice("hydra.launcher.cluster", cluster, ("slurm", "local"))
+        self.cluster, self.parameters = cluster, plain(parameters) or {}
 
     def executor(self, settings: Any, folder: Path) -> Any:
-        from pipeline.sweep.submitit_jobs import SubmititJobs
+        from pipeline.sweep.submitit_jobs import LocalJobs, SlurmJobs
 
-        return SubmititJobs(settings, folder, self.cluster, self.parameters)
+        jobs = {"local": LocalJobs, "slurm": SlurmJobs}
+        return jobs[self.cluster](settings, folder, self.parameters)
+
+    def ask(self) -> Any:
+        if self.cluster == "local":
+            return None
+        from pipeline.slurm import check_controller
+        from pipeline.sweep.submitit_jobs import kind_asked
+
+        check_controller()
+        return cache(partial(kind_asked, self.parameters))
 
 
 class RayLauncher(CellLauncher):
@@ -136,13 +153,18 @@ class RayLauncher(CellLauncher):
 
     __module__ = MODULE
 
-    def __init__(self, address: str, cpus: float, gpus: float) -> None:
+    def __init__(self, address: str, cpus: float, gpus: float | None) -> None:
         self.address, self.cpus, self.gpus = address, cpus, gpus
 
     def executor(self, settings: Any, folder: Path) -> Any:
         from pipeline.sweep.ray_tasks import RayTasks
 
-        return RayTasks(settings, self.address, self.cpus, self.gpus)
+        return RayTasks(settings, folder, self.address, self.cpus, self.gpus)
+
+    def ask(self) -> Any:
+        from pipeline.sweep.ray_tasks import kind_asked
+
+        return partial(kind_asked, self.gpus)
 
 
 PLUGINS: tuple[Any, ...] = (GridSweeper, OptunaSweeper, WorkersLauncher, SubmititLauncher, RayLauncher)

@@ -107,7 +107,9 @@ def told(outcome: Outcome) -> str:
         return outcome.reason
     name, _ = headline(outcome.cell)
     value = figures_of(outcome.run).get(name)
-    return escape(outcome.reason) if value is None else f"{name} {figure(value)}"
+    if value is None:
+        return escape(outcome.reason)
+    return f"{name} {figure(value)}" + (f" ({outcome.reason})" if outcome.reason else "")
 
 
 def headline(cell: Cell) -> tuple[str, str]:

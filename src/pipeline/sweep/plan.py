@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.capability import Resolved
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import Experiment
-from pipeline.runner import ready
+from pipeline.report.table import seconds
+from pipeline.runner import planned, ready
+from pipeline.runs import is_live, silence
 from pipeline.sweep import Sweep
-from pipeline.sweep.history import History, Past
+from pipeline.sweep.history import History, Kind, Past, Where
 
 if TYPE_CHECKING:
     from pipeline.sweep.compose import Composer
 
-Verdict = Literal["run", "done", "failed", "skipped"]
+Verdict = Literal["run", "elsewhere", "done", "failed", "skipped"]
+Ask = Callable[[str], Kind]  # which kind of device a cluster's node gives a cell of this `device.name`
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,14 @@ class Cell:
     config: dict[str, Any]
     keys: list[str]
     experiment: Experiment | None  # None for a cell that cannot run here
-    resolved: Resolved | None
+    resolved: Resolved | None  # None also for a cell that a cluster's node will resolve
     trial: dict[str, Any] | None = None
+    kind: Kind = "cpu"  # of the device that the node is asked for
+
+    @property
+    def where(self) -> Where:
+        """What decides the device of its results."""
+        return self.resolved or self.kind
 
     @property
     def label(self) -> str:
@@ -63,7 +72,7 @@ def compose_cell(
         raise UserError(f"{explained(error, words)}{_in_cell(number, swept)}") from error
     if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells are told apart
         config = {**config, "name": cell_name(str(config["name"]), swept)}
-    return check(number, swept, config, keys)
+    return check(number, swept, config, keys, composer.ask)
 
 
 def cell_name(name: str, swept: Mapping[str, str]) -> str:
@@ -72,10 +81,21 @@ def cell_name(name: str, swept: Mapping[str, str]) -> str:
     return f"{name}-{apart}"[: max(60, len(name))].rstrip("-.")  # one that is too long is refused as it is
 
 
-def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: list[str]) -> tuple[Cell, str | None]:
-    """The cell, and why it cannot run here if it cannot. Raises UserError for a mistake, with the cell's name."""
+def check(
+    number: int, swept: Mapping[str, str], config: dict[str, Any], keys: list[str], ask: Ask | None = None
+) -> tuple[Cell, str | None]:
+    """The cell, and why it cannot run if it cannot. Raises UserError for a mistake, with the cell's name.
+
+    `ask` is given where cells run on the nodes of a cluster: this machine's devices then say nothing.
+    """
+    resolved: Resolved | None = None
+    kind: Kind = "cpu"
     try:
-        experiment, resolved = ready(config, keys)
+        if ask is None:
+            experiment, resolved = ready(config, keys)
+        else:
+            kind = ask(config["device"]["name"])
+            experiment = planned(config, keys, kind)
     except Impossible as error:
         return Cell(number, swept, config, keys, None, None), str(error)
     except UserError as error:
@@ -84,7 +104,7 @@ def check(number: int, swept: Mapping[str, str], config: dict[str, Any], keys: l
         raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
     if hasattr(experiment.profiler, "rerun"):
         raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
-    return Cell(number, swept, config, keys, experiment, resolved), None
+    return Cell(number, swept, config, keys, experiment, resolved, kind=kind), None
 
 
 def label_of(swept: Mapping[str, str]) -> str:
@@ -96,9 +116,8 @@ def _in_cell(number: int, swept: Mapping[str, str]) -> str:
     return f" (cell {number + 1}: {label_of(swept)})" if swept else ""
 
 
-def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path) -> list[Decision]:
+def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: History) -> list[Decision]:
     """A decision for each cell. Raises UserError for an impossible one where the settings say so."""
-    history = History(root)
     found = []
     for cell, impossible in cells:
         if impossible is None:
@@ -113,14 +132,16 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, root: Path
 def decide_one(cell: Cell, retry: str, history: History) -> Decision:
     """Whether one cell has to run."""
     assert cell.experiment is not None
-    assert cell.resolved is not None
-    past = history.of(cell.experiment, cell.resolved)
+    past = history.of(cell.experiment, cell.where)
     if retry == "all":
         return Decision(cell, "run", "sweep.retry=all" if past else "new")
     same = [run for run in past if not run.differs]
     finished = [run for run in same if run.status.state == "FINISHED"]
     if finished:
         return Decision(cell, "done", f"finished as {finished[0].folder.name}", finished[0].folder)
+    live = next((run for run in same if is_live(run.folder, run.status)), None)
+    if live is not None:
+        return Decision(cell, "elsewhere", f"{live.folder.name}, process {live.status.pid} on {live.status.host}")
     if same and same[0].status.state == "FAILED":
         error = same[0].status.error or "no reason noted"
         if retry == "failed":
@@ -133,6 +154,9 @@ def _why_again(past: Sequence[Past]) -> str:
     if not past:
         return "new"
     last = next((run for run in past if run.status.state == "FINISHED"), past[0])
+    if not last.differs and last.status.state == "RUNNING":
+        quiet = f"has written nothing for {seconds(silence(last.folder))}"
+        return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
     if not last.differs:
         return f"{last.folder.name} was killed before its end"
     return f"changed since {last.folder.name}: {', '.join(last.differs)}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline.device import canonical
 from pipeline.errors import UserError
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import in_new_process
+from pipeline.sweep.cell import in_new_process, write_environment
+from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
 
 
@@ -20,7 +21,7 @@ class RayTasks:
 
     queues = True
 
-    def __init__(self, settings: Sweep, address: str, cpus: float, gpus: float) -> None:
+    def __init__(self, settings: Sweep, folder: Path, address: str, cpus: float, gpus: float | None) -> None:
         try:
             import ray
         except ModuleNotFoundError as error:
@@ -30,15 +31,17 @@ class RayTasks:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"hydra.launcher.address={address}: no Ray cluster answers there ({error})") from error
-        self.ray, self.limit = ray, settings.jobs
-        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(in_new_process)
+        write_environment(folder)
+        self.ray, self.limit, self.gpus = ray, settings.jobs, gpus
+        self.task = ray.remote(num_cpus=cpus, max_retries=0)(in_new_process)
         self.tasks: dict[int, Any] = {}
 
     def room(self, cell: Cell) -> bool:
         return self.limit is None or len(self.tasks) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
-        self.tasks[cell.number] = self.task.remote(job, Path.cwd(), _own(os.environ))
+        gpus = (1 if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
+        self.tasks[cell.number] = self.task.options(num_gpus=gpus).remote(job, Path.cwd())
 
     def poll(self) -> list[tuple[int, str | None]]:
         ready, _ = self.ray.wait(list(self.tasks.values()), num_returns=len(self.tasks), timeout=0)
@@ -63,14 +66,16 @@ class RayTasks:
             return f"its Ray task: {str(error).strip().splitlines()[0][:300]}"
 
 
+def kind_asked(gpus: float | None, device: str) -> Kind:
+    """Which kind of device a node gives a cell: what `device` asks for, and for auto what the launcher does."""
+    wanted = canonical(device)
+    if wanted == "auto":
+        return "gpu" if gpus else "cpu"
+    return "cpu" if wanted == "cpu" else "gpu"
+
+
 def _knock(address: str) -> None:
     """Ray itself tries for minutes where nobody answers. Raises OSError or ValueError."""
     if address.count(":") == 1:
         host, port = address.split(":")
         socket.create_connection((host, int(port)), timeout=5).close()
-
-
-def _own(environment: Any) -> dict[str, str]:
-    """What a cell needs to know of this command's environment; the rest is the node's."""
-    kept = ("PIPELINE_", "MLFLOW_", "PYTHONPATH", "XDG_CACHE_HOME")
-    return {name: value for name, value in environment.items() if name.startswith(kept)}

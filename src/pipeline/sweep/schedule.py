@@ -13,10 +13,12 @@ from pipeline.errors import Stopped
 from pipeline.journal import read_json, read_status
 from pipeline.runs import close_run
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, write_job
+from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
+QUEUE_POLL_SECONDS = 5.0  # at most, where cells wait in a queue: their journals lie on a file system that many share
+PATIENCE = 0.1  # and no longer than this part of the time in which nothing has happened
 IMPORT_SECONDS = 60.0  # what a worker may take until its cell's run begins
 OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
@@ -36,6 +38,10 @@ class Outcome:
         return self.state in ("FINISHED", "PRUNED")
 
 
+class TooLong(str):
+    """The reason of a cell that its executor has ended at a time limit."""
+
+
 class Executor(Protocol):
     """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
 
@@ -49,7 +55,7 @@ class Executor(Protocol):
         ...
 
     def start(self, cell: Cell, job: Path) -> None:
-        """Start a cell's process on its job file."""
+        """Start a cell's process on its job file, at the latest in the next `poll`."""
         ...
 
     def poll(self) -> list[tuple[int, str | None]]:
@@ -75,6 +81,15 @@ class Source(Protocol):
     def ended(self, outcome: Outcome) -> None:
         """Learn how a cell has ended."""
         ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether there will be more, when something has ended that this sweep does not run."""
+        return False
+
+    def taken(self) -> list[Outcome]:
+        """Since the last call: cells that somebody else has run."""
+        return []
 
 
 class Watcher(Protocol):
@@ -110,6 +125,7 @@ class Schedule:
         self.running: dict[int, Running] = {}
         self.outcomes: list[Outcome] = []
         self.waiting: Cell | None = None  # fetched from the source, but there is no room yet
+        self.changed = time.monotonic()  # when a cell last began or ended
 
     def run(self) -> str | None:
         """Until nothing is left. Returns why the sweep was given up, if it was. Raises Stopped after stopping cells."""
@@ -118,15 +134,25 @@ class Schedule:
                 given_up = self._hopeless()
                 if not given_up:
                     self._start_what_fits()
-                if not self.running:
+                    self._take_over()
+                if not self.running and (given_up or not self.source.waits):
                     return given_up
                 self._look()
-                time.sleep(POLL_SECONDS)
+                time.sleep(self._pause())
         except Stopped:
             self._stop_all()
             raise
         finally:
             self.executor.close()
+
+    def _pause(self) -> float:
+        return pause(time.monotonic() - self.changed) if self.executor.queues else POLL_SECONDS
+
+    def _take_over(self) -> None:
+        for outcome in self.source.taken():
+            self.changed = time.monotonic()
+            self.outcomes.append(outcome)
+            self.watcher.ended(outcome)
 
     def _start_what_fits(self) -> None:
         while True:
@@ -143,17 +169,23 @@ class Schedule:
     def _look(self) -> None:
         for number, violent in self.executor.poll():
             self._end(self.running.pop(number), violent)
+        noted = runs_noted(self.folder) if self.executor.queues else set()  # one look for all that wait
         for running in self.running.values():
-            self._note_run(running)
+            if running.job.stem in noted or not (self.executor.queues or running.run):
+                self._note_run(running)
             self._mind_the_time(running)
         self.watcher.tick()
 
     def _note_run(self, running: Running) -> None:
-        if running.run is None:
-            running.run = run_of(running.job)
-            if running.run is not None:
-                running.since = time.monotonic()
-                self.watcher.became(running.cell, running.run)
+        """Which run the cell has become; another one where its job was started again."""
+        found = run_of(running.job)
+        if found is None or found == running.run:
+            return
+        if running.run is not None and is_open(running.run):
+            close_run(running.run, "KILLED", "its job was started again")
+        running.run, running.since = found, time.monotonic()
+        self.changed = running.since
+        self.watcher.became(running.cell, found)
 
     def _mind_the_time(self, running: Running) -> None:
         limit, now = self.settings.timeout, time.monotonic()
@@ -168,8 +200,9 @@ class Schedule:
 
     def _end(self, running: Running, violent: str | None) -> None:
         self._note_run(running)
+        self.changed = time.monotonic()
         if running.told is not None:
-            violent = f"took longer than sweep.timeout={self.settings.timeout:g} s"
+            violent = TooLong(f"took longer than sweep.timeout={self.settings.timeout:g} s")
         state, reason = self._verdict(running, violent)
         outcome = Outcome(running.cell, state, reason, time.monotonic() - running.since, running.run)
         self.outcomes.append(outcome)
@@ -183,8 +216,8 @@ class Schedule:
         status = read_status(running.run)
         if status is not None and status.state in ("FINISHED", "PRUNED"):
             return status.state, status.error or ""
-        if running.told is not None:
-            close_run(running.run, "FAILED", violent or "")
+        if isinstance(violent, TooLong):
+            close_run(running.run, "FAILED", violent)
         elif status is not None and status.state == "RUNNING":
             close_run(running.run, "KILLED", violent or "its process ended without a word")
         status = read_status(running.run)
@@ -207,10 +240,10 @@ class Schedule:
         while self.running and time.monotonic() < end:
             for number, violent in self.executor.poll():
                 self._end(self.running.pop(number), violent)
-            time.sleep(POLL_SECONDS)
+            time.sleep(self._pause())
 
 
-class Listed:
+class Listed(Source):
     """The cells of a grid, in turn."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
@@ -221,6 +254,17 @@ class Listed:
 
     def ended(self, outcome: Outcome) -> None:
         """A grid learns nothing."""
+
+
+def pause(quiet: float) -> float:
+    """Seconds until the next look at a queue in which nothing has happened for `quiet` seconds."""
+    return min(QUEUE_POLL_SECONDS, max(POLL_SECONDS, PATIENCE * quiet))
+
+
+def is_open(run: Path) -> bool:
+    """Whether a run says RUNNING."""
+    status = read_status(run)
+    return status is not None and status.state == "RUNNING"
 
 
 def figures_of(run: Path | None) -> dict[str, float]:

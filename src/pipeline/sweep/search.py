@@ -24,7 +24,7 @@ from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
-from pipeline.sweep.schedule import Outcome, figures_of
+from pipeline.sweep.schedule import Outcome, Source, figures_of
 from pipeline.sweep.search_claim import Asked, claim, dataset_key
 from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
@@ -72,7 +72,7 @@ class Search:
         return (self.direction,) if isinstance(self.direction, str) else self.direction
 
 
-class Trials:
+class Trials(Source):
     """The source of a search's cells."""
 
     def __init__(self, study: Study, file: Path, search: Search, cells: Cells, space: Space, history: History) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from pipeline.capability import Resolved
+from pipeline.device import Place
 from pipeline.errors import UserError, shown
 from pipeline.experiment import Experiment
 from pipeline.receipt import before
@@ -72,9 +74,8 @@ class Asked:
             if label not in then:  # it could not run here then
                 continue
             experiment = _experiment(cell)
-            assert cell.resolved is not None
             receipt = {**then[label]["receipt"], "data_sha256": data.get(dataset_key(experiment))}
-            found += history.differences(experiment, cell.resolved, receipt)
+            found += history.differences(experiment, cell.where, receipt)
         return found
 
 
@@ -146,8 +147,16 @@ def _holder(folder: Path, name: str) -> str:
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    assert cell.resolved is not None
-    return {"config": _flat(_experiment(cell).deciding()), "receipt": before(_experiment(cell), cell.resolved)}
+    return {"config": _flat(_experiment(cell).deciding()), "receipt": _receipt(cell)}
+
+
+def _receipt(cell: Cell) -> dict[str, Any]:
+    """What is known before anything runs; of a cluster's node the kind of its device alone."""
+    if cell.resolved is not None:
+        return before(_experiment(cell), cell.resolved)
+    nobody = Resolved(Place("cpu"), "fp32", "", "")  # what it says of the device is put right here
+    capability = {"compute_capability": "the node's"} if cell.kind == "gpu" else {}
+    return {**before(_experiment(cell), nobody), "device": {"hardware": {"name": "a node's", **capability}}}
 
 
 def _experiment(cell: Cell) -> Experiment:

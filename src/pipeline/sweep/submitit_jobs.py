@@ -1,42 +1,48 @@
-"""The executor of a cluster: cells as jobs of submitit, on Slurm or, to try it, on this machine."""
+"""The executors of submitit: cells as jobs of Slurm, or, to try what a cluster does, as processes of this machine."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pipeline import slurm
+from pipeline.device import canonical
 from pipeline.errors import UserError
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import in_new_process
+from pipeline.sweep.cell import end_file, in_new_process, write_environment
+from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import TooLong
+
+KEY = "hydra.launcher.parameters"
+ASK_FOR_GPUS = ("gpus_per_node", "slurm_gpus_per_node", "slurm_gpus_per_task", "slurm_num_gpus", "slurm_gres")
+CPUS = 4  # for a cell that sets no backend.threads
+ARRAY = 1001  # Slurm's own MaxArraySize, where the controller does not say
+NODES_OWN = ("SLURM_", "SLURMD_", "SRUN_", "TMPDIR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
 
 
-class SubmititJobs:
-    """Jobs of submitit. The journals, on the shared file system, say how their cells ended."""
+class LocalJobs:
+    """Processes of submitit on this machine. The journals say how their cells ended."""
 
     queues = True
 
-    def __init__(self, settings: Sweep, folder: Path, cluster: str, parameters: Mapping[str, Any]) -> None:
-        try:
-            import submitit
-        except ModuleNotFoundError as error:
-            raise UserError("hydra/launcher=submitit_*: needs submitit; pip install 'pipeline[slurm]'") from error
-        try:
-            self.executor = submitit.AutoExecutor(folder=folder / "submitit", cluster=cluster)
-            self.executor.update_parameters(**parameters)
-        except (RuntimeError, ValueError, NameError) as error:  # no sbatch here; a parameter that it does not know
-            raise UserError(f"hydra.launcher: submitit on {cluster}: {' '.join(str(error).split())}") from error
+    def __init__(self, settings: Sweep, folder: Path, parameters: Mapping[str, Any]) -> None:
+        self.executor = executor(folder, "local", parameters)
+        write_environment(folder)
         # A cluster queues by itself; on one machine nobody else would see to it that the cells fit.
-        self.limit = settings.jobs or (len(os.sched_getaffinity(0)) if cluster == "local" else None)
+        self.limit = settings.jobs or len(os.sched_getaffinity(0))
         self.jobs: dict[int, Any] = {}
 
     def room(self, cell: Cell) -> bool:
-        return self.limit is None or len(self.jobs) < self.limit
+        return len(self.jobs) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
-        self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd(), dict(os.environ))
+        self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd())
 
     def poll(self) -> list[tuple[int, str | None]]:
         done = [number for number, job in self.jobs.items() if job.done()]
@@ -50,10 +56,167 @@ class SubmititJobs:
             job.cancel(check=False)
 
 
+class SlurmJobs:
+    """Jobs of Slurm: what starts together is one array, and squeue says how it stands.
+
+    submitit writes the script and calls sbatch. Its own way to ask for a job's state, sacct, needs an accounting
+    database; its way to ask for a result is a file that a cancelled job does not write.
+    """
+
+    queues = True
+
+    def __init__(self, settings: Sweep, folder: Path, parameters: Mapping[str, Any]) -> None:
+        slurm.check_controller()
+        self.parameters = {"name": "pipeline", **parameters}
+        self.limit, self.folder = settings.jobs, folder
+        self.largest = int(slurm.settings().get("MaxArraySize", ARRAY)) - 1
+        executor(
+            folder, "slurm", asked_for(self.parameters, "cpu", 1)
+        )  # a parameter that it does not know is refused now
+        write_environment(folder)
+        self.waiting: list[tuple[Cell, Path]] = []  # started, but not submitted yet
+        self.jobs: dict[int, tuple[str, Path]] = {}  # cell -> Slurm's id, the job file
+        self.stopping: list[str] = []
+
+    def room(self, cell: Cell) -> bool:
+        """All at once, as far as one array goes: how many of them run is slurm_array_parallelism's to say."""
+        if self.limit is not None:
+            return len(self.jobs) + len(self.waiting) < self.limit
+        return not self.jobs and len(self.waiting) < self.largest
+
+    def start(self, cell: Cell, job: Path) -> None:
+        self.waiting.append((cell, job))
+
+    def poll(self) -> list[tuple[int, str | None]]:
+        self._submit()
+        if self.stopping:
+            slurm.cancel(self.stopping)
+            self.stopping = []
+        found = slurm.jobs(_arrays(name for name, _ in self.jobs.values())) if self.jobs else None
+        if found is None:  # the controller may be busy, or starting anew: it keeps its jobs
+            return []
+        ended = []
+        for number, (name, path) in list(self.jobs.items()):
+            job = found.get(name)
+            if job is None or job.ended:
+                del self.jobs[number]
+                ended.append((number, self._reason(name, path, job)))
+        return ended
+
+    def stop(self, number: int, *, kill: bool) -> None:
+        if number in self.jobs:
+            self.stopping.append(self.jobs[number][0])
+
+    def close(self) -> None:
+        if self.jobs:
+            slurm.cancel(name for name, _ in self.jobs.values())
+
+    def _submit(self) -> None:
+        started, self.waiting = self.waiting, []
+        for needs, cells in groupby(sorted(started, key=_needs), key=_needs):
+            self._submit_alike(list(cells), *needs)
+
+    def _submit_alike(self, cells: Sequence[tuple[Cell, Path]], kind: Kind, cpus: int) -> None:
+        """Submit cells that need the same as one array. Raises UserError with what Slurm says where it refuses."""
+        asked = asked_for(self.parameters, kind, cpus)
+        jobs = executor(self.folder, "slurm", asked)
+        try:
+            with _as_from_a_login(), jobs.batch():
+                made = [jobs.submit(in_new_process, job, Path.cwd()) for _, job in cells]
+        except Exception as error:  # submitit's FailedJobError, with all that sbatch has printed
+            raise UserError(_refusal(error, asked)) from error
+        for (cell, path), job in zip(cells, made, strict=True):
+            self.jobs[cell.number] = (job.job_id, path)
+
+    def _reason(self, name: str, path: Path, job: slurm.Job | None) -> str | None:
+        """What is known of a cell's end beside its journal."""
+        state = job.state if job else None
+        if state == "TIMEOUT":
+            return TooLong(f"took longer than {KEY}.timeout_min={self.parameters.get('timeout_min')}")
+        if end_file(path).exists():
+            return end_file(path).read_text()
+        return None if state in ("COMPLETED", None) else f"Slurm's job {name}: {state}"
+
+
+def kind_asked(parameters: Mapping[str, Any], device: str) -> Kind:
+    """Which kind of device a node gives a cell: what `device` asks for, and for auto what the parameters do.
+
+    Where these leave it open, auto is a GPU if the cluster has any.
+    """
+    wanted = canonical(device)
+    if wanted != "auto":
+        return "cpu" if wanted == "cpu" else "gpu"
+    given = [parameters[name] for name in ASK_FOR_GPUS if parameters.get(name) is not None]
+    if given:
+        return "gpu" if any(str(value) != "0" for value in given) else "cpu"
+    return "gpu" if slurm.has_gpus(parameters.get("slurm_partition")) else "cpu"
+
+
+def asked_for(parameters: Mapping[str, Any], kind: Kind, cpus: int) -> dict[str, Any]:
+    """submitit's parameters for a cell. What the user has left open (null) is what the cell needs."""
+    asked = {name: value for name, value in parameters.items() if value is not None}
+    asked.setdefault("cpus_per_task", cpus)
+    if kind == "gpu" and not any(name in asked for name in ASK_FOR_GPUS):
+        asked["gpus_per_node"] = 1
+    if asked.get("gpus_per_node") == 0:  # `--gpus-per-node=0` is refused where there are none
+        del asked["gpus_per_node"]
+    # The script lets the cell end by itself; without the trap the shell dies first, and Slurm kills the rest.
+    asked["slurm_setup"] = [*asked.get("slurm_setup", []), "trap : TERM"]
+    return {"slurm_use_srun": False, **asked}
+
+
+def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
+    """submitit's executor. Its files are for the user's eyes only. Raises UserError."""
+    try:
+        import submitit
+    except ModuleNotFoundError as error:
+        raise UserError("hydra/launcher=submitit_*: needs submitit; pip install 'pipeline[slurm]'") from error
+    place = folder / "submitit"
+    place.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about names of parameters: what is wrong is refused
+            made = submitit.AutoExecutor(folder=place, cluster=cluster)
+            made.update_parameters(**parameters)
+    except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:  # a parameter it does not know
+        raise UserError(f"hydra.launcher: submitit on {cluster}: {slurm.one_line(str(error))}") from error
+    return made
+
+
+@contextmanager
+def _as_from_a_login() -> Iterator[None]:
+    """sbatch hands its environment on. What belongs to this machine, or to the job that this command runs in, stays."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(NODES_OWN) and name != "SLURM_CONF"}
+    for name in kept:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def _needs(started: tuple[Cell, Path]) -> tuple[Kind, int]:
+    cell, _ = started
+    assert cell.experiment is not None
+    return cell.kind, getattr(cell.experiment.backend, "threads", None) or CPUS
+
+
+def _arrays(names: Iterator[str] | Sequence[str]) -> list[str]:
+    """The jobs to ask about: an array by its own id, however many elements it has."""
+    return sorted({name.partition("_")[0] for name in names})
+
+
+def _refusal(error: Exception, asked: Mapping[str, Any]) -> str:
+    said = [line.split("error: ", 1)[-1] for line in str(error).splitlines() if "error: " in line]
+    settings = {name: value for name, value in asked.items() if name not in ("slurm_setup", "slurm_use_srun", "name")}
+    words = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return f"{KEY}: Slurm refuses the cells: {slurm.one_line('; '.join(said) or str(error))} (asked for {words})"
+
+
 def _violent(job: Any) -> str | None:
     """What is known of a job that did not return."""
     error = job.exception()
     if error is None:
         reason: str | None = job.result()
         return reason
-    return f"job {job.job_id} {job.state}: {' '.join(str(error).split())[:300]}"
+    return f"job {job.job_id} {job.state}: {slurm.one_line(str(error))}"

@@ -1,0 +1,140 @@
+"""Slurm, as far as its own commands tell: which jobs there are, how the cluster is set up, in which job we are.
+
+`squeue` answers on every cluster. `sacct` needs an accounting database, which many have not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from pipeline.errors import UserError
+
+ANSWER_SECONDS = 30.0  # for a busy controller
+PING_SECONDS = 10.0  # Slurm's commands look for a missing slurm.conf for a minute
+ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+}  # squeue(1), JOB STATE CODES: what a job does not come back from
+UNKNOWN = "Invalid job id"  # what squeue says of jobs that ended some minutes ago (MinJobAge)
+
+
+class Job(NamedTuple):
+    """A job as squeue sees it: its state, and how often it was started again."""
+
+    state: str
+    restarts: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+def installed() -> bool:
+    """Whether this machine can submit jobs."""
+    return shutil.which("sbatch") is not None
+
+
+def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The job that this process belongs to, as `<cluster>/<id>.<restarts>`; None outside of Slurm."""
+    number = environment.get("SLURM_JOB_ID")
+    if not number:
+        return None
+    return f"{environment.get('SLURM_CLUSTER_NAME', '')}/{number}.{environment.get('SLURM_RESTART_COUNT', '0')}"
+
+
+def has_ended(job: str) -> bool:
+    """Whether what `this_job` has named is surely over. False where this machine's Slurm cannot know."""
+    cluster, _, rest = job.partition("/")
+    number, _, restarts = rest.partition(".")
+    if not installed() or settings().get("ClusterName") != cluster:
+        return False
+    found = jobs([number])
+    if found is None:
+        return False
+    now = found.get(number)
+    return now is None or now.ended or now.restarts > int(restarts or 0)
+
+
+def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
+    """The jobs of these ids (`12`, `12_3` of an array, or an array's `12`) that Slurm still lists; None: no answer.
+
+    An element of an array stands under both of its names, `12_3` and the number that the job itself sees.
+    """
+    columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16"
+    words = ["squeue", "--noheader", "--array", "--states=all", f"--Format={columns}", f"--jobs={','.join(ids)}"]
+    answer = run(words)
+    if answer.returncode:
+        return {} if UNKNOWN in answer.stderr else None
+    found = {}
+    for line in answer.stdout.splitlines():
+        name, number, state, restarts = line.split()
+        found[name] = Job(state, int(restarts))
+        if number not in found or found[number].ended:  # elements that wait have the number of their array
+            found[number] = found[name]
+    return found
+
+
+def settings() -> Mapping[str, str]:
+    """The controller's settings by name (ClusterName, MaxArraySize, ...); empty where none answers."""
+    try:
+        return _settings()
+    except UserError:
+        return {}
+
+
+@cache
+def _settings() -> Mapping[str, str]:
+    check_controller()
+    lines = [line.partition("=") for line in run(["scontrol", "show", "config"]).stdout.splitlines()]
+    return {name.strip(): value.strip() for name, found, value in lines if found}
+
+
+def check_controller() -> None:
+    """Raises UserError where no Slurm is installed, or no controller of it answers."""
+    if not installed():
+        raise UserError(
+            "hydra/launcher=submitit_slurm: no Slurm here (no sbatch on the PATH); "
+            "hydra/launcher=workers runs the cells on this machine"
+        )
+    answer = run(["scontrol", "ping"], PING_SECONDS)
+    if answer.returncode or " UP" not in answer.stdout:
+        said = one_line(answer.stderr or answer.stdout.partition("*")[0])
+        raise UserError(f"hydra/launcher=submitit_slurm: no Slurm controller answers ({said}); is SLURM_CONF right?")
+
+
+def has_gpus(partition: str | None) -> bool:
+    """Whether some node of the partition (None: of any) has a GPU, by its generic resources."""
+    words = ["sinfo", "--noheader", "--format=%G", *([f"--partition={partition}"] if partition else [])]
+    return "gpu" in run(words).stdout
+
+
+def cancel(ids: Iterable[str]) -> None:
+    """Cancel jobs: SIGTERM, and after KillWait SIGKILL. One that has ended is no matter."""
+    run(["scancel", "--quiet", *ids])
+
+
+def run(words: list[str], seconds: float = ANSWER_SECONDS) -> subprocess.CompletedProcess[str]:
+    """One of Slurm's commands; status 1 where it does not answer in time."""
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {seconds:g} s")
+
+
+def one_line(text: str) -> str:
+    """What Slurm says in several lines, in one."""
+    return " ".join(text.split())[:300]

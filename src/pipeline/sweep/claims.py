@@ -1,0 +1,143 @@
+"""Two grids at once: each cell is claimed before it starts, and what another command runs is waited for, not repeated.
+
+A claim is a lock on one byte of `<output_dir>/.claims`, at the offset that the hash of the cell's config gives. The
+kernel drops it when the claimant ends, however it ends, so that no claim outlives its process: fcntl(2), F_SETLK.
+
+What holds. Between processes of one machine, containers too: always. Between machines: where their shared file system
+passes these locks on, as NFS 4 does, NFS 3 with lockd, Lustre with `-o flock`, GPFS and CephFS. Where it does not, each
+machine has claims of its own; two grids may then run a cell twice, and both results are kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.journal import Status
+from pipeline.runs import is_live
+from pipeline.sweep.history import History, Past
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import Outcome, Source
+
+NAME = ".claims"
+AGAIN_SECONDS = 1.0  # between two attempts at cells that another command runs
+
+
+class Claims:
+    """The claims of this process. Of one folder there may be one object: closing a second would drop all locks."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.file = os.open(root / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def take(self, key: str) -> bool:
+        """Claim what has this SHA-256; False where another process has it."""
+        try:
+            fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(key))
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: fcntl(2) allows both
+            return False
+        except OSError:  # a file system without locks: nobody can claim anything
+            return True
+        return True
+
+    def release(self, key: str) -> None:
+        """Give a claim back."""
+        with suppress(OSError):
+            fcntl.lockf(self.file, fcntl.LOCK_UN, 1, _offset(key))
+
+
+class Shared(Source):
+    """The cells of a grid in turn, but for those that another command runs now: these come last.
+
+    When such a run has ended, its result is this grid's too (`taken`); where it has none, the cell runs here.
+    `history`: as it was when the grid was planned; results that it had then have been decided about.
+    """
+
+    def __init__(self, cells: Sequence[Cell], history: History, claims: Claims, say: Callable[[str], None]) -> None:
+        self.history, self.claims, self.say = history, claims, say
+        self.before = set(history.ended)
+        self.fresh, self.theirs = deque(cells), deque[Cell]()
+        self.outcomes: list[Outcome] = []
+        self.try_again, self.waited_for = 0.0, 0
+
+    def next(self) -> Cell | None:
+        cell = self._first_free(self.fresh)
+        if cell is None and time.monotonic() >= self.try_again:
+            cell = self._first_free(self.theirs)
+            self.try_again = 0.0 if cell else time.monotonic() + AGAIN_SECONDS
+            if len(self.theirs) > self.waited_for:
+                self.waited_for = len(self.theirs)
+                self.say(f"waiting for another command, which runs {self.waited_for} of these cells")
+        return cell
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.theirs)
+
+    def taken(self) -> list[Outcome]:
+        found, self.outcomes = self.outcomes, []
+        return found
+
+    def ended(self, outcome: Outcome) -> None:
+        """Others may have the cell, now that its run has ended."""
+        self.claims.release(_key(outcome.cell))
+
+    def _first_free(self, cells: deque[Cell]) -> Cell | None:
+        """The first cell that nobody runs and that has no result, claimed. The others go where they belong."""
+        for _ in range(len(cells)):
+            cell = cells.popleft()
+            if not self.claims.take(_key(cell)):
+                self.theirs.append(cell)
+                continue
+            self.history.refresh()
+            past = self._since_planned(cell)
+            live, result = next(filter(_is_live, past), None), next(filter(_has_result, past), None)
+            if live is None and result is None:
+                return cell
+            self.claims.release(_key(cell))
+            if result is not None:
+                self.outcomes.append(_outcome(cell, result))
+            else:
+                self.theirs.append(cell)
+        return None
+
+    def _since_planned(self, cell: Cell) -> list[Past]:
+        """Runs of the same experiment, the newest first, that had not ended when this grid was planned."""
+        assert cell.experiment is not None
+        past = self.history.of(cell.experiment, cell.where)
+        return [run for run in past if not run.differs and run.folder.name not in self.before]
+
+
+def _is_live(run: Past) -> bool:
+    return is_live(run.folder, run.status)
+
+
+def _has_result(run: Past) -> bool:
+    return run.status.state in ("FINISHED", "FAILED")
+
+
+def _outcome(cell: Cell, run: Past) -> Outcome:
+    """How a cell has ended that another command ran."""
+    status = run.status
+    reason = f"run by another command as {run.folder.name}"
+    if status.state == "FAILED":
+        reason = f"{status.error or 'no reason noted'} ({reason})"
+    return Outcome(cell, status.state, reason, _seconds(status), run.folder)
+
+
+def _seconds(status: Status) -> float:
+    return (status.ended or status.started) - status.started
+
+
+def _key(cell: Cell) -> str:
+    assert cell.experiment is not None
+    return cell.experiment.config_sha256()
+
+
+def _offset(key: str) -> int:
+    return int(key[:15], 16)  # 60 bits: file offsets are signed, and have 63

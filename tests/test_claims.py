@@ -1,0 +1,128 @@
+"""Grids at the same time: a claim per cell, which no crash leaves behind; what runs elsewhere is waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from command import pipeline, status
+from test_sweep import QUIET, grids, table, trained
+from test_sweep_failures import _python_path, begin, wait_until
+
+from pipeline import journal as journals
+from pipeline.sweep.claims import Claims
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pipeline.sweep.claims import Claims
+claims = Claims(Path(sys.argv[1]))
+print(*[claims.take(key) for key in sys.argv[2:]], flush=True)
+time.sleep(100)
+"""
+HELD = """
+import time
+from pathlib import Path
+from pipeline.models.linear import Linear
+from pipeline.spec import spec
+
+@spec
+class Held:
+    def torch(self, shapes):
+        while Path("hold").exists():
+            time.sleep(0.05)
+        return Linear().torch(shapes)
+"""
+KEYS = ("0" * 64, "f" * 64, "0" * 14 + "1" + "0" * 49)
+
+
+@contextmanager
+def holder(root: Path, *keys: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process that claims, and whether it could."""
+    command = [sys.executable, "-c", HOLDER, str(root), *keys]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_a_claim_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
+    ours = Claims(tmp_path)
+    assert ours.take(KEYS[2])
+    with holder(tmp_path, *KEYS) as (process, said):
+        assert said == "True True False"
+        assert [ours.take(key) for key in KEYS] == [False, False, True]
+        process.kill()  # SIGKILL: nothing is cleaned up, and nothing has to be
+        process.wait()
+        assert all(ours.take(key) for key in KEYS)
+    ours.release(KEYS[0])
+    with holder(tmp_path, *KEYS) as (_, said):
+        assert said == "True False False"
+
+
+def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:
+    words = ("-m", "seed=range(5)", "model=mlp", "dataset=digits", "training.epochs=20", "tracking=none")
+    both = [begin(tmp_path, *words) for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=250)
+        assert process.returncode == 0, err
+    ran = [journals.read_config(run)["seed"] for run in trained(tmp_path)]
+    assert sorted(ran) == list(range(5))  # each once
+    first, second = (table(grid) for grid in grids(tmp_path))
+    assert [row["state"] for row in first + second] == ["done"] * 10
+    assert [row["run"] for row in first] == [row["run"] for row in second]
+    taken = Counter(f"run by another command as {row['run']}" == row["reason"] for row in first + second)
+    assert taken == {True: 5, False: 5}
+    again = pipeline(tmp_path, *words)
+    assert "5 cells: 5 finished before" in again.stderr
+
+
+def test_a_run_that_goes_on_elsewhere_was_not_killed(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    words, environ = held_model(tmp_path)
+    alone = begin(tmp_path, *words, "seed=1", **environ)
+    try:
+        wait_until(lambda: [run for run in trained(tmp_path) if (run / "receipt.json").exists()], alone)
+        (run,) = trained(tmp_path)
+        dry = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.dry_run=true", **environ)
+        assert "2 cells: 1 to run, 1 running elsewhere" in dry.stdout, dry.stdout
+        assert f"running elsewhere: seed=1: {run.name}, process {status(run).pid} on " in dry.stdout
+    finally:
+        alone.kill()
+        alone.communicate()
+    dry = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.dry_run=true", **environ)
+    assert f"to run: seed=1: {run.name} was killed before its end" in dry.stdout
+
+
+def test_a_grid_runs_what_a_killed_one_has_left_undone(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    words, environ = held_model(tmp_path)
+    first = begin(tmp_path, "-m", *words, "seed=0,1", "sweep.jobs=2", **environ)
+    wait_until(lambda: len(trained(tmp_path)) == 2, first)
+    second = begin(tmp_path, "-m", *words, "seed=0,1", **environ)
+    assert second.stderr is not None
+    lines = iter(second.stderr.readline, "")
+    assert any(line.startswith("waiting for another command, which runs 2 of these cells") for line in lines)
+    first.kill()
+    first.communicate()
+    (tmp_path / "hold").unlink()
+    _, err = second.communicate(timeout=250)
+    assert second.returncode == 0, err
+    states = sorted(status(run).state for run in trained(tmp_path))
+    assert states == ["FINISHED"] * 2 + ["KILLED"] * 2
+
+
+def held_model(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Words and environment of a training that does not begin while `folder`/hold exists."""
+    (folder / "held.py").write_text(HELD)
+    (folder / "conf" / "model").mkdir(parents=True)
+    (folder / "conf" / "model" / "held.yaml").write_text("# waits for a file to go\n_target_: held.Held\n")
+    environ = {"PIPELINE_MODULES": "held", "PYTHONPATH": os.pathsep.join([str(folder), *_python_path()])}
+    return [f"--config-dir={folder / 'conf'}", "model=held", *QUIET], environ
