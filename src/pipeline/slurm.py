@@ -30,11 +30,20 @@ ENDED = {
 UNKNOWN = "Invalid job id"  # what squeue says of jobs that ended some minutes ago (MinJobAge)
 
 
+NEVER = {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}  # no node can do it
+
+
 class Job(NamedTuple):
-    """A job as squeue sees it: its state, and how often it was started again."""
+    """A job as squeue sees it: its state, how often it was started again, and why it waits if it does."""
 
     state: str
     restarts: int
+    reason: str = ""
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it waits for what the cluster does not have. Slurm takes such jobs, and never runs them."""
+        return self.state == "PENDING" and self.reason in NEVER
 
     @property
     def ended(self) -> bool:
@@ -72,15 +81,15 @@ def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
 
     An element of an array stands under both of its names, `12_3` and the number that the job itself sees.
     """
-    columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16"
+    columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16,Reason:64"
     words = ["squeue", "--noheader", "--array", "--states=all", f"--Format={columns}", f"--jobs={','.join(ids)}"]
     answer = run(words)
     if answer.returncode:
         return {} if UNKNOWN in answer.stderr else None
     found = {}
     for line in answer.stdout.splitlines():
-        name, number, state, restarts = line.split()
-        found[name] = Job(state, int(restarts))
+        name, number, state, restarts, *reason = line.split(maxsplit=4)
+        found[name] = Job(state, int(restarts), "".join(reason).strip())
         if number not in found or found[number].ended:  # elements that wait have the number of their array
             found[number] = found[name]
     return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ class SlurmJobs:
         self.waiting: list[tuple[Cell, Path]] = []  # started, but not submitted yet
         self.jobs: dict[int, tuple[str, Path]] = {}  # cell -> Slurm's id, the job file
         self.stopping: list[str] = []
+        self._asked = ""
 
     def room(self, cell: Cell) -> bool:
         """All at once, as far as one array goes: how many of them run is slurm_array_parallelism's to say."""
@@ -98,6 +100,8 @@ class SlurmJobs:
         ended = []
         for number, (name, path) in list(self.jobs.items()):
             job = found.get(name)
+            if job is not None and job.hopeless:
+                raise UserError(f"{KEY}: Slurm has no node that can run the cells: {job.reason} ({self._asked})")
             if job is None or job.ended:
                 del self.jobs[number]
                 ended.append((number, self._reason(name, path, job)))
@@ -119,12 +123,14 @@ class SlurmJobs:
     def _submit_alike(self, cells: Sequence[tuple[Cell, Path]], kind: Kind, cpus: int) -> None:
         """Submit cells that need the same as one array. Raises UserError with what Slurm says where it refuses."""
         asked = asked_for(self.parameters, kind, cpus)
+        self._asked = in_words(asked)
         jobs = executor(self.folder, "slurm", asked)
         try:
-            with _as_from_a_login(), jobs.batch():
+            # submitit prints what sbatch prints, beside raising it.
+            with redirect_stderr(io.StringIO()), _as_from_a_login(), jobs.batch():
                 made = [jobs.submit(in_new_process, job, Path.cwd()) for _, job in cells]
         except Exception as error:  # submitit's FailedJobError, with all that sbatch has printed
-            raise UserError(_refusal(error, asked)) from error
+            raise UserError(f"{KEY}: Slurm refuses the cells: {_said(error)} ({self._asked})") from error
         for (cell, path), job in zip(cells, made, strict=True):
             self.jobs[cell.number] = (job.job_id, path)
 
@@ -206,11 +212,16 @@ def _arrays(names: Iterator[str] | Sequence[str]) -> list[str]:
     return sorted({name.partition("_")[0] for name in names})
 
 
-def _refusal(error: Exception, asked: Mapping[str, Any]) -> str:
-    said = [line.split("error: ", 1)[-1] for line in str(error).splitlines() if "error: " in line]
-    settings = {name: value for name, value in asked.items() if name not in ("slurm_setup", "slurm_use_srun", "name")}
-    words = ", ".join(f"{name}={value}" for name, value in settings.items())
-    return f"{KEY}: Slurm refuses the cells: {slurm.one_line('; '.join(said) or str(error))} (asked for {words})"
+def in_words(asked: Mapping[str, Any]) -> str:
+    """What a job asks for, for a message."""
+    hidden = ("slurm_setup", "slurm_use_srun", "name", "slurm_array_parallelism")
+    return "asked for " + ", ".join(f"{name}={value}" for name, value in asked.items() if name not in hidden)
+
+
+def _said(error: Exception) -> str:
+    """What sbatch said, of all that submitit raises."""
+    lines = [line.split("error: ", 1)[-1] for line in str(error).splitlines() if "error: " in line]
+    return slurm.one_line("; ".join(dict.fromkeys(lines)) or str(error))
 
 
 def _violent(job: Any) -> str | None:
