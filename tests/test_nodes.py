@@ -1,0 +1,149 @@
+"""Cells for the nodes of a cluster: what they ask for, who judges them, and what of this machine they never see."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from pipeline import receipt, slurm
+from pipeline.conf_path import conf_path
+from pipeline.journal import Journal
+from pipeline.sweep import ray_tasks, submitit_jobs
+from pipeline.sweep.cell import environment_file, write_environment
+from pipeline.sweep.history import History
+from pipeline.sweep.plan import Cell, check, decide_one
+from pipeline.sweep.schedule import POLL_SECONDS, QUEUE_POLL_SECONDS, pause
+from pipeline.tracking_store import journal_mode
+
+H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "compute_capability": "9.0"}
+
+
+def cell(*words: str, kind: str = "gpu", here: bool = False) -> tuple[Cell, str | None]:
+    """A cell of the digits as a launcher checks it whose nodes give it a device of this kind."""
+    with initialize_config_dir(str(conf_path()), version_base="1.3"):
+        config = compose("config", overrides=["dataset=digits", "tracking=none", *words])
+    plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    return check(0, {}, plain, [], None if here else lambda _: kind)  # type: ignore[arg-type, return-value]
+
+
+def finished(root: Path, one: Cell, hardware: dict[str, Any]) -> Path:
+    """A run of the cell that a node has finished, with the receipt that it wrote there."""
+    assert one.experiment is not None and one.resolved is not None
+    journal = Journal.begin(root, "cell", one.config)
+    journal.write_receipt(
+        {**receipt.before(one.experiment, one.resolved), "device": {"hardware": hardware}, "data_sha256": None}
+    )
+    journal.finish("FINISHED")
+    return journal.folder
+
+
+def test_the_submitting_machine_does_not_judge_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.runner.cell_of", lambda _: pytest.fail("asked for this machine's devices"))
+    for words in (("device=gpu",), ("device.name=gpu:1", "precision=tf32"), ("device=auto", "precision=fp16")):
+        found, impossible = cell(*words)
+        assert impossible is None
+        assert found.experiment is not None
+        assert (found.resolved, found.where) == (None, "gpu")
+    _, impossible = cell("device=cpu", "precision=tf32", kind="cpu")  # no CPU has it
+    assert impossible is not None
+    assert impossible.startswith("precision=tf32 with backend=torch on cpu: ")
+
+
+def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
+    local, impossible = cell("device=auto", here=True)
+    assert impossible is None
+    on_node, on_cpu_node = cell("device=auto", kind="gpu")[0], cell("device=auto", kind="cpu")[0]
+    assert decide_one(on_node, "killed", History(tmp_path)).reason == "new"
+    run = finished(tmp_path, local, H200)
+    history = History(tmp_path)
+    assert decide_one(on_node, "killed", history).run == run
+    again = decide_one(on_cpu_node, "killed", history)
+    assert (again.verdict, again.reason) == (
+        "run",
+        f"changed since {run.name}: the device (NVIDIA H200 -> a CPU of the cluster)",
+    )
+    assert decide_one(local, "killed", history).verdict == "run"  # this machine is no node
+    node = finished(tmp_path, local, {"name": "another CPU than this machine's", "cores": 64})
+    assert decide_one(on_cpu_node, "killed", History(tmp_path)).run == node
+
+
+@pytest.mark.parametrize(
+    ("parameters", "device", "kind"),
+    [
+        ({}, "gpu:1", "gpu"),
+        ({}, "/CPU:0", "cpu"),
+        ({"gpus_per_node": 1}, "auto", "gpu"),
+        ({"gpus_per_node": 0}, "auto", "cpu"),
+        ({"slurm_gres": "gpu:a100:1"}, "auto", "gpu"),
+        ({"gpus_per_node": 1}, "cpu", "cpu"),
+    ],
+)
+def test_which_device_a_node_gives(parameters: dict[str, Any], device: str, kind: str) -> None:
+    assert submitit_jobs.kind_asked(parameters, device) == kind
+    if not parameters or "gpus_per_node" in parameters:
+        assert ray_tasks.kind_asked(parameters.get("gpus_per_node"), device) == kind
+
+
+def test_a_job_asks_for_what_its_cell_needs() -> None:
+    def asked(kind: Any, cpus: int, **parameters: Any) -> dict[str, Any]:
+        found = submitit_jobs.asked_for(parameters, kind, cpus)
+        return {name: value for name, value in found.items() if name in ("gpus_per_node", "cpus_per_task")}
+
+    assert asked("cpu", 2, cpus_per_task=None, gpus_per_node=None) == {"cpus_per_task": 2}
+    assert asked("gpu", 4, gpus_per_node=None) == {"cpus_per_task": 4, "gpus_per_node": 1}
+    assert asked("gpu", 4, gpus_per_node=2, cpus_per_task=8) == {"cpus_per_task": 8, "gpus_per_node": 2}
+    assert asked("gpu", 4, slurm_gres="gpu:1") == {"cpus_per_task": 4}
+    assert asked("cpu", 4, gpus_per_node=1)["gpus_per_node"] == 1  # what the user sets stands
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_a_queue_is_looked_at_less_and_less(quiet: float, longer: float) -> None:
+    assert POLL_SECONDS <= pause(quiet) <= max(POLL_SECONDS, quiet / 9.9)
+    assert pause(quiet) <= pause(quiet + longer) <= QUEUE_POLL_SECONDS
+
+
+def test_a_node_keeps_its_environment_and_learns_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = ("MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY")
+    own = ("SLURM_JOB_ID", "SLURM_CPU_BIND", "TMPDIR", "CUDA_VISIBLE_DEVICES")
+    for name in (*secret, *own, "SLURM_CONF", "SBATCH_ACCOUNT", "PIPELINE_MODULES", "MLFLOW_TRACKING_URI"):
+        monkeypatch.setenv(name, "x")
+    write_environment(tmp_path)
+    path = environment_file(tmp_path)
+    written = json.loads(path.read_text())
+    assert not {*secret, *own} & written.keys()
+    assert {"PIPELINE_MODULES", "MLFLOW_TRACKING_URI"} <= written.keys()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = dict(os.environ)
+    with submitit_jobs._as_from_a_login():
+        assert not set(own) & os.environ.keys()
+        assert {"SLURM_CONF", "SBATCH_ACCOUNT"} <= os.environ.keys()
+    assert dict(os.environ) == before
+
+
+def test_a_run_knows_its_job() -> None:
+    inside = {"SLURM_JOB_ID": "17", "SLURM_CLUSTER_NAME": "tall", "SLURM_RESTART_COUNT": "2"}
+    assert slurm.this_job(inside) == "tall/17.2"
+    assert slurm.this_job({"SLURM_JOB_ID": "17"}) == "/17.0"
+    assert slurm.this_job({}) is None
+
+
+def test_a_database_that_machines_share_has_no_write_ahead_log() -> None:
+    mounts = {"/": "ext4", "/home": "nfs4", "/home/me/scratch": "xfs", "/proj": "lustre", "/mnt/s": "fuse.sshfs"}
+    modes = {
+        "/data/mlflow.db": "wal",
+        "/home/me/mlflow.db": "delete",
+        "/home/me/scratch/a/mlflow.db": "wal",
+        "/homestead/mlflow.db": "wal",
+        "/proj/x/mlflow.db": "delete",
+        "/mnt/s/mlflow.db": "delete",
+    }
+    assert {path: journal_mode(Path(path), mounts) for path in modes} == modes
