@@ -16,7 +16,7 @@ import pytest
 from command import pipeline, runs, status
 from test_claims import held_model
 from test_sweep import QUIET, grids, table, trained
-from test_sweep_failures import begin, wait_until
+from test_sweep_failures import begin, metrics_of, wait_until
 
 from pipeline import slurm
 
@@ -46,9 +46,17 @@ def queue() -> dict[str, str]:
     return dict(line.split() for line in lines.splitlines())
 
 
+def newest_array() -> str:
+    """The number of the array that was submitted last."""
+    return str(max(int(name.partition("_")[0]) for name in queue()))
+
+
 def jobs_of(folder: Path) -> dict[str, str]:
-    """The Slurm job of each run of a cell, by the run's id."""
-    return {run.name: str(status(run).job).partition("/")[2].partition(".")[0] for run in trained(folder)}
+    """The Slurm job of each run of a cell, as scancel knows it (12_3), by the run's id."""
+    names = command("squeue", "--noheader", "--array", "--me", "--states=R", "--Format=JobID:40,JobArrayID:40")
+    known = dict(line.split() for line in names.splitlines())
+    jobs = {run.name: str(status(run).job).partition("/")[2].partition(".")[0] for run in trained(folder)}
+    return {name: known[job] for name, job in jobs.items() if job in known}
 
 
 def test_fifty_cells_are_one_array_that_lives_through_a_bad_day(tmp_path: Path) -> None:
@@ -56,7 +64,7 @@ def test_fifty_cells_are_one_array_that_lives_through_a_bad_day(tmp_path: Path) 
     words = (*WORDS, "seed=range(50)", *LINEAR, f"{PARAMETERS}.slurm_array_parallelism=2")
     process = begin(tmp_path, *words, SECRET_TOKEN="open sesame", CUDA_VISIBLE_DEVICES="-1", **SLURM)
     wait_until(lambda: len(trained(tmp_path)) > 2, process)
-    array = next(iter(queue())).partition("_")[0]
+    array = newest_array()
     (node,) = {line.split()[0] for line in command("sinfo", "--noheader", "--Node", "--format=%N").splitlines()}
     command("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     try:
@@ -111,8 +119,8 @@ def test_what_slurm_refuses_is_one_message(tmp_path: Path) -> None:
 
 def test_a_cancelled_job_and_one_past_its_time_are_judged_right(tmp_path: Path) -> None:
     process = begin(tmp_path, *WORDS, "seed=0,1", *LONG, f"{PARAMETERS}.timeout_min=1", **SLURM)
-    wait_until(lambda: trained(tmp_path), process)
-    (run,) = trained(tmp_path)[:1]
+    wait_until(lambda: [run for run in trained(tmp_path) if metrics_of(run) and run.name in jobs_of(tmp_path)], process)
+    run = next(run for run in trained(tmp_path) if metrics_of(run))
     command("scancel", jobs_of(tmp_path)[run.name])
     _, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
@@ -130,7 +138,7 @@ def test_a_job_that_is_started_again_is_another_run_of_its_cell(tmp_path: Path) 
     held, environ = held_model(tmp_path)
     words = (*WORDS, "seed=0,1", *held)
     process = begin(tmp_path, *words, **environ, **SLURM)
-    wait_until(lambda: trained(tmp_path), process)
+    wait_until(lambda: jobs_of(tmp_path), process)
     (first,) = trained(tmp_path)[:1]
     job = jobs_of(tmp_path)[first.name]
     command("scontrol", "requeue", job)
@@ -149,13 +157,13 @@ def test_a_job_that_is_started_again_is_another_run_of_its_cell(tmp_path: Path) 
 
 def test_a_job_that_outlives_its_grid_does_not_run(tmp_path: Path) -> None:
     process = begin(tmp_path, *WORDS, "seed=range(6)", *LONG, f"{PARAMETERS}.slurm_array_parallelism=1", **SLURM)
-    wait_until(lambda: trained(tmp_path), process)
+    wait_until(lambda: jobs_of(tmp_path), process)
     process.kill()
     process.communicate()
     (run,) = trained(tmp_path)
     dry = pipeline(tmp_path, *WORDS, "seed=range(6)", *LONG, "sweep.dry_run=true", **SLURM)
     assert "6 cells: 5 to run, 1 running elsewhere" in dry.stdout, dry.stdout
-    array = sorted(queue(), key=lambda name: int(name.partition("_")[0]))[-1].partition("_")[0]
+    array = newest_array()
     command("scancel", jobs_of(tmp_path)[run.name])
     end = time.monotonic() + 120
     while slurm.jobs([array]) and not all(job.ended for job in (slurm.jobs([array]) or {}).values()):
