@@ -58,7 +58,7 @@ REFUSALS = {
     "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "+model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "++model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
-    "hydra.nothing=1": "hydra.nothing: no such key (did you mean hydra.runtime?); choose from ...",
+    "hydra.nothing=1": "hydra.nothing: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",
     "seed=1 seed=2": "seed: set 2 times (seed=1, seed=2); give one value, or a,b with -m",
     "seed=1 ++seed=2": "seed: set 2 times (seed=1, ++seed=2); give one value, or a,b with -m",
     "model=cnn model=mlp": "model: set 2 times (model=cnn, model=mlp); give one value, or a,b with -m",

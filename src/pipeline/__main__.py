@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+import _signal  # `signal` itself takes 15 ms to import
 
-from pipeline.exits import status_of, stop_on_signals
-from pipeline.streams import forgive
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until main() there is nothing that a Ctrl-C could unwind
+
+import sys  # noqa: E402
+
+from pipeline.linux import refuse_elsewhere  # noqa: E402
 
 
 def main() -> None:
     """The command."""
+    refuse_elsewhere()
+    from pipeline.exits import status_of, stop_on_signals
+    from pipeline.streams import forgive, outlive_readers
+
+    outlive_readers()
     forgive(sys.stdout)
     stop_on_signals()
     sys.exit(status_of(compose_and_run))
@@ -17,6 +25,7 @@ def main() -> None:
 
 def compose_and_run() -> int:
     """Let Hydra compose what the command line asks for and run it (pipeline.runner), or with -m the grid."""
+    from pipeline.exits import raise_if_stopped
     from pipeline.help import help_asked_for
 
     told = help_asked_for(sys.argv[1:])
@@ -25,6 +34,7 @@ def compose_and_run() -> int:
         return 0
     from pipeline.command_line import composed
 
+    raise_if_stopped()  # an import may have lost it
     return composed(sys.argv[1:])
 
 

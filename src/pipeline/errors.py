@@ -38,13 +38,19 @@ class Pruned(BaseException):
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
     """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
-    return UserError(f"{key}={value}: no such choice{_among(str(value), choices)}")
+    return UserError(f"{cut(key)}={cut(value)}: no such choice{_among(str(value), choices)}")
 
 
 def bad_key(key: str, choices: Iterable[str]) -> UserError:
     """`key: no such key`, the keys there are, and the nearest of them where one is near."""
     names = list(choices)
-    return UserError(f"{key}: no such key{_among(key, names) if names else '; none: this choice has no settings'}")
+    return UserError(f"{cut(key)}: no such key{_among(key, names) if names else '; none: this choice has no settings'}")
+
+
+def cut(value: object, length: int = 80) -> str:
+    """A value as text, of which a long one (a typed key of 2,000 letters) shows its beginning and its length."""
+    text = str(value)
+    return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
 
 
 def shown(value: object) -> str:
@@ -55,7 +61,9 @@ def shown(value: object) -> str:
         return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
-    return repr(value)
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python writes out no more than 4,300 digits
+        return f"an integer of {value.bit_length():,} bits"
+    return cut(repr(value))
 
 
 def _among(wrong: str, choices: Iterable[str]) -> str:

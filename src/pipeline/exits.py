@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pipeline.errors import RunError, Stopped, UserError
+from pipeline.errors import RunError, Stopped, UserError, cut
+from pipeline.streams import leave, printable
+
+LONGEST_MESSAGE = 2000
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def status_of(task: Callable[[], int]) -> int:
@@ -20,30 +24,37 @@ def status_of(task: Callable[[], int]) -> int:
         status = task()
         sys.stdout.flush()
         return status
-    except (UserError, RunError) as error:
+    except Stopped as stop:
+        return _stopped(stop)
+    except Exception as error:
+        if _asked is not None:  # an error of what the stop has unwound
+            return _stopped(_asked)
+        known = _status_of_error(error)
+        if known is None:
+            raise
+        return known
+
+
+def _stopped(stop: Stopped) -> int:
+    print(f"stopped by {stop.signal_name}", file=sys.stderr)
+    return stop.exit_status
+
+
+def _status_of_error(error: Exception) -> int | None:
+    """Say what is wrong; None for an error of ours, which keeps its traceback."""
+    if isinstance(error, UserError | RunError):
         if os.environ.get("PIPELINE_TRACEBACK"):
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {cut(printable(str(error)), LONGEST_MESSAGE)}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
-    except Stopped as stop:
-        print(f"stopped by {stop.signal_name}", file=sys.stderr)
-        return stop.exit_status
-    except BrokenPipeError:  # whoever read our output (head, less) has seen enough
-        from pipeline.streams import leave
-
-        leave(sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.filename is not None or not _output_refused():
-            raise
+    if isinstance(error, OSError) and error.filename is None and _output_refused():
         print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)
         return 1
+    return None
 
 
 def _output_refused() -> bool:
     """Whether standard output takes no more (a full disk). What it still holds is dropped then."""
-    from pipeline.streams import leave
-
     try:
         print(flush=True)  # what failed may have left nothing to flush
     except OSError:
@@ -53,9 +64,14 @@ def _output_refused() -> bool:
 
 
 def stop_on_signals() -> None:
-    """Ctrl-C and SIGTERM unwind the run by an exception; a second one ends the process at once."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once.
+
+    A SIGHUP that is ignored stays so: that is what `nohup` is for.
+    """
+    for number in SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
+    sys.unraisablehook = _unraisable
 
 
 def raise_if_stopped() -> None:
@@ -96,10 +112,17 @@ _late = False  # whether one is held back now
 
 def _stop(number: int, _: FrameType | None) -> None:
     global _asked, _late
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_DFL)
+    for each in SIGNALS:
+        if signal.getsignal(each) is _stop:
+            signal.signal(each, signal.SIG_DFL)
     _asked = Stopped(signal.Signals(number).name, 128 + number)
     if _held:
         _late = True
     else:
         raise _asked
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """A stop that was raised where Python ignores it is no news to the user: `raise_if_stopped` has it again."""
+    if not isinstance(what.exc_value, Stopped):
+        sys.__unraisablehook__(what)

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.device import Device
-from pipeline.errors import Impossible, UserError, bad_choice, bad_key, shown
+from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.pinn.check import check_problem
 from pipeline.precision import Precision
 from pipeline.spec import build, build_as, choice, spec
 from pipeline.sweep import Sweep
+from pipeline.variables import filled
 
 
 @spec
@@ -29,7 +30,7 @@ class Training:
     to report beside accuracy and loss. `evaluation_batch_size`: images per step where nothing is learned.
     """
 
-    epochs: PositiveInt = 10
+    epochs: Annotated[int, Field(gt=0, le=1_000_000)] = 10
     batch_size: PositiveInt = 32
     log_every_n_steps: PositiveInt = 10
     metrics: tuple[str, ...] = ("accuracy",)
@@ -63,7 +64,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", self.name):
-            raise UserError(f"name={self.name}: use letters, digits, '.', '_' and '-', 60 at the most")
+            raise UserError(f"name={cut(self.name)}: use letters, digits, '.', '_' and '-', 60 at the most")
         if self.name is not None and not self.name.strip("."):
             raise UserError(f"name={self.name}: use something besides dots")
         if not self.output_dir:
@@ -181,7 +182,7 @@ class Experiment:
 
     def config_sha256(self) -> str:
         """Hash of what decides the result."""
-        return hash_of(self.deciding())
+        return hash_of(filled(self.deciding(), ""))
 
     def _deciding(self, key: str) -> Any:
         locations = getattr(getattr(self, key), "locations", ()) if key in GROUPS else ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import RunError, UserError, shown
 from pipeline.journal import read_config, read_json
 from pipeline.runs import find_run
+from pipeline.variables import filled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,11 +32,13 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
     `overridden`: the keys that the user set, as written (`backend`, `device.name`). Raises UserError for one that a
     saved model has fixed.
     """
-    reference = config["run"]
+    reference = filled(config["run"], "run")
     stage = config["stage"]["_target_"].rpartition(".")[2].lower()
     if not reference:
         raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
-    folder = find_run(Path(str(config["output_dir"])), str(reference), holding="artifacts/model/weights.npz")
+    folder = find_run(
+        Path(str(filled(config["output_dir"], "output_dir"))), str(reference), holding="artifacts/model/weights.npz"
+    )
     merged = read_config(folder)
     if not merged:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")

@@ -17,9 +17,12 @@ import pydantic
 import pydantic.dataclasses
 from pydantic import Field
 
-from pipeline.errors import UserError, bad_key, shown
+from pipeline.errors import UserError, bad_key, cut, shown
+from pipeline.variables import filled
 
 ALLOW_VARIABLE = "PIPELINE_MODULES"
+LARGEST_INTEGER = 2**32 - 1  # no seed, size or count is larger; frameworks count in 32 or 64 bits
+LARGEST_NUMBER = 1e38  # float32 holds it
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ def build(node: Mapping[str, Any], key: str, fits: Callable[[type[Any]], bool] |
     `fits` tells whether a class is of the kind that belongs there.
     """
     fields = dict(node)
-    target = fields.pop("_target_", None)
+    target = filled(fields.pop("_target_", None), f"{key}._target_")
     if not isinstance(target, str):
         raise UserError(f"{key}: the choice names no _target_ (a spec class such as pipeline.models.mlp.Mlp)")
     cls = _spec_class(target, key)
@@ -51,13 +54,29 @@ def build(node: Mapping[str, Any], key: str, fits: Callable[[type[Any]], bool] |
 
 def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:
     """`cls(**fields)` with the errors of the check turned into one message about `key`."""
-    values = {str(name): _tuples(value) for name, value in fields.items()}
+    values = {
+        str(name): _tuples(filled(value, f"{key}.{name}" if key else str(name))) for name, value in fields.items()
+    }
     try:
-        return cls(**values)
+        made = cls(**values)
     except pydantic.ValidationError as error:
         raise UserError(_explain(error, cls, key, values)) from error
     except ValueError as error:
         raise UserError(f"{key}: {error}") from error
+    for name in values:
+        _check_size(getattr(made, name, None), f"{key}.{name}" if key else name)
+    return made
+
+
+def _check_size(value: Any, key: str) -> None:
+    """Refuse numbers of no sense to any setting, such as 10^20 steps, of which some framework makes an overflow."""
+    if type(value) is int and abs(value) > LARGEST_INTEGER:
+        raise UserError(f"{key}={shown(value)}: too large; an integer goes up to {LARGEST_INTEGER:,}")
+    if type(value) is float and not abs(value) <= LARGEST_NUMBER:  # nor NaN
+        raise UserError(f"{key}={value}: should be a finite number, up to {LARGEST_NUMBER:g}")
+    if isinstance(value, tuple | dict):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_size(item, f"{key}.{name}")
 
 
 def group_of(key: str) -> str:
@@ -73,12 +92,26 @@ def choice(part: Any) -> str:
 
 def allowed_modules() -> tuple[str, ...]:
     """Packages that a `_target_` may come from. Only the environment extends the list: no config can."""
+    return _taken or _listed()
+
+
+def take_allow_list() -> None:
+    """Keep the list as the environment has it now, before anything reads a config that might change the environment."""
+    global _taken
+    _taken = _listed()
+
+
+_taken: tuple[str, ...] | None = None
+
+
+def _listed() -> tuple[str, ...]:
     extra = os.environ.get(ALLOW_VARIABLE, "").split(",")
     return ("pipeline", *(name.strip() for name in extra if name.strip()))
 
 
 def _spec_class(target: str, key: str) -> type[Any]:
     module_name, _, class_name = target.rpartition(".")
+    target = cut(target, 200)
     if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
         raise UserError(
             f"{key}._target_={target}: not on the allow-list ({', '.join(allowed_modules())}); "

@@ -4,12 +4,51 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TextIO
+import sys
+from typing import Any, TextIO
+
+# Controls (ESC starts a command to the terminal), the marks that turn the direction of writing, and halves of letters.
+CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
+ESCAPES = {code: repr(chr(code))[1:-1] for code in CONTROLS}
+ESCAPES_IN_LINES = {code: text for code, text in ESCAPES.items() if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """A text as one line, with its control characters written out: names and values come from anywhere."""
+    return text.translate(ESCAPES)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return text.translate(ESCAPES_IN_LINES)
+
+
+def outlive_readers() -> None:
+    """Let both streams go on where their reader has left (`| head`): the rest goes nowhere, and the run goes on.
+
+    So a BrokenPipeError that is seen anywhere is about another pipe.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # a test or a notebook may have put something else there
+            stream.flush()
+            buffer = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+            lines = stream.line_buffering
+            setattr(sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=lines))
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            leave(self.fileno())
+            return memoryview(data).nbytes
 
 
 def forgive(stream: TextIO) -> None:
     """Let a stream write ? for what its encoding lacks (a terminal of ASCII), where Python would raise."""
-    if isinstance(stream, io.TextIOWrapper):  # a test or a notebook may have put something else there
+    if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
 from pipeline.datasets import Split
 from pipeline.device import Place
@@ -24,7 +24,7 @@ class DataLoader:
 
     backends: ClassVar[tuple[str, ...]] = ("torch",)
 
-    workers: NonNegativeInt = 0
+    workers: Annotated[int, Field(ge=0, le=1024)] = 0
     pin_memory: bool = False
     prefetch_factor: PositiveInt | None = None
     steps_per_execution: PositiveInt = 64

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from pipeline.datasets import Split
 from pipeline.loaders import blocks, epoch_order
@@ -31,7 +31,7 @@ class Threads:
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
 
-    workers: PositiveInt = 1
+    workers: Annotated[int, Field(gt=0, le=1024)] = 1
     prefetch: PositiveInt = 4
     steps_per_execution: PositiveInt = 64
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-LearningRate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+LearningRate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, lt=1)]
-WeightDecay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+WeightDecay = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
 class Optimizer(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from pipeline import receipt
 from pipeline.capability import Resolved
@@ -33,7 +33,7 @@ class Amp:
     """
 
     precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
-    repeats: PositiveInt = 3
+    repeats: Annotated[int, Field(gt=0, le=1000)] = 3
     initial_scale: Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)] | None = None
 
     starts_from_run: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from pipeline import receipt
 from pipeline.capability import Resolved
@@ -39,7 +39,7 @@ class PinnComparison:
     """
 
     rows: dict[Name, str | None]
-    seeds: PositiveInt = 10
+    seeds: Annotated[int, Field(gt=0, le=1000)] = 10
     levels: tuple[Level, ...] = (1e-2, 1e-3, 1e-4, 1e-6)
 
     starts_from_run: ClassVar[bool] = False

@@ -6,11 +6,14 @@ import argparse
 import sys
 
 from pipeline.exits import status_of, stop_on_signals
-from pipeline.streams import forgive
+from pipeline.linux import refuse_elsewhere
+from pipeline.streams import forgive, outlive_readers
 
 
 def main() -> None:
     """The command."""
+    refuse_elsewhere()
+    outlive_readers()
     forgive(sys.stdout)
     stop_on_signals()
     options = parser().parse_args()

@@ -23,6 +23,7 @@ from pipeline.command_line import canonical_device, explained, keys_of
 from pipeline.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
+from pipeline.interpolation import resolved
 
 if TYPE_CHECKING:
     from pipeline.sweep.plan import Ask
@@ -48,8 +49,7 @@ class Composer:
         values = [override for override in parsed if not self._is_choice(override)]
         config = pickle.loads(self._base(tuple(str(override.input_line) for override in choices)))
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
-        plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-        return plain
+        return resolved(config)
 
     def keys(self, overrides: Sequence[str]) -> list[str]:
         """The keys that `overrides` set."""
@@ -93,7 +93,7 @@ def overridden(config: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[s
                 changed[one.key_or_group] = _chosen(one.key_or_group, str(one.input_line))
         OmegaConf.set_struct(changed, True)
         ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.key_or_group not in GROUPS], changed)
-        plain: dict[str, Any] = OmegaConf.to_container(changed, resolve=True)  # type: ignore[assignment]
+        plain = resolved(changed)
     except (HydraException, OmegaConfBaseException) as error:
         raise explained(error, words) from error
     return plain, keys
@@ -106,8 +106,7 @@ def _chosen(group: str, line: str) -> dict[str, Any]:
     lines = ["hydra/sweeper=basic", "hydra/launcher=basic", line]
     with _loader() as loader:
         whole = loader.load_configuration("config", lines, RunMode.RUN)
-    node: dict[str, Any] = OmegaConf.to_container(whole[group], resolve=True)  # type: ignore[assignment]
-    return node
+    return resolved(whole[group])
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ package called hydra_plugins, has them too.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.errors import UserError, bad_choice
 
+MOST_CELLS = 100_000
 MODULE = "hydra_plugins.pipeline"  # Hydra instantiates plugins of modules below hydra_plugins only
 
 
@@ -183,7 +185,7 @@ def expanded(arguments: Sequence[str], loader: Any) -> list[list[str]]:
         if not override.is_sweep_override():
             choices.append([str(override.input_line)])
         elif override.is_discrete_sweep():
-            values = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            values = [f"{key}={value}" for value in itertools.islice(override.sweep_string_iterator(), MOST_CELLS + 1)]
             if not values:
                 raise UserError(f"{override.input_line}: no value at all, so no cell")
             choices.append(list(dict.fromkeys(values)))
@@ -191,13 +193,16 @@ def expanded(arguments: Sequence[str], loader: Any) -> list[list[str]]:
             raise UserError(
                 f"{override.input_line}: an interval is for a search, hydra/sweeper=optuna; a grid needs values"
             )
+    if math.prod(map(len, choices)) > MOST_CELLS:
+        raise UserError(f"a grid of more than {MOST_CELLS:,} cells: give fewer values, or search them")
     return [list(cell) for cell in itertools.product(*choices)]
 
 
 def register() -> None:
     """Make the plugins known to Hydra."""
-    plugins = Plugins.instance()  # looks for installed plugins, which the module made below would be in the way of
     parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    parent.__path__ = []  # Hydra imports what it finds in there: launchers and sweepers of others are not for this
+    plugins = Plugins.instance()
     parent.pipeline = sys.modules[MODULE] = sys.modules[__name__]  # type: ignore[attr-defined]
     for plugin in PLUGINS:
         plugins.register(plugin)

@@ -1,0 +1,254 @@
+"""Whatever is typed, the check answers: it takes the config, or says in one line what is wrong, and writes nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from override_sets import sets
+
+from pipeline import runner, spec
+from pipeline.command_line import composed
+from pipeline.exits import LONGEST_MESSAGE, status_of
+from pipeline.experiment import Experiment
+from pipeline.spec import allowed_modules
+
+SEED = 14
+
+pytestmark = pytest.mark.usefixtures("nowhere")
+
+
+def only_checked(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
+    """In place of the run: all that is done before it."""
+    runner.ready(config, overridden)
+    return 0
+
+
+def said(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit status and standard error of a command that ends with the check; grids are listed, not run."""
+    listed = ["sweep.dry_run=true"] if "-m" in words and not any("dry_run" in word for word in words) else []
+    try:
+        status = status_of(lambda: composed([*words, *listed], only_checked))
+    except SystemExit as end:  # of --cfg and the like
+        status = int(end.code or 0)
+    return status, capsys.readouterr().err
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in, without a GPU; the environment is put back."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("PIPELINE_", "MLFLOW_", "HYDRA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(spec, "_taken", None)
+    return tmp_path
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=[pytest.mark.wide, pytest.mark.timeout(1800)])])
+def test_any_override_set_is_taken_or_refused_in_one_line(
+    count: int, nowhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = 0
+    for words in sets(SEED, count):
+        before = dict(os.environ)
+        status, err = said(words, capsys)  # a traceback is an exception here, and ends the test
+        assert dict(os.environ) == before, words
+        assert (Path.cwd(), list(nowhere.iterdir())) == (nowhere, []), words
+        taken += not status
+        if status:
+            line = err.removesuffix("\n")
+            assert status == 2, (words, err)
+            assert line.startswith("error: "), (words, err)
+            assert len(line.removeprefix("error: ").strip()) > 10, (words, err)
+            assert line.isprintable(), (words, err)  # one line, no control characters
+            assert len(line) <= LONGEST_MESSAGE, (words, err)
+    assert count / 100 < taken < count / 2  # the sets are neither all nonsense nor all sense
+
+
+# What is typed -> the message, or its beginning where it ends in "...".
+NAMED = {
+    "backend=null": "backend=null: no such choice; choose from jax, tensorflow, torch",
+    "optimizer=0": "optimizer=0: no such choice; choose from adadelta, ...",
+    "experiment=null": "experiment=null: no such choice; choose from amp_ladder, ...",
+    "stage=[1,2]": "stage=[1, 2]: no such choice; choose from amp, ...",
+    "model={a:1}": "model={a: 1}: no such choice; choose from cnn, ...",
+    "-m model=mlp,1": "model=1: no such choice; choose from cnn, ...",
+    "model=${loss}": "model=${loss}: no such choice; choose from cnn, ...",
+    "profiler=${..}": "profiler=${..}: no such choice; choose from memory, ...",
+    "optimizer.learning_rate=${a.b}": "optimizer.learning_rate=${a.b}: Interpolation key 'a.b' not found",
+    "seed=${oc.env:NOPE}": "seed=${oc.env:NOPE}: Environment variable 'NOPE' not found",
+    "seed=${seed}": "seed=${seed}: refers to itself",
+    "seed=${nope:1}": "seed=${nope:1}: Unsupported interpolation type nope",
+    "output_dir=???": "output_dir: no value given",
+    f"{'x' * 2000}=1": f"{'x' * 80}... (2,000 characters): no such key",
+    f"model={'x' * 2000}": f"model={'x' * 80}... (2,000 characters): no such choice; choose from cnn, ...",
+    f"name={'x' * 2000}": f"name={'x' * 80}... (2,000 characters): use letters, digits, ...",
+    "-m hydra.launcher._target_=os.system": "hydra.launcher._target_: Hydra's own, which cannot be set here; ...",
+    "-m seed=range(1,5,0)": "seed=range(1,5,0): range() arg 3 must not be zero",
+    "-m seed=range(1e9)": "a grid of more than 100,000 cells: give fewer values, or search them",
+    "hydra.searchpath=[file:///nope]": "hydra.searchpath: /nope is not there; write file://<folder>",
+    # nonsense that was taken
+    "training.evaluation_batch_size=99999999999999999999": (
+        "training.evaluation_batch_size=99999999999999999999: too large; an integer goes up to 4,294,967,295"
+    ),
+    "training.log_every_n_steps=9999999999": "training.log_every_n_steps=9999999999: too large; an integer ...",
+    "model.units=[99999999999999999999]": "model.units.0=99999999999999999999: too large; ...",
+    f"model.units=[1{'0' * 400}]": "model.units.0=an integer of 1,329 bits: too large; ...",
+    "optimizer.learning_rate=1e20": "optimizer.learning_rate=1e+20: should be less than or equal to 1000",
+    "optimizer=adagrad optimizer.initial_accumulator=inf": (
+        "optimizer.initial_accumulator=inf: should be a finite number, up to 1e+38"
+    ),
+    "training.epochs=1000001": "training.epochs=1000001: should be less than or equal to 1000000",
+    "loader=threads loader.workers=1000000": "loader.workers=1000000: should be less than or equal to 1024",
+    "~training.epochs": "~training.epochs: takes out what every experiment has; give it a value instead",
+    "~seed": "~seed: takes out what every experiment has; give it a value instead",
+    "~model": "~model: takes out what every experiment has; give it a value instead",
+    "+solver=[]": "+solver=[]: adds to a group that has its choice; write solver=<choice>",
+    "++solver=adam": "++solver=adam: adds to a group that has its choice; write solver=<choice>",
+    "hydra.sweeper._target_=os.system": "hydra.sweeper._target_: Hydra's own, which cannot be set here; ...",
+    "hydra.sweeper.trials=3": "hydra.sweeper.trials=3: this is about grids; add -m",
+    "hydra/launcher=ray": "hydra/launcher=ray: this is about grids; add -m",
+    "hydra.run.dir=x": "hydra.run.dir: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",
+    "hydra.output_subdir=x": "hydra.output_subdir: Hydra's own, which cannot be set here; ...",
+}
+
+
+@pytest.mark.parametrize("typed", NAMED)
+def test_what_is_said(typed: str, nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = NAMED[typed]
+    status, err = said(typed.split() if typed.startswith("-m") or " " in typed else [typed], capsys)
+    line = err.removeprefix("error: ").removesuffix("\n")
+    assert status == 2, err
+    assert line.startswith(wanted[:-3]) if wanted.endswith("...") else line == wanted
+    assert list(nowhere.iterdir()) == []
+
+
+def test_entries_of_a_mapping_can_still_be_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(["stage=ladder", "~stage.rungs.compiled", "~stage.rungs.amp"], capsys) == (0, "")
+
+
+# What no config can do: import or call what is not on the allow-list, leave files, write down the environment
+
+EVIL = """
+from pathlib import Path
+Path(__file__).with_name("imported").touch()
+
+def call(**_):
+    Path(__file__).with_name("called").touch()
+"""
+RECIPES = {
+    "callbacks": "hydra: {callbacks: {x: {_target_: evil.call}}}",
+    "env_set": "hydra: {job: {env_set: {PIPELINE_MODULES: evil}}}",
+    "launcher": "hydra: {launcher: {_target_: evil.call}}",
+    "sweeper": "hydra: {sweeper: {_target_: evil.call}}",
+    "nested": "hydra: {launcher: {x: {y: [{_target_: evil.call}]}}}",
+    "interpolated": "thing: {_target_: evil.call}\nhydra: {launcher: {x: '${thing}'}}",
+    "job_log": "hydra: {job_logging: {root: {handlers: [x]}, handlers: {x: {(): evil.call}}}}",
+    "hydra_log": "hydra: {hydra_logging: {root: {handlers: [x]}, handlers: {x: {(): evil.call}}}}",
+    "folder": "hydra: {run: {dir: left}}",
+    "subfolder": "hydra: {output_subdir: left}",
+}
+UNSAFE = {
+    "+hydra.job.env_set.PIPELINE_MODULES=evil model._target_=evil.X": "hydra.job.env_set.PIPELINE_MODULES: Hydra's own",
+    "+hydra.callbacks.x._target_=evil.call": "hydra.callbacks.x._target_: Hydra's own",
+    "-m +hydra.launcher.x._target_=evil.call": "hydra.launcher.x._target_: Hydra's own",
+    "-m +hydra.launcher.x={_target_:evil.call}": "hydra.launcher.x: settings are values",
+    "+hydra.job_logging.handlers.x.class=evil.call": "hydra.job_logging.handlers.x.class: Hydra's own",
+    "hydra.searchpath=[pkg://evil]": "pkg://evil: not on the allow-list (pipeline); to allow a package of yours set ",
+    "--config-path pkg://evil": "pkg://evil: not on the allow-list (pipeline)",
+    "--experimental-rerun evil.pickle": "--experimental-rerun: no such flag; flags are ",
+    "-m hydra/launcher=basic": "hydra.launcher._target_='hydra._internal.core_plugins.basic_launcher.Basic",
+    "experiment=callbacks": "hydra.callbacks={x: {_target_: 'evil.call'}}: cannot be set; ",
+    "experiment=env_set model._target_=evil.X": "hydra.job.env_set={PIPELINE_MODULES: 'evil'}: cannot be set; ",
+    "-m experiment=launcher": "hydra.launcher._target_='evil.call': not a launcher of the pipeline; choose ",
+    "-m experiment=sweeper": "hydra.sweeper._target_='evil.call': not a sweeper of the pipeline; choose ",
+    "-m experiment=nested": "hydra.launcher.x: settings are values",
+    "-m experiment=interpolated": "hydra.launcher.x: settings are values",
+    "experiment=job_log": "hydra.job_logging: cannot be set; ",
+    "experiment=hydra_log": "hydra.hydra_logging: cannot be set; ",
+    "experiment=folder": "hydra.run.dir='left': cannot be set; ",
+    "experiment=subfolder": "hydra.output_subdir='left': cannot be set; ",
+}
+
+
+@pytest.mark.parametrize("typed", UNSAFE)
+def test_nothing_of_others_is_imported_or_called(
+    typed: str, nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (nowhere / "evil.py").write_text(EVIL)
+    for name, text in RECIPES.items():
+        path = nowhere / "mine/experiment" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# @package _global_\n{text}\n")
+    monkeypatch.syspath_prepend(nowhere)
+    before = sorted(nowhere.rglob("*"))
+    mine = ["--config-dir", "mine"] if "experiment=" in typed else []
+    status, err = said([*mine, *typed.split()], capsys)
+    assert status == 2
+    assert err.startswith(f"error: {UNSAFE[typed]}")
+    assert sorted(path for path in nowhere.rglob("*") if "__pycache__" not in path.parts) == before
+    assert "evil" not in sys.modules
+
+
+def test_the_allow_list_is_that_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is when the command begins; what changes the environment later, changes no list."""
+    seen: list[tuple[str, ...]] = []
+
+    def note(_config: Mapping[str, Any], _overridden: Sequence[str]) -> int:
+        monkeypatch.setenv("PIPELINE_MODULES", "mine,evil")
+        seen.append(allowed_modules())
+        return 0
+
+    monkeypatch.setenv("PIPELINE_MODULES", "mine")
+    composed(["model=linear"], note)
+    composed(["model=linear"], note)
+    assert seen == [("pipeline", "mine"), ("pipeline", "mine", "evil")]
+
+
+def test_what_the_environment_holds_stays_out_of_the_config(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    monkeypatch.setenv("EPOCHS", "3")
+    words = ["dataset=mnist", "dataset.folder=/x/${oc.env:SECRET}"]
+    words += ["training.epochs='${oc.decode:${oc.env:EPOCHS}}'"]
+    seen: list[tuple[Experiment, Mapping[str, Any]]] = []
+
+    def keep(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
+        seen.append((runner.ready(config, overridden)[0], config))
+        return 0
+
+    assert composed([*words, "name=${oc.env:SECRET}"], keep) == 0
+    ((experiment, config),) = seen
+    assert (experiment.dataset.folder, experiment.name, experiment.training.epochs) == ("/x/hunter2", "hunter2", 3)
+    assert config["dataset"]["folder"] == "/x/${oc.env:SECRET}"
+    assert config["training"]["epochs"] == 3
+    assert "hunter2" not in repr((config, experiment.config))
+    monkeypatch.setenv("EPOCHS", "4")
+    composed(words, keep)
+    assert seen[0][0].config_sha256() != seen[1][0].config_sha256()
+    assert said(["output_dir=${oc.env:NO_SUCH}"], capsys)[1].startswith("error: output_dir=${oc.env:NO_SUCH}: ")
+    assert said(["output_dir='\\${x}'"], capsys)[1].startswith("error: output_dir=${x}: ${ begins an interpolation")
+
+
+def test_the_hash_is_that_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes: dict[str, str] = {}
+
+    def keep(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
+        activation = config["model"]["activation"]
+        hashes[f"{activation} {os.environ.get('ACTIVATION')}"] = runner.ready(config, overridden)[0].config_sha256()
+        return 0
+
+    composed(["model.activation=tanh"], keep)
+    for activation in ("relu", "tanh"):
+        monkeypatch.setenv("ACTIVATION", activation)
+        composed(["model.activation=${oc.env:ACTIVATION}"], keep)
+    known, relu, tanh = hashes.values()
+    assert known == tanh != relu
