@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -22,6 +23,10 @@ from command import (
     status,
     with_small_disk,
 )
+
+from pipeline.report.table import show
+from pipeline.run import Run
+from pipeline.terminal import Terminal
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "matplotlib", "sklearn", "deepxde")
@@ -253,6 +258,41 @@ def test_no_framework_is_imported(typed: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_linux_only(tmp_path: Path) -> None:
+    """Before anything that another system might lack is imported."""
+    code = "import sys; sys.platform = 'darwin'; from pipeline.__main__ import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", code]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 2
+    times = [line for line in told.stderr.splitlines() if line.startswith("import time:")]
+    said = [line for line in told.stderr.splitlines() if line not in times]
+    assert said == ["error: pipeline runs on Linux only, and this is darwin"]
+    modules = {line.rpartition("|")[2].strip() for line in times}
+    assert {name for name in modules if name.startswith("pipeline")} == {
+        "pipeline",
+        "pipeline.__main__",
+        "pipeline.linux",
+    }
+    assert modules.isdisjoint({*HEAVY, "pydantic", "hydra", "psutil", "rich"})
+
+
+def test_no_control_characters_reach_the_terminal() -> None:
+    """Names come from configs, from files and from the user's modules; rich's own commands stay."""
+    out = io.StringIO()
+    console = Terminal(file=out, force_terminal=True, width=100, color_system="truecolor")
+    name = "\x1b]0;title\x1b[31mred\x9b\u202e"
+    escaped = r"\x1b]0;title\x1b[31mred\x9b\u202e"
+    run = Run(None, console)  # type: ignore[arg-type]
+    run.say(f"{name}\nand a second line")
+    show(console, name, [(name, name)])
+    console.print("plain", style="bold")
+    shown = out.getvalue()
+    assert shown.startswith(f"{escaped}\nand a second line\n")
+    assert shown.count(escaped) == 4
+    assert name not in shown
+    assert "\x1b[1mplain\x1b[0m" in shown
+
+
 def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
     told = pipeline(tmp_path, "--help")
     assert told.returncode == 0
@@ -481,3 +521,7 @@ def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
     told = pipeline(tmp_path, *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
     assert message(told).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
     assert [status(run).state for run in runs(tmp_path)] == ["FAILED"]
+    told = pipeline(tmp_path, "-m", "seed=0,1", *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
+    assert message(told).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
+    grid = runs(tmp_path)[-1]
+    assert (status(grid).name, status(grid).state) == ("grid", "FAILED")

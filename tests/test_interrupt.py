@@ -86,6 +86,7 @@ def check_journal(run: Path) -> None:
         pytest.param("tensorflow", signal.SIGINT, 130, marks=pytest.mark.wide),
         pytest.param("jax", signal.SIGINT, 130, marks=pytest.mark.wide),
         ("jax", signal.SIGTERM, 143),
+        pytest.param("torch", signal.SIGHUP, 129, marks=pytest.mark.wide),
     ],
 )
 def test_a_signal_in_training(backend: str, number: signal.Signals, exit_status: int, tmp_path: Path) -> None:
@@ -173,6 +174,129 @@ def test_ctrl_c_stops_a_grid_and_its_cell(tmp_path: Path) -> None:
     grid, run = runs(tmp_path)
     assert (status(grid).state, status(run).state) == ("KILLED", "KILLED")
     check_journal(run)
+
+
+def test_ctrl_c_while_a_grid_imports(tmp_path: Path) -> None:
+    with begin(tmp_path, "-m", *ENDLESS, "model=mlp,linear") as process:
+        wait_until(lambda: list(tmp_path.glob("runs/*/cells/*.json")), process)  # the worker begins to import torch
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "stopped by SIGINT"
+    assert "Traceback" not in err
+    assert "memory runs out" not in err
+    assert "model=mlp  its worker: stopped before its cells began" in err
+    (grid, *_) = runs(tmp_path)
+    assert status(grid).state == "KILLED"
+
+
+STOP_AT_AN_IMPORT = """
+import os, signal, sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["STOP_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Stop())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "exit_status", "told"),
+    [
+        ("pipeline.linux", -signal.SIGINT, ""),
+        ("pipeline.exits", -signal.SIGINT, ""),
+        ("pipeline.command_line", 130, "stopped by SIGINT\n"),
+        ("pydantic", 130, "stopped by SIGINT\n"),
+    ],
+)
+def test_ctrl_c_at_once(module: str, exit_status: int, told: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOP_AT_AN_IMPORT)
+    with begin(tmp_path, "model=nope", PYTHONPATH=str(tmp_path), STOP_AT=module) as process:
+        out, err = process.communicate(timeout=LONG)
+    assert (process.returncode, out, err) == (exit_status, "", told)
+
+
+ENDS = """
+import os, signal, sys
+from pipeline import __main__ as command
+
+def stopped():
+    os.kill(os.getpid(), signal.SIGHUP)
+
+def stopped_in_a_finalizer():
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+    Dying()
+    from pipeline.exits import raise_if_stopped
+    raise_if_stopped()
+
+def stopped_and_undone_badly():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        raise AttributeError("half undone")
+
+def another_pipe():
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.write(writing, b"x")
+
+def nohup():
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 7
+
+if sys.argv[1] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+command.compose_and_run = globals()[sys.argv[1]]
+command.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_status", "last"),
+    [
+        ("stopped", 129, "stopped by SIGHUP"),
+        ("stopped_in_a_finalizer", 143, "stopped by SIGTERM"),
+        ("stopped_and_undone_badly", 143, "stopped by SIGTERM"),
+        ("another_pipe", 1, "BrokenPipeError: [Errno 32] Broken pipe"),
+        ("nohup", 7, ""),
+    ],
+)
+def test_how_a_command_ends(how: str, exit_status: int, last: str) -> None:
+    told = subprocess.run([sys.executable, "-c", ENDS, how], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr.rpartition("\n")[0].rpartition("\n")[2]) == (exit_status, last), told.stderr
+    assert ("Traceback" in told.stderr) == (how == "another_pipe")
+
+
+BROKEN = """
+import os
+from pipeline.spec import spec
+
+@spec
+class Broken:
+    validation: int = 0
+
+    def load(self, root, seed):
+        reading, writing = os.pipe()
+        os.close(reading)
+        os.write(writing, b"x")
+"""
+
+
+def test_a_pipe_that_breaks_in_a_run_fails_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "mine/dataset").mkdir(parents=True)
+    (tmp_path / "mine/dataset/broken.yaml").write_text("_target_: broken.Broken\n")
+    words = ("--config-dir", "mine", "dataset=broken", "tracking=none")
+    with begin(tmp_path, *words, PIPELINE_MODULES="broken", PYTHONPATH=str(tmp_path)) as process:
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 1
+    assert err.splitlines()[-1] == "BrokenPipeError: [Errno 32] Broken pipe"
+    (run,) = runs(tmp_path)
+    assert (status(run).state, status(run).error) == ("FAILED", "BrokenPipeError: [Errno 32] Broken pipe")
 
 
 # Memory

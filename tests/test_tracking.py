@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import with_small_disk
 
 from pipeline import journal as journals
 from pipeline import runs as runs_below
@@ -477,6 +478,20 @@ def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     assert reasons[case] in state
     assert path.stat().st_size == before.st_size
     assert len(list(journals.read_metrics(journal.folder))) == 51
+
+
+def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = with_small_disk("300k", disk)
+    if prefix is None:
+        pytest.skip("no user namespace with mounts here")
+    make = f"from pipeline.tracking_store import open_store; open_store('sqlite:///{disk}/mlflow.db', 'x')"
+    script = '"$1" -c "$2"; echo $?; ls "$3"'
+    command = [*prefix, "sh", "-c", script, "sh", sys.executable, make, str(disk)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert "full" in told.stderr
+    assert told.stdout == "1\nmlflow.db.lock\n"
 
 
 def test_read_only_database(uri: str, tmp_path: Path) -> None:

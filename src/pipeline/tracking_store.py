@@ -231,14 +231,22 @@ def _database(path: Path) -> Iterator[None]:
 def _create_database(path: Path) -> None:
     """Make it under another name: MLflow cannot open one whose making was interrupted (it takes 2.6 s)."""
     new, copy = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.copy")
-    new.unlink(missing_ok=True)
-    _check_database(new)
-    MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}").search_experiments(max_results=1)
-    with closing(sqlite3.connect(new)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)  # MLflow still holds the first one open; the copy is nobody's
-    copy.replace(path)
-    for name in (new.name, f"{new.name}-wal", f"{new.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)
+    _remove(new)
+    try:
+        _check_database(new)
+        MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}").search_experiments(max_results=1)
+        with closing(sqlite3.connect(new)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)  # MLflow still holds the first one open; the copy is nobody's
+        copy.replace(path)
+    finally:  # also on a full disk, whose room these would take
+        _remove(new)
+        _remove(copy)
+
+
+def _remove(path: Path) -> None:
+    """A database with the files that SQLite keeps beside it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 
 
 def _check_database(path: Path) -> None:

@@ -29,7 +29,11 @@ class Session:
     def __init__(self, name: str, experiment: Experiment, about: Mapping[str, Any], console: Console) -> None:
         self.settings, self.tracking, self.console = experiment.sweep, experiment.tracking, console
         self.journal = Journal.begin(Path(experiment.settings.output_dir), name, about)
-        self.tracker = start(self.tracking, self.journal)
+        try:
+            self.tracker = start(self.tracking, self.journal)
+        except BaseException as error:
+            self.journal.finish("KILLED" if isinstance(error, Stopped) else "FAILED", error)
+            raise
 
     def run(
         self, source: Source, make: MakeExecutor, decisions: Sequence[Decision], total: int | None, keep: Keep

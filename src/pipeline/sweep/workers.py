@@ -36,6 +36,7 @@ class Worker:
         self.pids: dict[int, int] = {}  # cell -> its process
         self.cells: set[int] = set()
         self.alive = True
+        self.stopped = False  # by us, before it could fork its cells
         self.tell({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None, "since": since})
 
     def tell(self, message: dict[str, Any]) -> None:
@@ -69,7 +70,8 @@ class Worker:
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        reason = violent(status) or _last_words(self.log) or f"ended with status {status}"
+        told = "stopped before its cells began" if self.stopped else violent(status)
+        reason = told or _last_words(self.log) or f"ended with status {status}"
         ended = [(number, f"its worker: {reason}") for number in sorted(self.cells)]
         self.cells.clear()
         return list(ended)
@@ -127,6 +129,7 @@ class Workers:
                     else:
                         os.kill(worker.pids[number], signal.SIGTERM)
             elif number in worker.cells:  # still waiting for the import: it has nothing to say
+                worker.stopped = True
                 worker.process.kill()
 
     def close(self) -> None:
