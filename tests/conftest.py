@@ -26,6 +26,7 @@ LONG = (
     "test_interrupt",
     "test_search",
     "test_command_line",
+    "test_overrides",
     "test_parity",
     "test_clusters",
     "test_ladder",

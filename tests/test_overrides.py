@@ -94,6 +94,9 @@ NAMED = {
     "-m seed=range(1,5,0)": "seed=range(1,5,0): range() arg 3 must not be zero",
     "-m seed=range(1e9)": "a grid of more than 100,000 cells: give fewer values, or search them",
     "hydra.searchpath=[file:///nope]": "hydra.searchpath: /nope is not there; write file://<folder>",
+    "--config-path x.yaml": "--config-path x.yaml: cannot be composed (ValueError: Using config_path to specify ...",
+    "--shell-completion": "--shell-completion: cannot be composed (ValueError: Expecting one subcommand ...",
+    "-m seed=1 hydra.sweeper.trials=1,2": "Sweeping over Hydra's configuration is not supported : ...",
     # nonsense that was taken
     "training.evaluation_batch_size=99999999999999999999": (
         "training.evaluation_batch_size=99999999999999999999: too large; an integer goes up to 4,294,967,295"

@@ -87,6 +87,10 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
             hydra.main(version_base="1.3", config_path=str(conf_path()), config_name="config")(task)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         raise explained(error, parsed.overrides) from error
+    except ValueError as error:
+        if not (parsed.shell_completion or parsed.config_path):
+            raise
+        raise explained(error, arguments) from error
     if task.trouble:
         raise task.trouble[0]
     return max(task.statuses, default=0)
