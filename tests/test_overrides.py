@@ -93,6 +93,10 @@ NAMED = {
     "-m hydra.launcher._target_=os.system": "hydra.launcher._target_: Hydra's own, which cannot be set here; ...",
     "-m seed=range(1,5,0)": "seed=range(1,5,0): range() arg 3 must not be zero",
     "-m seed=range(1e9)": "a grid of more than 100,000 cells: give fewer values, or search them",
+    "-m experiment=keras_search seed=range(1e9)": (
+        "seed=range(1e9): more than 1,000 values; interval(a,b) is searched as a whole"
+    ),
+    "-m experiment=keras_search ++hydra.sweeper.params.seed='range(1,5,0)'": "seed=range(1,5,0): integer ...",
     "hydra.searchpath=[file:///nope]": "hydra.searchpath: /nope is not there; write file://<folder>",
     "--config-path x.yaml": "--config-path x.yaml: cannot be composed (ValueError: Using config_path to specify ...",
     "--shell-completion": "--shell-completion: cannot be composed (ValueError: Expecting one subcommand ...",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -20,6 +21,7 @@ from pipeline.errors import UserError
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
+MOST_CHOICES = 1000
 # Hydra hands on the ends of an interval as floats, however they are written.
 WHOLE_ENDS = re.compile(r"interval\(\s*(start=)?[+-]?\d+\s*,\s*(end=)?[+-]?\d+\s*\)")
 
@@ -59,9 +61,11 @@ def distribution(override: Override) -> BaseDistribution:
         ):
             start, stop, step = int(str(value.start)), int(str(value.stop)), int(str(value.step))
             return optuna.IntDistribution(start, start + (stop - start - 1) // step * step, step=step)
-        choices = list(dict.fromkeys(override.sweep_string_iterator()))
+        choices = list(dict.fromkeys(islice(override.sweep_string_iterator(), MOST_CHOICES + 1)))
+        if len(choices) > MOST_CHOICES:
+            raise ValueError(f"more than {MOST_CHOICES:,} values; interval(a,b) is searched as a whole")
         return optuna.CategoricalDistribution(choices)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         raise UserError(f"{override.input_line}: {error}") from error
 
 
