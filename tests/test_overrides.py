@@ -99,6 +99,7 @@ NAMED = {
     "-m experiment=keras_search ++hydra.sweeper.params.seed='range(1,5,0)'": "seed=range(1,5,0): integer ...",
     "hydra.searchpath=[file:///nope]": "hydra.searchpath: /nope is not there; write file://<folder>",
     "--config-path x.yaml": "--config-path x.yaml: cannot be composed (ValueError: Using config_path to specify ...",
+    "-m -- seed=1,2": "--: leave it out; flags and overrides may stand in any order, and no key begins with -",
     "--shell-completion": "--shell-completion: cannot be composed (ValueError: Expecting one subcommand ...",
     "-m seed=1 hydra.sweeper.trials=1,2": "Sweeping over Hydra's configuration is not supported : ...",
     # nonsense that was taken

@@ -106,6 +106,8 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
         raise UserError(cut(message, 300) if unknown == message else f"{cut(unknown)}: no such flag; flags are {known}")
 
     parser.error = refuse  # type: ignore[method-assign]
+    if "--" in arguments:
+        raise UserError("--: leave it out; flags and overrides may stand in any order, and no key begins with -")
     parsed = parser.parse_intermixed_args(list(arguments))
     if parsed.experimental_rerun is not None:  # reads a pickle, which may call anything
         refuse("unrecognized arguments: --experimental-rerun")
