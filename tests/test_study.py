@@ -301,7 +301,8 @@ def test_a_stage_that_only_one_file_has_is_named(study: Copy, differences: Ask) 
 
 def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
     name = "pipeline.report.comparison: "
-    (line,) = found_under(study.edited("composed.yaml", name, f"{name}0"), differences)
+    compose, line = found_under(study.edited("composed.yaml", name, f"{name}0"), differences)
+    assert compose.startswith("compose: dvc.lock: md5 of composed.yaml: ")
     assert line.startswith("report: dvc.lock: composed.yaml: report.code.pipeline.report.comparison, which it read: ")
 
 
