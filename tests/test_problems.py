@@ -245,6 +245,7 @@ def test_points_of_space_and_time(low: float, length: float, until: float, n: in
     _, edge, start = drawn
     assert set(edge[:, 0]) <= {domain.low, domain.high} and (n < 2 or len(set(edge[:, 0])) == 2)
     assert (start[:, 1] == 0).all() and len(set(start[:, 0])) == n
+    assert not {domain.low, domain.high} & set(start[:, 0]), "a condition at the ends has points of its own"
     assert domain.contains(domain.grid(100)).all() and not domain.ends(drawn[0]).any()
 
 

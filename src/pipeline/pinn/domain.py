@@ -158,9 +158,9 @@ class SpaceTime:
         return np.stack([np.resize([self.low, self.high], n), t], axis=1)
 
     def at_start(self, n: int, generator: np.random.Generator) -> np.ndarray:
-        """At time 0, both ends among them."""
-        x = Interval(self.low, self.high).inside(n, generator)
-        return np.concatenate([x, np.zeros_like(x)], axis=1)
+        """At time 0, at equal steps from a start that is drawn; not at the ends, which are the boundary's."""
+        share = (np.arange(n) + generator.uniform(0.01, 0.99)) / max(n, 1)
+        return np.stack([self.low + (self.high - self.low) * share, np.zeros(n)], axis=1)
 
     def grid(self, n: int) -> np.ndarray:
         return self.rectangle.grid(n)
