@@ -119,6 +119,7 @@ class Stream:
             if len(y) == self.size:  # the last batch of an epoch may be smaller, and has a program of its own
                 self.engine.batch(x, y)
                 taken += 1
+        self.engine.settle()
 
 
 def training_go(engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> Block | Stream:
