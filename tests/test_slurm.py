@@ -84,7 +84,7 @@ def test_fifty_cells_are_one_array_that_lives_through_a_bad_day(tmp_path: Path) 
     assert process.returncode == 1, err
     rows = table(grids(tmp_path)[0])
     assert [row["seed"] for row in rows if row["state"] != "done"] == ["49"]
-    assert rows[49]["reason"] == f"Slurm's job {array}_49: CANCELLED"
+    assert rows[49]["reason"] in (f"Slurm's job {array}_49{end}" for end in (": CANCELLED", " is gone (cancelled?)"))
     assert most == 2
     assert {name.partition("_")[0] for name in queue() if int(name.partition("_")[0]) >= int(array)} == {array}
     assert len(err.splitlines()) < 60  # no flood of warnings where there is no accounting

@@ -141,7 +141,9 @@ class SlurmJobs:
             return TooLong(f"took longer than {KEY}.timeout_min={self.parameters.get('timeout_min')}")
         if end_file(path).exists():
             return end_file(path).read_text()
-        return None if state in ("COMPLETED", None) else f"Slurm's job {name}: {state}"
+        if state is None:  # of a cell that has become a run, its journal says more
+            return f"Slurm's job {name} is gone (cancelled?)"
+        return None if state == "COMPLETED" else f"Slurm's job {name}: {state}"
 
 
 def kind_asked(parameters: Mapping[str, Any], device: str) -> Kind:
