@@ -396,6 +396,22 @@ def test_a_mistake_in_params_is_one_message(
     assert not Path("composed.yaml").exists()
 
 
+def test_what_the_environment_holds_is_not_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """composed.yaml is committed. A password stays out of it, and a variable that decides a result is refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("A_SECRET", "mysql://me:s3cr3t@host/db")
+    Path("params.yaml").write_text("one: {dataset: digits, tracking.uri: '${oc.env:A_SECRET}'}\n")
+    compose()
+    written = Path("composed.yaml").read_text()
+    assert "${oc.env:A_SECRET}" in written
+    assert "s3cr3t" not in written
+    monkeypatch.setenv("EPOCHS", "3")
+    Path("params.yaml").write_text("one: {dataset: digits, training.epochs: '${oc.decode:${oc.env:EPOCHS}}'}\n")
+    with pytest.raises(UserError, match="DVC does not watch the environment") as refusal:
+        compose()
+    assert str(refusal.value).startswith("params.yaml: one: training.epochs=${oc.decode:${oc.env:EPOCHS}}: DVC ")
+
+
 def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
     assert refused(study, "run", "classifier_trch").startswith(
         "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from amp, classifier_jax, "

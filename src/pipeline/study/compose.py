@@ -23,6 +23,7 @@ from pipeline.command_line import canonical_device, explained
 from pipeline.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
+from pipeline.interpolation import resolved
 from pipeline.runner import ready
 from pipeline.study import documents, params
 from pipeline.study.composed import FILE
@@ -42,6 +43,7 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
         for block in params.read(source):
             try:
                 experiment = checked(resolved_config(block))
+                _refuse_environment(block, experiment.deciding())
             except UserError as error:
                 raise UserError(f"{source}: {block.name}: {error}") from error
             stages[block.name] = _entry(experiment)
@@ -64,10 +66,19 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
         for key, value in block.values.items():
             OmegaConf.update(config, key, value, merge=False)
         config.name = block.name  # so that the run can be found
-        plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     except (HydraException, OmegaConfBaseException) as error:
         raise explained(error, choices) from error
-    return plain
+    return resolved(config)
+
+
+def _refuse_environment(block: params.Block, deciding: dict[str, Any]) -> None:
+    """Refuse a setting that decides a result and comes from the environment, which DVC does not watch."""
+    for key, value in block.values.items():
+        node: Any = deciding
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        if "oc.env" in str(value) and node is not None:
+            raise UserError(f"{key}={value}: DVC does not watch the environment; a setting of a result is written out")
 
 
 def checked(config: dict[str, Any]) -> Experiment:
