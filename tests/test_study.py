@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from command import LONG, Done, environment, message
+from command import Done, environment, message
 
 from pipeline.errors import UserError
 from pipeline.study import composed, documents, lock, params
@@ -25,7 +25,10 @@ from pipeline.study.report import report
 from pipeline.study.run import run
 from pipeline.study.watched import refuse_unwatched
 
+pytestmark = pytest.mark.timeout(1500)
+
 ROOT = Path(__file__).parents[1]
+WHOLE_SECONDS = 1400.0  # for the whole study, beside other tests on a slow machine
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
 STAGES = ["compose", "data", *EXPERIMENTS, "amp", "physics", "report"]
 PARAMS = """\
@@ -62,7 +65,7 @@ class Copy:
         told = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1", **changes)
         command = [sys.executable, "-m", *words]
         return subprocess.run(
-            command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=LONG, check=False
+            command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=WHOLE_SECONDS, check=False
         )
 
     def dvc(self, *words: str) -> str:
