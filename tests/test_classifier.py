@@ -499,6 +499,10 @@ def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -
     for part in ("weights", "data"):
         assert f"{copied.name}: its receipt has no {part}_sha256: not verified that these are its {part}" in told.stderr
     assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256)" in told.stderr
+    (copied / "receipt.json").write_text("{")
+    assert check_hashes(copied, {"weights": "1", "data": "2"}) == (
+        f"run={copied.name}: receipt.json is missing or damaged: not verified: weights, data",
+    )
     (copied / "receipt.json").write_text(json.dumps(receipt))
     config.write_text(config.read_text().replace("activation: tanh", "activation: relu"))
     assert check_hashes(copied, {"weights": receipt["weights_sha256"], "data": receipt["data_sha256"]}) == ()

@@ -185,7 +185,9 @@ def test_ctrl_c_while_a_grid_imports(tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "stopped by SIGINT"
     assert "Traceback" not in err
     assert "memory runs out" not in err
-    assert "model=mlp  its worker: stopped before its cells began" in err
+    assert "killed  model=mlp  its worker: stopped before its cells began" in err
+    assert "0 done · 1 failed · 0 skipped · 0 running · 1 waiting" in err
+    assert "; the same command goes on" in err
     (grid, *_) = runs(tmp_path)
     assert status(grid).state == "KILLED"
 

@@ -13,9 +13,10 @@ from override_sets import sets
 
 from pipeline import runner, spec
 from pipeline.command_line import composed
+from pipeline.errors import UserError
 from pipeline.exits import LONGEST_MESSAGE, status_of
 from pipeline.experiment import Experiment
-from pipeline.spec import allowed_modules
+from pipeline.spec import allowed_modules, take_allow_list
 
 SEED = 14
 
@@ -210,14 +211,14 @@ def test_the_allow_list_is_that_of_the_shell(monkeypatch: pytest.MonkeyPatch) ->
     seen: list[tuple[str, ...]] = []
 
     def note(_config: Mapping[str, Any], _overridden: Sequence[str]) -> int:
-        monkeypatch.setenv("PIPELINE_MODULES", "mine,evil")
+        monkeypatch.setenv("PIPELINE_MODULES", "json,ast")
         seen.append(allowed_modules())
         return 0
 
-    monkeypatch.setenv("PIPELINE_MODULES", "mine")
+    monkeypatch.setenv("PIPELINE_MODULES", "json")
     composed(["model=linear"], note)
     composed(["model=linear"], note)
-    assert seen == [("pipeline", "mine"), ("pipeline", "mine", "evil")]
+    assert seen == [("pipeline", "json"), ("pipeline", "json", "ast")]
 
 
 def test_what_the_environment_holds_stays_out_of_the_config(
@@ -260,3 +261,10 @@ def test_the_hash_is_that_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
         composed(["model.activation=${oc.env:ACTIVATION}"], keep)
     known, relu, tanh = hashes.values()
     assert known == tanh != relu
+
+
+def test_a_module_that_is_not_there_cannot_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINE_MODULES", "json,mine_nowhere.models")
+    with pytest.raises(UserError) as refusal:
+        take_allow_list()
+    assert str(refusal.value) == "PIPELINE_MODULES=json,mine_nowhere.models: no module mine_nowhere on the path"

@@ -69,6 +69,8 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     package too, so it refuses nothing.
     """
     kept, notes = read_json(folder / "receipt.json"), []
+    if not kept:
+        return (f"run={folder.name}: receipt.json is missing or damaged: not verified: {', '.join(found)}",)
     for part, sha256 in found.items():
         if kept.get(f"{part}_sha256") is None:
             notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {part}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
@@ -96,9 +97,16 @@ def allowed_modules() -> tuple[str, ...]:
 
 
 def take_allow_list() -> None:
-    """Keep the list as the environment has it now, before anything reads a config that might change the environment."""
+    """Keep the list as the environment has it now, before anything reads a config that might change the environment.
+
+    Raises UserError for a module that is not on the path: a mistyped name would allow nothing without a word.
+    """
     global _taken
     _taken = _listed()
+    for name in _taken[1:]:
+        top = name.partition(".")[0]
+        if importlib.util.find_spec(top) is None:
+            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(_taken[1:]))}: no module {cut(top)} on the path")
 
 
 _taken: tuple[str, ...] | None = None

@@ -266,6 +266,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", message="The `srun` command is available")  # a run is not Slurm's to start
     gpu = resolved.place.kind == "gpu"
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",

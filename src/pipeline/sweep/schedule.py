@@ -124,6 +124,7 @@ class Schedule:
         self.folder, self.watcher = folder, watcher
         self.running: dict[int, Running] = {}
         self.outcomes: list[Outcome] = []
+        self.stopping = False  # by a signal: a cell that has not begun is no failure
         self.waiting: Cell | None = None  # fetched from the source, but there is no room yet
         self.changed = time.monotonic()  # when a cell last began or ended
 
@@ -212,7 +213,7 @@ class Schedule:
     def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
         """What the run's journal says; a run that could not say it is given its end here."""
         if running.run is None:
-            return "FAILED", violent or _last_line(log_file(running.job))
+            return "KILLED" if self.stopping else "FAILED", violent or _last_line(log_file(running.job))
         status = read_status(running.run)
         if status is not None and status.state in ("FINISHED", "PRUNED"):
             return status.state, status.error or ""
@@ -234,6 +235,7 @@ class Schedule:
         return f"the first {count} cells all failed alike ({self.outcomes[0].reason}); sweep.stop_after=0 goes on"
 
     def _stop_all(self) -> None:
+        self.stopping = True
         for number in self.running:
             self.executor.stop(number, kill=False)
         end = time.monotonic() + GRACE_SECONDS

@@ -78,6 +78,7 @@ def run_below(
             given_up = schedule.run()
         except Stopped:
             keep(run, schedule.outcomes)
+            say(run.console, f"{ledger.counts().plain}; the same command goes on")
             raise
     keep(run, schedule.outcomes)
     say(run.console, ledger.counts().plain)
