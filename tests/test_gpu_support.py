@@ -135,12 +135,23 @@ def test_the_package_that_was_installed_last_is_left_of_two(site: Path) -> None:
     installed(site, "nvidia-cudnn-cu12", "9.28", nvidia__cudnn__lib__libcudnn="of 12")
     assert gpu_support.overwritten(["nvidia-cudnn-cu12"]) is None
     installed(site, "nvidia-cudnn-cu13", "9.20", nvidia__cudnn__lib__libcudnn="that of 13")
-    said = gpu_support.overwritten(["nvidia-cublas-cu12", "nvidia-cudnn-cu12"])
-    assert said == (
-        "nvidia-cudnn-cu12 is overwritten by nvidia-cudnn-cu13, which lies in the same folder; one extra per "
-        "environment, please"
+    lost = "nvidia-cudnn-cu12 is overwritten by nvidia-cudnn-cu13, which lies in the same folder: "
+    names = ["nvidia-cublas-cu12", "nvidia-cudnn-cu12"]
+    assert gpu_support.overwritten(names) == (
+        f"{lost}remove the nvidia-...-cu13 packages and reinstall the nvidia-...-cu12 ones"
+    )
+    assert gpu_support.overwritten(names, "gpu-tensorflow") == (
+        f"{lost}the registry's torch brings it, so pip install '.[gpu-tensorflow]' alone ends here; "
+        "in a new environment install torch's CPU build first"
     )
     assert gpu_support.overwritten(["nvidia-cudnn-cu13"]) is None
+
+
+def test_packages_that_one_gpu_does_without_are_not_asked_about(site: Path) -> None:
+    for name in ("nccl", "nvshmem"):
+        installed(site, f"nvidia-{name}-cu12", "1", **{f"nvidia__{name}__lib": "of 12"})
+        installed(site, f"nvidia-{name}-cu13", "1", **{f"nvidia__{name}__lib": "that of 13"})
+    assert gpu_support.overwritten(["nvidia-nccl-cu12", "nvidia-nvshmem-cu12"]) is None
 
 
 def test_torch_is_read_without_importing_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +166,81 @@ def test_torch_is_read_without_importing_it(site: Path, monkeypatch: pytest.Monk
     assert gpu_support.reason(gpu_support.torch(), None) is None
 
 
+@pytest.mark.parametrize(
+    ("texts", "kernels"),
+    [
+        ((b"sm_90", b"sm_80 sm_90"), ("sm_80", "sm_90")),
+        ((b"sm_80 sm_90", b"sm_90", b"sm_80 sm_90"), ("sm_80", "sm_90")),
+        ((b"sm_80 sm_90", b"sm_75 sm_80"), ()),
+        ((b"sm_", b"gfx90a"), ()),
+    ],
+)
+def test_torchs_architectures_are_the_longest_text_of_them(
+    texts: tuple[bytes, ...], kernels: tuple[str, ...], tmp_path: Path
+) -> None:
+    library = tmp_path / "libtorch_python.so"
+    library.write_bytes(b"\0" + b"\0".join(texts) + b"\0")
+    assert gpu_support.torch_kernels(library) == kernels
+    assert unusable(Build("torch", (13, 0), ()), card("H100"), *NEW_DRIVER) is None  # not told, not refused
+
+
+OLD = ((11, 4), "470.0")
+
+
+@pytest.mark.parametrize("text", [None, "", "cuda = version()\n"])
+def test_a_torch_that_does_not_say_is_not_refused(
+    text: str | None, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    (site / "torch").mkdir()
+    (site / "torch/__init__.py").touch()
+    if text is not None:
+        (site / "torch/version.py").write_text(text)
+    build = gpu_support.torch()
+    assert build == Build("the installed torch", None)
+    assert unusable(build, card("P100"), *OLD) is None
+    (site / "torch/version.py").write_text("cuda: Optional[str] = None\n")
+    assert gpu_support.torch() == "the installed torch is a CPU build"
+
+
+@pytest.mark.parametrize(
+    ("text", "build"),
+    [
+        (None, Build("the installed tensorflow", None)),
+        ("build_info = made()\n", Build("the installed tensorflow", None)),
+        ("build_info = (", Build("the installed tensorflow", None)),
+        ("build_info = {'is_cuda_build': True}\n", Build("the installed tensorflow", None)),
+        (
+            "build_info = dict([\n ('is_cuda_build', True), ('cuda_compute_capabilities', ['sm_80', '9.0'])])\n",
+            Build("the installed tensorflow", None),
+        ),
+        ("build_info = {\n 'is_cuda_build': False}\n", "the installed tensorflow is a CPU build"),
+    ],
+)
+def test_a_tensorflow_that_does_not_say_is_not_refused(
+    text: str | None, build: Build | str, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    (site / "tensorflow/python/platform").mkdir(parents=True)
+    (site / "tensorflow/__init__.py").touch()
+    if text is not None:
+        (site / "tensorflow/python/platform/build_info.py").write_text(text)
+    assert gpu_support.tensorflow() == build
+    if isinstance(build, Build):
+        assert unusable(build, card("P100"), *OLD) is None
+
+
+def test_a_run_on_the_cpu_asks_no_framework_about_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any) -> None:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(device, "gpus", lambda: (card("A100"),))
+    monkeypatch.setattr(backends.Torch, "no_gpu_because", asked)
+    parts = (backends.Torch(), Device(name="/CPU:0"), SimpleNamespace(name="fp32"))
+    monkeypatch.setattr("pipeline.experiment.place_of", lambda _: parts)
+    assert str(runner.cell_of({}).place) == "cpu"
+
+
 def test_the_installed_tensorflow_is_read_without_importing_it() -> None:
     code = (
         "import sys; from pipeline import gpu_support as g\n"
@@ -163,6 +249,18 @@ def test_the_installed_tensorflow_is_read_without_importing_it() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'is_cuda_build': True" in found and "'cuda_compute_capabilities': ['sm_" in found
+
+
+@pytest.mark.parametrize("name", gpu_support.JAX_CHOICES)
+def test_jax_is_not_asked_for_what_the_environment_excludes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, excluded in (("cpu", True), ("cpu,tpu", True), ("cuda,cpu", False), ("GPU", False), ("", False)):
+        assert bool(gpu_support.jax_excludes_cuda({name: value})) is excluded
+    monkeypatch.setenv(name, "cpu")
+    monkeypatch.setattr(gpu_support, "jax", gpu_support.jax.__wrapped__)
+    why = backends.Jax().no_gpu_because()
+    assert why == f"{name}=cpu excludes CUDA"
+    found = resolve("jax", Device(), "fp32", (card("A100"),), (why,))
+    assert (str(found.place), found.device_reason) == ("cpu", f"auto: {name}=cpu excludes CUDA")
 
 
 def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

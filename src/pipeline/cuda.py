@@ -45,10 +45,12 @@ def is_cuda(name: str) -> bool:
 
 
 def of_torch() -> str | None:
-    """The CUDA version that the installed torch was built for; None for a CPU build."""
+    """The CUDA version that the installed torch was built for; None for a CPU build, "" where its files do not say."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return None
-    text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
-    match = re.search(r"^cuda\b.*= '([\d.]+)'", text, re.MULTILINE)
-    return match[1] if match else None
+    file = Path(found.origin).with_name("version.py")
+    match = re.search(r"^cuda\b.*= (.+)$", file.read_text(encoding="utf-8") if file.exists() else "", re.MULTILINE)
+    if match is None:
+        return ""
+    return None if match[1] == "None" else match[1].strip("'\"")

@@ -11,9 +11,10 @@ import ast
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,18 +28,20 @@ DRIVERS = {
     13: 580,
 }  # CUDA's major version -> the oldest driver, by the table there
 OLDEST = {12: (5, 0), 13: (7, 5)}  # the oldest compute capability that a toolkit compiles for (its release notes)
-TORCH_FLAGS = re.compile(rb"\0(sm_\d+[af]?(?: (?:sm|compute)_\d+[af]?)*)\0")
+ARCHITECTURE = re.compile(r"(?:sm|compute)_\d+[af]?")
+TORCH_FLAGS = re.compile(rb"\0(sm_\d+[af]?(?: (?:sm|compute)_\d+[af]?)*)(?=\0)")
+JAX_CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")  # the newer and the older name; each may exclude CUDA
 
 
 @dataclass(frozen=True)
 class Build:
     """A framework as installed. `kernels`: architectures by nvcc's names (sm_80: binary, compute_90: PTX).
 
-    No kernels: the framework compiles them on the machine (JAX), or does not say.
+    No kernels: the framework compiles them on the machine (JAX), or does not say. No `cuda`: its files do not say.
     """
 
     framework: str
-    cuda: tuple[int, int]
+    cuda: tuple[int, int] | None
     kernels: tuple[str, ...] = ()
 
 
@@ -53,22 +56,26 @@ def reason(build: Build | str, gpu: Gpu | None) -> str | None:
 
 
 def unusable(build: Build, gpu: Gpu, driver: tuple[int, int] | None, version: str | None) -> str | None:
-    """Why `build` cannot use `gpu`; None if it can. The driver runs CUDA up to `driver` (None: unknown)."""
-    needs = f"{build.framework} is built for CUDA {_dotted(build.cuda)}"
-    if driver is not None and driver[0] < build.cuda[0]:
-        oldest = DRIVERS.get(build.cuda[0])
+    """Why `build` cannot use `gpu`; None if it can, or if its files do not say.
+
+    The driver runs CUDA up to `driver` (None: unknown).
+    """
+    cuda = build.cuda or (0, 0)  # unknown: no driver and no GPU is too old
+    needs = f"{build.framework} is built for CUDA {_dotted(cuda)}"
+    if driver is not None and driver[0] < cuda[0]:
+        oldest = DRIVERS.get(cuda[0])
         newer = f"driver {oldest} or newer" if oldest else "a newer driver"
         return f"{needs}, which needs {newer}; the driver here is {version or '?'} (CUDA {_dotted(driver)})"
     here = f"gpu:{gpu.index} ({gpu.name}) has compute capability {_dotted(gpu.compute_capability)}"
-    oldest_gpu = OLDEST.get(build.cuda[0], (0, 0))
+    oldest_gpu = OLDEST.get(cuda[0], (0, 0))
     if gpu.compute_capability < oldest_gpu:
         return f"{needs}, which needs compute capability {_dotted(oldest_gpu)} or newer; {here}"
     how = runs_by(build.kernels, gpu.compute_capability) if build.kernels else "binary"
     if how is None:
         return f"{build.framework} has kernels for {' '.join(build.kernels)}; {here}"
-    if how == "PTX" and driver is not None and driver < build.cuda:
+    if how == "PTX" and driver is not None and driver < cuda:
         return (
-            f"{build.framework} has only PTX of CUDA {_dotted(build.cuda)} for this architecture, which the driver "
+            f"{build.framework} has only PTX of CUDA {_dotted(cuda)} for this architecture, which the driver "
             f"(CUDA {_dotted(driver)}) is too old to compile; {here}"
         )
     return None
@@ -109,10 +116,18 @@ def torch() -> Build | str:
         return "the installed torch is a CPU build"
     lost = overwritten(_requirements("torch", ""))
     if lost:
-        return lost
-    library = folder / "lib" / "libtorch_python.so"
-    flags = TORCH_FLAGS.search(library.read_bytes()) if library.exists() else None
-    return Build("the installed torch", _version(cuda), tuple(flags[1].decode().split()) if flags else ())
+        return f"torch's {lost}"
+    return Build("the installed torch", _version(cuda), torch_kernels(folder / "lib" / "libtorch_python.so"))
+
+
+def torch_kernels(library: Path) -> tuple[str, ...]:
+    """The architectures of torch's kernels: the longest text of such names in its library.
+
+    A shorter one is of something else; none where two are as long, which says nothing.
+    """
+    found = set(TORCH_FLAGS.findall(library.read_bytes())) if library.exists() else set()
+    longest = [flags for flags in found if len(flags) == max(map(len, found))]
+    return tuple(longest[0].decode().split()) if len(longest) == 1 else ()
 
 
 @cache
@@ -121,29 +136,40 @@ def tensorflow() -> Build | str:
     folder = _folder("tensorflow")
     if folder is None:
         return "tensorflow is not installed"
-    text = (folder / "python" / "platform" / "build_info.py").read_text(encoding="utf-8")
-    about = tensorflow_build(text)
-    if not about.get("is_cuda_build"):
+    file = folder / "python" / "platform" / "build_info.py"
+    about = tensorflow_build(file.read_text(encoding="utf-8") if file.exists() else "")
+    if about.get("is_cuda_build") is False:
         return "the installed tensorflow is a CPU build"
-    cuda = _version(str(about["cuda_version"]))
-    lost = lacking(_requirements("tensorflow", "and-cuda"), cuda[0], "gpu-tensorflow")
+    cuda = _version(str(about.get("cuda_version")))
+    lost = lacking(_requirements("tensorflow", "and-cuda"), cuda[0], "gpu-tensorflow") if cuda else None
     return f"TensorFlow's {lost}" if lost else Build("the installed tensorflow", cuda, _names(about))
 
 
 def tensorflow_build(text: str) -> dict[str, object]:
     """What TensorFlow's build_info.py says of the build; empty where it is written in another way."""
-    match = re.search(r"^build_info = collections\.OrderedDict\((\[.*\])\)$", text, re.MULTILINE)
-    return dict(ast.literal_eval(match[1])) if match else {}
+    try:
+        statements = ast.parse(text).body
+        for statement in statements:
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "build_info":
+                value = statement.value
+                return dict(ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value))
+    except (SyntaxError, ValueError, TypeError, IndexError):
+        pass
+    return {}
 
 
 def _names(about: dict[str, object]) -> tuple[str, ...]:
     found = about.get("cuda_compute_capabilities")
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    names = tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+    return names if all(map(ARCHITECTURE.fullmatch, names)) else ()
 
 
 @cache
 def jax() -> Build | str:
     """JAX: CUDA is a plugin, which must have jaxlib's version; XLA compiles the kernels on the machine."""
+    excluded = jax_excludes_cuda(os.environ)
+    if excluded:
+        return excluded
     jaxlib = _installed("jaxlib")
     if jaxlib is None:
         return "jaxlib is not installed"
@@ -159,28 +185,43 @@ def jax() -> Build | str:
     return "JAX's CUDA plugin is not installed (install pipeline[gpu-jax])"
 
 
+def jax_excludes_cuda(variables: Mapping[str, str]) -> str | None:
+    """The variable of JAX's by which it is to compute elsewhere, in words."""
+    for name in JAX_CHOICES:
+        value = variables.get(name, "")
+        if value and not {"cuda", "gpu"} & set(value.lower().split(",")):
+            return f"{name}={value} excludes CUDA"
+    return None
+
+
 def lacking(names: Iterable[str], major: int, extra: str) -> str | None:
     """Which of NVIDIA's packages are missing or broken, in words; None where all are there, or the system has CUDA."""
     names = tuple(names)
     missing = [name for name in names if _installed(name) is None]
     if not missing:
-        return overwritten(names)
+        return overwritten(names, extra)
     if all(map(_loads, (f"libcudart.so.{major}", "libcudnn.so.9"))):  # conda's, or the system's
         return None
     return f"CUDA packages are not installed ({missing[0]}; install pipeline[{extra}])"
 
 
-def overwritten(names: Iterable[str]) -> str | None:
-    """A package whose files another one has replaced, in words.
+def overwritten(names: Collection[str], extra: str = "") -> str | None:
+    """That another package has replaced the files of cuDNN, in words, and what mends it.
 
-    NVIDIA's cuDNN, NCCL and NVSHMEM for CUDA 12 and for CUDA 13 lie in the same folders, so the one that was installed
-    last is left of both.
+    cuDNN for CUDA 12 and for CUDA 13 lies in one folder, so the one that was installed last is left of both. NCCL and
+    NVSHMEM share theirs too, but training on one GPU calls neither.
     """
-    for name in names:
-        stem, _, major = name.rpartition("-cu")
-        other = f"{stem}-cu{ {'12': '13', '13': '12'}.get(major, '') }"
-        if _installed(other) is not None and not intact(name):
-            return f"{name} is overwritten by {other}, which lies in the same folder; one extra per environment, please"
+    for major, other in (("12", "13"), ("13", "12")):
+        name, by = f"nvidia-cudnn-cu{major}", f"nvidia-cudnn-cu{other}"
+        if name not in names or _installed(by) is None or intact(name):
+            continue
+        mend = f"remove the nvidia-...-cu{other} packages and reinstall the nvidia-...-cu{major} ones"
+        if extra == "gpu-tensorflow":  # the registry's torch would bring them again
+            mend = (
+                "the registry's torch brings it, so pip install '.[gpu-tensorflow]' alone ends here; "
+                "in a new environment install torch's CPU build first"
+            )
+        return f"{name} is overwritten by {by}, which lies in the same folder: {mend}"
     return None
 
 
@@ -233,9 +274,9 @@ def _release(version: str) -> str:
     return match[0] if match else version
 
 
-def _version(text: str) -> tuple[int, int]:
-    major, _, rest = text.partition(".")
-    return int(major), int(rest.partition(".")[0] or 0)
+def _version(text: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -94,11 +94,12 @@ def _check_place(experiment: Experiment, place: Place) -> None:
 def cell_of(config: Mapping[str, Any]) -> Resolved:
     """What a config's backend, device and precision come to on this machine. Raises UserError."""
     from pipeline.capability import resolve
-    from pipeline.device import gpus
+    from pipeline.device import canonical, gpus
     from pipeline.experiment import place_of
 
     backend, device, precision = place_of(config)
-    because = tuple(backend.no_gpu_because(gpu) for gpu in gpus())
+    on_cpu = canonical(device.name) == "cpu"  # then no GPU is asked about
+    because = () if on_cpu else tuple(backend.no_gpu_because(gpu) for gpu in gpus())
     return resolve(backend.name, device, precision.name, gpus(), because)
 
 
