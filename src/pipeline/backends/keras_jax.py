@@ -16,6 +16,7 @@ import numpy as np
 from keras.src.backend.common import dtypes
 
 from pipeline.backends.fit import ON_CPU, Observation
+from pipeline.backends.found import jax_device
 from pipeline.backends.hlo import products
 from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved
@@ -183,12 +184,15 @@ def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterat
 
 
 def _device(resolved: Resolved, limit: int | None) -> Any:
-    """The run's device, at most `limit` bytes of whose memory JAX takes. Raises RunError where it took more before."""
+    """The run's device, at most `limit` bytes of whose memory JAX takes.
+
+    Raises RunError where it took more before, and Impossible where it finds no such GPU.
+    """
     place = resolved.place
     if limit is None:
-        return jax.devices("cuda" if place.kind == "gpu" else "cpu")[place.index]
+        return jax_device(place)
     with _memory_fraction(limit, gpus()[place.index].memory_bytes):
-        device = jax.devices("cuda")[place.index]
+        device = jax_device(place)
     taken = device.memory_stats()["bytes_limit"]
     if taken > limit:
         raise RunError(f"device.memory_limit: {limit} bytes asked for, but JAX already holds {taken} of {place} here")

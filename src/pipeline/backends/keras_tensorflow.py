@@ -15,6 +15,7 @@ from tensorflow.python.eager import context as eager
 
 from pipeline.backends import tensorflow_devices, tensorflow_graph
 from pipeline.backends.fit import NOT_SEEN, ON_CPU, Observation
+from pipeline.backends.found import check_tensorflow
 from pipeline.backends.hlo import products
 from pipeline.backends.memory import still_free
 from pipeline.backends.tf32 import by_program
@@ -160,6 +161,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 @contextlib.contextmanager
 def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
     """TensorFlow's process-wide settings as this run needs them, put back where TensorFlow lets them be."""
+    check_tensorflow(resolved.place)
     _configure_devices(experiment, resolved)
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pipeline.backends.found import check_torch
 from pipeline.capability import Resolved
 from pipeline.precision import FORMATS
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """torch's process-wide settings as this run needs them, put back afterwards."""
+    check_torch(resolved.place)
     benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
     torch.backends.cudnn.benchmark = False
     if experiment.backend.threads:

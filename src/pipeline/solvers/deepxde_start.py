@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+from pipeline.backends.found import check_tensorflow, check_torch, jax_device
 from pipeline.backends.tensorflow_devices import grow_as_needed
 from pipeline.device import Place
 from pipeline.pinn.guard import asked
@@ -53,6 +54,7 @@ def _torch(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]
 
     from pipeline.backends.torch_threads import SMALL_STEP_FLOP
 
+    check_torch(place)
     dtype, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     threads, device = torch.get_num_threads(), torch.get_default_device()
     if place.kind == "gpu":
@@ -79,6 +81,7 @@ def mode_of(device: Any) -> Any:
 def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     tf = quiet_import("tensorflow")
+    check_tensorflow(place)
     with contextlib.suppress(RuntimeError):  # already started
         if place.kind == "cpu":
             tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
@@ -98,7 +101,7 @@ def _jax(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     with (
         jax.enable_x64(form.compute == "float64"),
         jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
-        jax.default_device(jax.devices("cuda" if place.kind == "gpu" else "cpu")[place.index]),
+        jax.default_device(jax_device(place)),
     ):
         yield
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pipeline.backends.found import jax_device
 from pipeline.device import Place
 from pipeline.errors import RunError
 from pipeline.exits import raise_if_stopped
@@ -37,11 +38,10 @@ CANDIDATES = 10  # for each point that is drawn where the residual is large
 def settings(precision: str, place: Place) -> Iterator[None]:
     """JAX's process-wide settings as a run needs them, put back afterwards: without them float64 is float32, and
     float32 on a GPU is TF32."""
-    kind = "cuda" if place.kind == "gpu" else "cpu"
     with (
         jax.enable_x64(FORMATS[precision].parameters == "float64"),
         jax.default_matmul_precision("highest"),
-        jax.default_device(jax.devices(kind)[place.index]),
+        jax.default_device(jax_device(place)),
     ):
         yield
 

@@ -1,0 +1,51 @@
+"""The GPU of a run as its framework finds it. Files, driver and GPU fitted each other (gpu_support.py); where the
+framework finds no GPU all the same, its own error says nothing of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.device import Place
+from pipeline.errors import Impossible
+
+
+def check_torch(place: Place) -> None:
+    """Raise Impossible where torch does not find the GPU."""
+    if place.kind == "gpu":
+        import torch
+
+        # By is_available, CUDA is asked; device_count alone may be the driver's answer.
+        _check("torch", torch.cuda.device_count() if torch.cuda.is_available() else 0, place)
+
+
+def check_tensorflow(place: Place) -> None:
+    """Raise Impossible where TensorFlow does not find the GPU, as where its libraries of CUDA are not found."""
+    if place.kind == "gpu":
+        import tensorflow as tf
+
+        _check("TensorFlow", len(tf.config.list_physical_devices("GPU")), place)
+
+
+def jax_device(place: Place) -> Any:
+    """JAX's device. Raises Impossible where JAX does not find the GPU."""
+    import jax
+
+    if place.kind == "cpu":
+        return jax.devices("cpu")[place.index]
+    try:
+        found = jax.devices("cuda")
+    except RuntimeError as error:  # JAX knows no such platform, or could not start it
+        raise _missing("JAX", place, f" ({' '.join(str(error).split())[:200]})") from error
+    _check("JAX", len(found), place)
+    return found[place.index]
+
+
+def _check(framework: str, found: int, place: Place) -> None:
+    if place.index >= found:
+        raise _missing(framework, place)
+
+
+def _missing(framework: str, place: Place, said: str = "") -> Impossible:
+    return Impossible(
+        f"device={place}: {framework} finds no {place}, though the driver has one{said}; device=cpu runs here"
+    )

@@ -1,0 +1,48 @@
+"""A GPU that the checks let through and the framework does not find: one message, whatever the backend."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import TWO_THEN_WIDE, environment, message
+
+# A GPU as the driver would describe it, on a machine where no framework finds one. The rest is the real command.
+COMMAND = """
+import sys
+from pipeline import backends, device
+device.gpus = lambda: (device.Gpu(0, "A100", 80 * 2**30, (8, 0)),)
+for kind in (backends.Torch, backends.TensorFlow, backends.Jax):
+    kind.no_gpu_because = lambda self, gpu=None: None
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+NAMES = {"torch": "torch", "tensorflow": "TensorFlow", "jax": "JAX"}
+
+
+def said(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-c", COMMAND, "tracking=none", "device=gpu", *words]
+    return message(subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False))
+
+
+def expected(backend: str) -> str:
+    detail = {"jax": " (Unknown backend cuda. Available backends are ['cpu'])"}.get(backend, "")
+    return f"device=gpu:0: {NAMES[backend]} finds no gpu:0, though the driver has one{detail}; device=cpu runs here"
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_a_gpu_that_the_framework_does_not_find_is_one_message(backend: str, tmp_path: Path) -> None:
+    words = ("dataset=digits", "training=quick", f"backend={backend}")
+    assert said(tmp_path, *words) == expected(backend)
+
+
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+def test_a_problem_says_the_same(backend: str, tmp_path: Path) -> None:
+    words = ("stage=pinn", "dataset=function", "solver=deepxde", "solver.steps=2", f"backend={backend}")
+    assert said(tmp_path, *words) == expected(backend)
+
+
+def test_a_solver_of_ours_says_the_same(tmp_path: Path) -> None:
+    assert said(tmp_path, "stage=pinn", "dataset=function", "backend=jax") == expected("jax")
