@@ -276,6 +276,18 @@ def test_free_memory_is_also_that_of_the_control_groups(tmp_path: Path) -> None:
     assert free_in_groups(tmp_path, "") == free_in_groups(tmp_path / "none", "x") == []
 
 
+def test_the_page_cache_of_a_control_group_is_free(tmp_path: Path) -> None:
+    """In a container that has read many files it fills the limit. What processes hold, and /dev/shm, stays in use."""
+    of_files = "anon 700\nfile 9200\nshmem 200\ninactive_anon 900\nactive_anon 0\n"
+    of_files += "inactive_file 6000\nactive_file 3000\nunevictable 0\n"
+    for group, limit, used, stat in (("a", "20000", 12000, "inactive_file 500\n"), ("a/b", "10000", 10000, of_files)):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / group / "memory.current").write_text(f"{used}\n")
+        (tmp_path / group / "memory.stat").write_text(stat)
+    assert free_in_groups(tmp_path, "a/b") == [9000, 8500]
+
+
 def test_adaptive_needs_to_know_when() -> None:
     with pytest.raises(ValueError, match="resample"):
         Adam(adaptive=True)
