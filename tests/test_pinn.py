@@ -24,7 +24,7 @@ from pipeline import experiment as experiments
 from pipeline.errors import Impossible, UserError
 from pipeline.journal import read_config, read_metrics
 from pipeline.models.fnn import Fnn
-from pipeline.pinn import guard, rounding, solution
+from pipeline.pinn import guard, jets, rounding, solution
 from pipeline.pinn.at_points import read_points
 from pipeline.pinn.domain import Interval, Polygon, rectangle
 from pipeline.pinn.errors import points_sha256
@@ -597,6 +597,55 @@ def test_a_fresh_network_is_far_above_the_floor(problem: Any) -> None:
     assert 1e-18 < floors["fp32"].loss / size < 1e-10  # type: ignore[operator]
     assert 1e-9 < floors["tf32"].loss / size < 1e-2  # type: ignore[operator]
     assert floors["fp64"].warnings == floors["fp32"].warnings == ()
+
+
+def multiply_adds(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[int]:
+    """Those of each network that is evaluated in `dtype` from now on."""
+    counted, network = [], jets.network
+
+    def counting(x: jets.Jet, layers: Any) -> jets.Jet:
+        if x.parts.dtype == dtype:
+            counted.append(len(x.parts) * x.parts.shape[1] * sum(kernel.size for kernel, _ in layers))
+        return network(x, layers)
+
+    monkeypatch.setattr(jets, "network", counting)
+    return counted
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "longdouble"), ("fp16", "float16")])
+def test_the_floor_of_a_wide_network_takes_bounded_work(
+    precision: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy multiplies these dtypes without BLAS; 256 points of this network would be 200 million multiply-adds."""
+    problem: Any = PoissonLShape()
+    layers = Fnn(units=(256,) * 4).initial(problem, seed=0)
+    generator = np.random.default_rng(0)
+    points = {"inside": problem.domain.inside(400, generator)}
+    points["u on the boundary"] = problem.domain.on_boundary(300, generator)
+    found = of_layers(problem, solution.Fitted(layers), points)
+    counted = multiply_adds(monkeypatch, dtype)
+    floor = rounding.look(problem, found, precision, None)
+    assert len(counted) == 2 and 0 < sum(counted) <= 16_000_000
+    assert floor.loss is not None and floor.loss > 0
+
+
+def test_the_guards_float16_takes_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Any = PoissonLShape()
+    layers = Fnn(units=(256,) * 4).initial(problem, seed=0)
+    counted = multiply_adds(monkeypatch, "float16")
+    found = guard.look(problem, layers, "fp16", hard=False, line_search=False, seed=0)
+    assert 0 < sum(counted) <= 16_000_000
+    assert found.points >= guard.FEWEST
+
+
+def test_the_sample_is_whole_where_it_is_cheap() -> None:
+    """A network of the recipe's size in any dtype, a wide one where BLAS multiplies; a few points at the least."""
+    problem: Any = PoissonLShape()
+    asks = guard.asked(problem)
+    sizes = {units: Fnn(units=(units,) * 4).initial(problem, seed=0) for units in (50, 600)}
+    assert guard.sample_size(sizes[50], *asks, ["longdouble"], guard.WORK) == guard.SAMPLE
+    assert guard.sample_size(sizes[600], *asks, ["float32", "float64"], guard.WORK) == guard.SAMPLE
+    assert guard.sample_size(sizes[600], *asks, ["longdouble"], guard.WORK) == guard.FEWEST
 
 
 def test_a_floor_weighs_as_the_loss_does() -> None:

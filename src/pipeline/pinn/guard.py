@@ -22,6 +22,9 @@ from pipeline.precision import FORMATS, Format
 
 LIMIT = 1e-4  # of the residual: above it a training has little to go by
 SAMPLE = 256  # points
+FEWEST = 4  # points, of a network however wide
+WORK = 16_000_000  # multiply-adds without BLAS: some 0.3 s
+IN_BLAS = ("float32", "float64")  # NumPy multiplies other dtypes a hundred times more slowly
 PLAIN = {"first": "first derivatives", "second": "second derivatives"}
 
 
@@ -66,7 +69,8 @@ class Guard:
 
 def look(problem: Problem, layers: Layers, precision: str, *, hard: bool, line_search: bool, seed: int) -> Guard:
     """Try a precision out on `layers`, a Glorot network."""
-    points = problem.domain.inside(SAMPLE, np.random.default_rng([seed, 2]))
+    count = sample_size(layers, *asked(problem), [FORMATS[precision].compute], WORK)
+    points = problem.domain.inside(count, np.random.default_rng([seed, 2]))
     exact = quantities(problem, layers, points, "fp64", hard)
     rounded = quantities(problem, layers, points, precision, hard)
     errors = {name: _relative(rounded[name], exact[name]) for name in exact}
@@ -87,6 +91,15 @@ def quantities(problem: Problem, layers: Layers, points: np.ndarray, precision: 
     found = {"value": jet.value, "first": jet.first, "second": jet.second}
     found |= {f"residual {name}": each for name, each in zip(problem.equations, residuals, strict=True)}
     return {name: array for name, array in found.items() if np.size(array)}
+
+
+def sample_size(layers: Layers, order: int, seconds: jets.Seconds, dtypes: Sequence[str], work: int) -> int:
+    """How many points to evaluate: fewer where one of `dtypes` is not in BLAS and `work` multiply-adds would not do."""
+    if set(dtypes) <= set(IN_BLAS):
+        return SAMPLE
+    columns = layers[0][0].shape[0] if order else 0
+    each = (1 + columns + len(seconds)) * sum(kernel.size for kernel, _ in layers)
+    return max(FEWEST, min(SAMPLE, work // each))
 
 
 def as_computed(layers: Layers, dtype: str, form: Format | None = None) -> Sequence[Any]:

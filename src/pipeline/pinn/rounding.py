@@ -4,7 +4,8 @@ The guard (guard.py) tries a precision out on a fresh network, whose residuals a
 good enough. A training makes the residuals small and the weights large, and then rounding may be all that is left.
 Here the residuals of the trained network at its own points are computed in NumPy twice, as the precision rounds and
 with more digits; the loss of their difference is the floor. A framework adds up in another order: the floor is an
-estimate.
+estimate. NumPy has no BLAS for the dtypes with more digits than float64, nor for float16: a wide network is evaluated at
+fewer points there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.pinn import jets
-from pipeline.pinn.guard import SAMPLE, as_computed, asked
+from pipeline.pinn.guard import WORK, as_computed, asked, sample_size
 from pipeline.pinn.problem import Functions, Problem
 from pipeline.pinn.solution import Fitted, Solution, enriched, outputs
 from pipeline.precision import FORMATS, Format
@@ -48,7 +49,9 @@ def look(problem: Problem, found: Solution, precision: str, solver: Any) -> Floo
     corner = problem.corner if getattr(solver, "graded", False) else None  # type: ignore[attr-defined]
     terms = {}
     for name, points in found.points.items():
-        some = points[np.linspace(0, len(points) - 1, min(len(points), SAMPLE)).astype(int)]
+        asks = asked(problem) if name == INSIDE else (0, ())
+        most = sample_size(found.fitted.layers, *asks, [exact.name, form.compute], WORK // len(found.points))
+        some = points[np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)]
         wanted = residuals(problem, found.fitted, name, some, exact.name)
         error = residuals(problem, found.fitted, name, some, form.compute, form).astype(exact) - wanted
         weight = 1.0 if corner is None or name != INSIDE else corner.weight(some)[:, None]
