@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from pipeline import receipt, slurm
+from pipeline import code, receipt, slurm
 from pipeline.conf_path import conf_path
+from pipeline.device import Gpu
 from pipeline.journal import Journal
 from pipeline.sweep import ray_tasks, submitit_jobs
 from pipeline.sweep.cell import environment_file, write_environment
@@ -147,3 +148,30 @@ def test_a_database_that_machines_share_has_no_write_ahead_log() -> None:
         "/mnt/s/mlflow.db": "delete",
     }
     assert {path: journal_mode(Path(path), mounts) for path in modes} == modes
+
+
+STAGES_OF_CELLS = (
+    ("stage=amp", "stage.precisions=[fp32,bf16,tf32]"),
+    ("stage=ladder", "dataset=digits", "stage.rungs.amp='precision=tf32'"),
+    ("stage=pinn_comparison", "dataset=poisson_lshape", "model=fnn", "backend=jax"),
+)
+
+
+@pytest.mark.parametrize("words", STAGES_OF_CELLS, ids=lambda words: words[0])
+def test_a_stage_of_cells_has_one_hash_on_every_machine(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login node of a cluster, which has no GPU, and the nodes agree on the code that decides."""
+    hashes = {}
+    for gpus in ((), (Gpu(0, "NVIDIA A100-SXM4-40GB", 40 << 30, (8, 0)),)):
+        monkeypatch.setattr("pipeline.device.gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("pipeline.backends.Torch.no_gpu_because", lambda *_: None)
+        for device in ("cpu", "gpu", "auto"):
+            found, impossible = cell(*words, f"device={device}", kind="cpu" if device == "cpu" else "gpu")
+            assert impossible is None
+            assert found.experiment is not None
+            monkeypatch.setattr(code, "_below", {})  # kept from the other machine
+            hashes[device, len(gpus)] = code.code_sha256(found.experiment)
+    assert [hashes[device, 0] for device in ("cpu", "gpu", "auto")] == [
+        hashes[device, 1] for device in ("cpu", "gpu", "auto")
+    ]

@@ -11,12 +11,13 @@ They are timed, so nothing else runs beside one, and one that has run before run
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UserError
+from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING
 from pipeline.profilers.none import Off
 from pipeline.spec import group_of
@@ -98,9 +99,19 @@ def if_any(decisions: list[Decision]) -> list[Decision]:
     return decisions
 
 
-def experiments_of(decisions: Sequence[Decision]) -> list[Experiment]:
-    """The experiments of the cells that run here."""
-    return [one.cell.experiment for one in decisions if one.verdict == "run" and one.cell.experiment is not None]
+def experiments_of(variants: Sequence[Variant]) -> list[Experiment]:
+    """The experiments of the variants, also of those that this machine's devices cannot run.
+
+    A stage's hash is made of them, and must be the same on a cluster's login node as on its nodes. Left out is what
+    runs nowhere: choices that do not go together.
+    """
+    from pipeline.experiment import load
+
+    found = []
+    for one in variants:
+        with contextlib.suppress(Impossible):
+            found.append(load(one.config))
+    return found
 
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:

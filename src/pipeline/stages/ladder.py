@@ -70,17 +70,17 @@ class Ladder:
         below: Variant | None = None
         decisions = []
         for number, (name, text) in enumerate(self.rungs.items()):
-            try:
-                rung = variant(experiment, {"rung": name}, text, above=below)
-            except UserError as error:
-                raise UserError(f"stage.rungs.{name}={text!r}: {error}") from error
+            rung = _rung(experiment, name, text, below)
             decisions.append(decided(number, rung))
             below = rung if decisions[-1].verdict == "run" else below
         return if_any(decisions)
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
-        """The rungs that run here, whose code, packages and configs count as the ladder's."""
-        return experiments_of(self.plan(experiment))
+        """Every rung over all those below it: their code, packages and configs count as the ladder's."""
+        found: list[Variant] = []
+        for name, text in self.rungs.items():
+            found.append(_rung(experiment, name, text, found[-1] if found else None))
+        return experiments_of(found)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Climb it, and tell in one table what each rung has gained."""
@@ -95,6 +95,13 @@ class Ladder:
             grids=(grid(entries, found, self),),
             failed=without_result(entries),
         )
+
+
+def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -> Variant:
+    try:
+        return variant(experiment, {"rung": name}, text, above=below)
+    except UserError as error:
+        raise UserError(f"stage.rungs.{name}={text!r}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,15 @@ from pipeline.errors import UserError
 from pipeline.pinn.check import refuse_keys
 from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
-from pipeline.stages.cells import decided, experiments_of, if_any, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.cells import (
+    Variant,
+    checked,
+    experiments_of,
+    refuse_overruled,
+    run_cells,
+    variant,
+    without_result,
+)
 from pipeline.stages.pinn import Pinn
 
 if TYPE_CHECKING:
@@ -68,21 +76,24 @@ class PinnComparison:
         refuse_overruled(keys, [key for key in sets[0] if all(key in one for one in sets)], "stage.rows")
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
-        """The first seed of each row that runs here: the rows' code, packages and configs count as the comparison's."""
-        return experiments_of(self.plan(experiment, seeds=1))
+        """The first seed of each row: the rows' code, packages and configs count as the comparison's."""
+        return experiments_of(self.variants(experiment, 1))
 
-    def plan(self, experiment: Experiment, seeds: int | None = None) -> list[Decision]:
-        """Every row with every seed as a cell, or with the first `seeds`."""
-        decisions: list[Decision] = []
+    def plan(self, experiment: Experiment) -> list[Decision]:
+        """Every row with every seed as a cell."""
+        return checked(self.variants(experiment, self.seeds))
+
+    def variants(self, experiment: Experiment, seeds: int) -> list[Variant]:
+        """Every row with the first `seeds` seeds. Raises UserError for a row that the command line would refuse."""
+        found = []
         for name, text in self.chosen.items():
-            for seed in range(experiment.seed, experiment.seed + (seeds or self.seeds)):
+            for seed in range(experiment.seed, experiment.seed + seeds):
                 swept = {"row": name, "seed": str(seed)}
                 try:
-                    cell = variant(experiment, swept, text, f"seed={seed}", stage=Pinn)
+                    found.append(variant(experiment, swept, text, f"seed={seed}", stage=Pinn))
                 except UserError as error:
                     raise UserError(f"stage.rows.{name}={text!r}: {error}") from error
-                decisions.append(decided(len(decisions), cell))
-        return if_any(decisions)
+        return found
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Solve, and hold the rows against each other."""
