@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from command import pipeline
 
+from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Journal
+from pipeline.models import weights
 from pipeline.runner import ready
+from pipeline.stages.classifier import load_data
+from pipeline.sweep.history import History
 
 
 def composed(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -84,3 +89,19 @@ def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, "experiment=fashion_linear").startswith(told)
     with pytest.raises(UserError, match=r"^modle: no such key \(did you mean model\?\)"):
         evaluated(tmp_path, "+modle=cnn")
+
+
+def test_an_evaluation_does_not_answer_for_weights_that_were_swapped(tmp_path: Path) -> None:
+    """A grid leaves out an evaluation that has run; not one of other weights in the folder of the same run."""
+    source = tmp_path / "runs" / saved(tmp_path) / "artifacts/model/weights.npz"
+    weights.save(source, {"00.kernel": np.zeros((2, 3))})
+    experiment, resolved = evaluated(tmp_path)
+    journal = Journal.begin(tmp_path / "runs", "evaluate", experiment.config)
+    journal.write_receipt(receipt.of_saved(experiment, resolved, weights.load(source), load_data(experiment).sha256))
+    journal.finish("FINISHED")
+    history = History(tmp_path / "runs")
+    assert [past.differs for past in history.of(experiment, resolved)] == [()]
+    weights.save(source, {"00.kernel": np.ones((2, 3))})
+    assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]
+    source.unlink()
+    assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]

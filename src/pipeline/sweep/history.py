@@ -16,6 +16,7 @@ from pipeline.environment import differences, environment, handed_on
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.journal import Status, read_json, read_status
+from pipeline.models import weights
 from pipeline.receipt import hardware, profiler, software
 from pipeline.runs import reap_one
 
@@ -40,6 +41,7 @@ class History:
         self.receipts: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)  # by hash, then by run
         self.ended: set[str] = set()  # runs that will not change
         self.data: dict[str, str | None] = {}
+        self.weights: dict[tuple[str, int, int, int], str] = {}  # by file, inode, size and time of change
         self.environment = environment()
         self.refresh()
 
@@ -77,11 +79,17 @@ class History:
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
         found += self._other_machine(experiment, where, then)
-        if experiment.stage.starts_from_run and then.get("source_run") != Path(str(experiment.settings.run)).name:
-            found.append("the saved run")
+        if experiment.stage.starts_from_run:
+            found += self._other_source(Path(str(experiment.settings.run)), then)
         if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
             found.append("the data")
         return found
+
+    def _other_source(self, source: Path, then: Mapping[str, Any]) -> list[str]:
+        """How the run that it starts from differs: another one, or other weights in its folder."""
+        if then.get("source_run") != source.name:
+            return ["the saved run"]
+        return [] if then.get("weights_sha256") == self._weights_sha256(source) else ["the saved run's weights"]
 
     def _other_machine(self, experiment: Experiment, where: Where, then: Mapping[str, Any]) -> list[str]:
         """How software, environment and device differ.
@@ -104,6 +112,21 @@ class History:
         if kind != where:
             found.append(f"the device ({device.get('name')} -> a {where.upper()} of the cluster)")
         return found
+
+    def _weights_sha256(self, source: Path) -> str | None:
+        """Hash of a saved run's weights as they are now, read once while the file stays as it is; None if unreadable.
+
+        The file is read, not the receipt beside it: the weights may have been swapped since.
+        """
+        file = source / "artifacts" / "model" / "weights.npz"
+        try:
+            about = file.stat()
+            key = (str(file), about.st_ino, about.st_size, about.st_mtime_ns)
+            if key not in self.weights:
+                self.weights[key] = weights.digest(weights.load(file))
+        except (OSError, UserError):  # the cell itself will say why
+            return None
+        return self.weights[key]
 
     def _data_sha256(self, experiment: Experiment) -> str | None:
         """Hash of the dataset as it is now, read once for all cells that share it; None where it cannot be read."""
