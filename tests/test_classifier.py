@@ -488,6 +488,22 @@ def test_predict_takes_no_weights_but_the_runs(copied: Path, pictures: tuple[Pat
     assert said == f"run={copied.name}: artifacts/model/weights.npz now differs from what it saved (another sha256)"
 
 
+def test_predict_takes_no_class_names_but_the_runs(
+    copied: Path, pictures: tuple[Path, np.ndarray], tmp_path: Path
+) -> None:
+    card = copied / "artifacts/model/card.json"
+    card.write_text(json.dumps({**read(card), "classes": NAMES[::-1]}))
+    words = ("stage=predict", "run=latest", f"stage.images=[{pictures[0] / 'grey.png'}]")
+    assert failed(tmp_path, *words) == (
+        f"run={copied.name}: artifacts/model/card.json now differs from what it saved (another sha256)"
+    )
+    receipt = copied / "receipt.json"
+    receipt.write_text(json.dumps({key: value for key, value in read(receipt).items() if key != "card_sha256"}))
+    told = pipeline(tmp_path, *words, "tracking=none")
+    assert told.returncode == 0, told.stderr
+    assert f"{copied.name}: its receipt has no card_sha256: not verified that these are its class names" in told.stderr
+
+
 def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -> None:
     receipt = read(copied / "receipt.json")
     kept = {name: value for name, value in receipt.items() if name not in ("weights_sha256", "data_sha256")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache",
 
 SWAPPED = {
     "weights": "artifacts/model/weights.npz now differs from what it saved",
+    "card": "artifacts/model/card.json now differs from what it saved",
     "data": "the data now differ from those it was trained on",
 }
 
@@ -61,19 +64,25 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
     return folder, merged
 
 
+def card_sha256(card: Mapping[str, Any]) -> str:
+    """Hash of what card.json says, however it is laid out."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
 def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     """Compare what is there now with the receipt of the run in `folder`. Raises UserError for what was swapped.
 
-    `found`: the sha256 now, by what it is of (`weights`, `data`). Returns a note for each of which the receipt has no
-    hash, and one where the run's config.yaml is no longer the one that its receipt names: that hash changes with the
-    package too, so it refuses nothing.
+    `found`: the sha256 now, by what it is of (`weights`, `card`, `data`). Returns a note for each of which the receipt
+    has no hash, and one where the run's config.yaml is no longer the one that its receipt names: that hash changes with
+    the package too, so it refuses nothing.
     """
     kept, notes = read_json(folder / "receipt.json"), []
     if not kept:
         return (f"run={folder.name}: receipt.json is missing or damaged: not verified: {', '.join(found)}",)
     for part, sha256 in found.items():
         if kept.get(f"{part}_sha256") is None:
-            notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {part}")
+            what = "class names" if part == "card" else part
+            notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {what}")
         elif kept[f"{part}_sha256"] != sha256:
             raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
     if kept.get("config_sha256") not in (None, _config_sha256(folder)):

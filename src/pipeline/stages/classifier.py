@@ -23,6 +23,7 @@ from pipeline.models import Shapes, weights
 from pipeline.profilers import window
 from pipeline.report import table
 from pipeline.run import Result, Run, seconds_since_start
+from pipeline.saved import card_sha256
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Classifier:
         backend = experiment.backend.load()
         fit = backend.fit(experiment, data, resolved, run)
         check_weights(experiment, fit)
-        save_model(run, fit, data)
+        paper["card_sha256"] = save_model(run, fit, data)
         save_placement(run, experiment, fit.observed)
         try:
             receipt.after(paper, experiment, resolved, fit, data.sha256)
@@ -139,13 +140,17 @@ def test_figures(experiment: Experiment, logits: np.ndarray, labels: np.ndarray)
     return figures | {f"test/{name}": metrics.METRICS[name](logits, labels) for name in experiment.training.metrics}
 
 
-def save_model(run: Run, fit: Fit, data: Arrays) -> None:
-    """Weights, what they take and give, and the framework's own description of the model, as the run's artifacts."""
+def save_model(run: Run, fit: Fit, data: Arrays) -> str:
+    """Weights, what they take and give (card.json), and the framework's own description of the model, as artifacts.
+
+    Returns the card's hash.
+    """
     weights.save(run.artifact("model/weights.npz"), fit.weights)
     card = {"image": list(data.shape), "classes": list(data.classes)}
     run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for name, text in fit.files.items():
         run.artifact(f"model/{name}").write_text(text, encoding="utf-8")
+    return card_sha256(card)
 
 
 def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:

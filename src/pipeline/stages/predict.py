@@ -19,7 +19,7 @@ from pipeline.journal import read_json
 from pipeline.models import Shapes, weights
 from pipeline.regular_file import fault_of, open_regular
 from pipeline.run import Result, Run
-from pipeline.saved import check_hashes, check_logits
+from pipeline.saved import card_sha256, check_hashes, check_logits
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
 
@@ -92,8 +92,8 @@ class Predict:
             return at_points.run(experiment, resolved, run, self.points)
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
-        hash_notes = check_hashes(source, {"weights": weights.digest(saved)})
         about = model_card(source)
+        hash_notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(about)})
         shapes = Shapes(tuple(about["image"]), len(about["classes"]))
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
