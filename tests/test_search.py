@@ -156,6 +156,23 @@ def test_trials_of_other_code_software_or_data_are_not_taken(tmp_path: Path) -> 
     assert pipeline(tmp_path, *words).returncode == 0
 
 
+def test_a_variable_with_another_value_is_another_question(tmp_path: Path) -> None:
+    """The space's further choice of a class is compared too: it brings code that the first cell has not."""
+    classes = ("pipeline.optimizers.adam.Adam", "pipeline.optimizers.adamw.AdamW")
+    words: tuple[str, ...] = (*OPTUNA, f"optimizer._target_={','.join(classes)}", "model.activation=${oc.env:ACT}")
+    words += ("training.epochs=1", "hydra.sweeper.trials=1", "hydra.sweeper.study=search")
+    first = pipeline(tmp_path, *words, ACT="relu")
+    assert first.returncode == 0, first.stderr
+    said = message(pipeline(tmp_path, *words, ACT="tanh"))
+    assert "another question (the value of model.activation ${oc.env:ACT})" in said
+    asked = opened(tmp_path).user_attrs["asked"]
+    other = f"optimizer._target_={classes[1]}"
+    assert list(asked["cells"]) == ["first", other]
+    asked["cells"][other]["receipt"]["code_sha256"] = "0"
+    opened(tmp_path).set_user_attr("asked", asked)
+    assert "another question (the code)" in message(pipeline(tmp_path, *words, ACT="relu"))
+
+
 def test_one_session_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")
     assert pipeline(tmp_path, *words, "hydra.sweeper.trials=1").returncode == 0

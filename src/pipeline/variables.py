@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.errors import UserError
@@ -25,6 +26,14 @@ def filled(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [filled(item, f"{key}.{place}") for place, item in enumerate(value)]
     return value
+
+
+def names_in(value: Any) -> list[str]:
+    """The variables that `filled` looks up in a plain value, each once."""
+    if isinstance(value, str):
+        return list(dict.fromkeys(KEPT.findall(value)))
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return list(dict.fromkeys(name for item in items for name in names_in(item)))
 
 
 def is_kept(text: str) -> bool:

@@ -29,6 +29,7 @@ from pipeline.sweep.search_claim import Asked, claim, dataset_key
 from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
+from pipeline.variables import names_in
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -149,11 +150,11 @@ class Cells:
         return cell
 
     def of_choices(self, space: Space) -> dict[str, Cell]:
-        """The first cell, and one for each further choice of a group: each brings a config and code of its own."""
+        """The first cell, and one for each further choice that brings a config or code of its own."""
         start = _start(space)
         found = {"first": self.first(space)}
         for key, distribution in space.items():
-            for value in getattr(distribution, "choices", ())[1:] if key in GROUPS else ():
+            for value in (one for one in getattr(distribution, "choices", ())[1:] if _brings_more(key, one)):
                 with contextlib.suppress(UserError):  # which the first trial with it will say
                     cell, impossible = self.at({**start, key: value}, 0)
                     if not impossible:
@@ -224,6 +225,11 @@ def value_of(run: Path, name: str) -> float:
         known = ", ".join(sorted({*figures, *logged} - {STEP}))
         raise UserError(f"hydra.sweeper.metric={name}: a run has no such figure; choose from {known}")
     return logged[name]
+
+
+def _brings_more(key: str, value: Any) -> bool:
+    """Whether a choice is more than the value that is typed: a group's, a class, one with a variable to fill in."""
+    return key in GROUPS or key.endswith("._target_") or bool(names_in(value))
 
 
 def _start(space: Space) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from pipeline import variables
 from pipeline.capability import Resolved
 from pipeline.device import Place
 from pipeline.errors import UserError, shown
@@ -37,7 +38,8 @@ ANOTHER = "hydra.sweeper.study=<another name> begins another"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a search asks. `cells`: the first point of the space, and one more for each further choice of a group."""
+    """What a search asks. `cells`: the first point of the space, and one more for each further choice that brings
+    a config or code of its own."""
 
     metrics: tuple[str, ...]
     directions: tuple[Direction, ...]
@@ -60,10 +62,10 @@ class Asked:
         searched = {*self.space, *then["space"]} if space else set[str]()  # in the same space all is compared
         for label in self.cells:
             if label in then["cells"]:
+                config = _flat(_experiment(self.cells[label]).deciding())
                 found += _changed(
-                    _without(searched, _flat(_experiment(self.cells[label]).deciding())),
-                    _without(searched, then["cells"][label]["config"]),
-                )
+                    _without(searched, config), _without(searched, then["cells"][label]["config"])
+                ) or _filled_otherwise(self.cells[label], config, then["cells"][label]["receipt"], searched)
         # Where the config differs, so does the code: another model's. That would be no news.
         return list(dict.fromkeys(found or self._circumstances(then["cells"], data, history)))
 
@@ -190,6 +192,19 @@ def _text(node: Mapping[str, Any], key: str) -> str:
         return "nothing"
     value = node[key]
     return value if isinstance(value, str) else shown(value)
+
+
+def _filled_otherwise(
+    cell: Cell, config: Mapping[str, Any], receipt: Mapping[str, Any], searched: Collection[str]
+) -> list[str]:
+    """Where two flat configs agree as they were typed: the variables whose values then may have been others.
+
+    A study keeps what was typed, since a value may be a password, and the hash of what it was filled with.
+    """
+    if searched or receipt.get("config_sha256") == _experiment(cell).config_sha256():
+        return []
+    kept = [f"{key} {value}" for key, value in config.items() if variables.names_in(value)]
+    return [f"the value of {', '.join(kept)}" if kept else "the config (another config_sha256)"]
 
 
 def _short(differs: Sequence[str]) -> str:
