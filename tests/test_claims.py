@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
 
 from pipeline import journal as journals
-from pipeline.sweep.claims import Claims
+from pipeline.sweep.claims import NAME, Claims
 
 HOLDER = """
 import sys, time
@@ -65,6 +66,26 @@ def test_a_claim_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
     ours.release(KEYS[0])
     with holder(tmp_path, *KEYS) as (_, said):
         assert said == "True False False"
+
+
+def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        os.close(os.open(tmp_path / NAME, os.O_CREAT, 0o644))  # as an older version left it
+        for root in (tmp_path, tmp_path / "new"):
+            assert Claims(root).problem is None
+            assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+
+
+def test_a_grid_that_can_claim_nothing_says_so_and_runs(tmp_path: Path) -> None:
+    (tmp_path / "runs" / NAME).mkdir(parents=True)  # what nobody can open for writing, root neither
+    told = pipeline(tmp_path, "-m", "seed=0,1", "model=linear", *QUIET)
+    assert told.returncode == 0, told.stderr
+    said = f"runs/{NAME}: Is a directory; another command at the same time may run the same cells again"
+    assert told.stderr.splitlines().count(said) == 1, told.stderr
+    assert [status(run).state for run in trained(tmp_path)] == ["FINISHED"] * 2
 
 
 def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:

@@ -29,14 +29,24 @@ AGAIN_SECONDS = 1.0  # between two attempts at cells that another command runs
 
 
 class Claims:
-    """The claims of this process. Of one folder there may be one object: closing a second would drop all locks."""
+    """The claims of this process. Of one folder there may be one object: closing a second would drop all locks.
+
+    `problem`: why nothing can be claimed; None where it can.
+    """
 
     def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self.file = os.open(root / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.file = -1
+        self.problem: str | None = None
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self.file = _open(root / NAME)
+        except OSError as error:
+            self.problem = error.strerror or type(error).__name__
 
     def take(self, key: str) -> bool:
         """Claim what has this SHA-256; False where another process has it."""
+        if self.problem is not None:
+            return True
         try:
             fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(key))
         except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: fcntl(2) allows both
@@ -47,7 +57,7 @@ class Claims:
 
     def release(self, key: str) -> None:
         """Give a claim back."""
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # a file that is not open
             fcntl.lockf(self.file, fcntl.LOCK_UN, 1, _offset(key))
 
 
@@ -111,6 +121,17 @@ class Shared(Source):
         assert cell.experiment is not None
         past = self.history.of(cell.experiment, cell.where)
         return [run for run in past if not run.differs and run.folder.name not in self.before]
+
+
+def _open(path: Path) -> int:
+    """The file of claims, which every user of the folder may lock whatever the umask of the one who makes it."""
+    try:  # with O_CREAT another user's file is refused in a folder like /tmp: proc(5), protected_regular
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o666)
+    with suppress(OSError):  # it is another user's
+        os.fchmod(file, 0o666)
+    return file
 
 
 def _is_live(run: Past) -> bool:

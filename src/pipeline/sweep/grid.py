@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pipeline.errors import UserError
 from pipeline.journal import read_json
 from pipeline.run import Run
 from pipeline.sweep import summary
-from pipeline.sweep.claims import Claims, Shared
+from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide
@@ -105,8 +106,12 @@ def record(
         run.journal.write_result({"scalars": scalars})
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
+    claims = Claims(history.root)
+    if claims.problem is not None:
+        file = os.path.relpath(history.root / NAME)
+        say(console, f"{file}: {claims.problem}; another command at the same time may run the same cells again")
     session = Session(name, first.experiment, about, console)
-    cells = Shared(todo, history, Claims(history.root), partial(say, console))
+    cells = Shared(todo, history, claims, partial(say, console))
     outcomes = session.run(cells, make, decisions, len(todo), keep)
     edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
     if edited:
