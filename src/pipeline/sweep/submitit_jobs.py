@@ -78,6 +78,7 @@ class SlurmJobs:
         self.waiting: list[tuple[Cell, Path]] = []  # started, but not submitted yet
         self.jobs: dict[int, tuple[str, Path]] = {}  # cell -> Slurm's id, the job file
         self.stopping: list[str] = []
+        self.withdrawn: list[int] = []  # stopped before Slurm had them
         self._asked = ""
 
     def room(self, cell: Cell) -> bool:
@@ -91,13 +92,14 @@ class SlurmJobs:
 
     def poll(self) -> list[tuple[int, str | None]]:
         self._submit()
+        ended: list[tuple[int, str | None]] = [(number, "stopped before it was submitted") for number in self.withdrawn]
+        self.withdrawn = []
         if self.stopping:
             slurm.cancel(self.stopping)
             self.stopping = []
         found = slurm.jobs(_arrays(name for name, _ in self.jobs.values())) if self.jobs else None
         if found is None:  # the controller may be busy, or starting anew: it keeps its jobs
-            return []
-        ended = []
+            return ended
         for number, (name, path) in list(self.jobs.items()):
             job = found.get(name)
             if job is not None and job.hopeless:
@@ -110,6 +112,10 @@ class SlurmJobs:
     def stop(self, number: int, *, kill: bool) -> None:
         if number in self.jobs:
             self.stopping.append(self.jobs[number][0])
+            return
+        # It waits here, or sbatch was interrupted: its job, if there is one, sees that its grid has ended.
+        self.waiting = [(cell, path) for cell, path in self.waiting if cell.number != number]
+        self.withdrawn.append(number)
 
     def close(self) -> None:
         if self.jobs:
