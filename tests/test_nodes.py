@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from omegaconf import OmegaConf
 from pipeline import code, receipt, slurm
 from pipeline.conf_path import conf_path
 from pipeline.device import Gpu
-from pipeline.journal import Journal
+from pipeline.errors import Stopped
+from pipeline.journal import Journal, read_json, read_status, write_json
+from pipeline.runs import reap
 from pipeline.sweep import ray_tasks, submitit_jobs
 from pipeline.sweep.cell import environment_file, write_environment
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, check, decide_one
-from pipeline.sweep.schedule import POLL_SECONDS, QUEUE_POLL_SECONDS, pause
+from pipeline.sweep.schedule import POLL_SECONDS, QUEUE_POLL_SECONDS, Listed, Outcome, Schedule, pause
 from pipeline.tracking_store import journal_mode
 
 H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "compute_capability": "9.0"}
@@ -73,6 +77,10 @@ def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
         f"changed since {run.name}: the device (NVIDIA H200 -> a CPU of the cluster)",
     )
     assert decide_one(local, "killed", history).verdict == "run"  # this machine is no node
+    written = read_json(run / "receipt.json")
+    assert written["versions"]["libc"] != "glibc 2.17"
+    write_json(run / "receipt.json", written | {"versions": written["versions"] | {"libc": "glibc 2.17"}})
+    assert decide_one(on_node, "killed", History(tmp_path)).run == run  # the node's C library is not this machine's
     node = finished(tmp_path, local, {"name": "another CPU than this machine's", "cores": 64})
     assert decide_one(on_cpu_node, "killed", History(tmp_path)).run == node
 
@@ -135,6 +143,105 @@ def test_a_run_knows_its_job() -> None:
     assert slurm.this_job(inside) == "tall/17.2"
     assert slurm.this_job({"SLURM_JOB_ID": "17"}) == "/17.0"
     assert slurm.this_job({}) is None
+
+
+def elsewhere(root: Path, number: int) -> Path:
+    """A run that goes on in a Slurm job, on a machine that is not this one."""
+    journal = Journal.begin(root, "cell", {})
+    there = replace(journal.status, host="node1", machine="another-boot", job=f"tall/{number}.0")
+    write_json(journal.folder / "status.json", asdict(there))
+    return journal.folder
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, private: str, *lines: str) -> list[list[str]]:
+    """A Slurm whose squeue prints these lines; returns the commands that it is given."""
+    given: list[list[str]] = []
+
+    def run(words: list[str], *_: float) -> subprocess.CompletedProcess[str]:
+        given.append(words)
+        return subprocess.CompletedProcess(words, 0, "\n".join(lines), "")
+
+    monkeypatch.setattr(slurm, "run", run)
+    monkeypatch.setattr(slurm, "installed", lambda: True)
+    monkeypatch.setattr(slurm, "settings", lambda: {"ClusterName": "tall", "PrivateData": private})
+    monkeypatch.setattr(slurm, "_answers", {}, raising=False)
+    monkeypatch.setattr(slurm, "FRESH_SECONDS", 1e9, raising=False)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("ours", "private", "state"),
+    [
+        (True, "jobs", "KILLED"),
+        (False, "none", "KILLED"),
+        (False, "nodes,usage", "KILLED"),
+        (False, "accounts,jobs", "RUNNING"),
+    ],
+)
+def test_a_job_that_squeue_does_not_show_has_ended_where_it_would_show_it(
+    ours: bool, private: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(monkeypatch, private)
+    run = elsewhere(tmp_path, 7777)
+    owner = run.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner if ours else owner + 1)
+    reap(tmp_path)
+    found = read_status(run)
+    assert found is not None
+    assert found.state == state
+
+
+def test_slurm_is_asked_about_all_runs_at_once_and_not_for_every_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = recorded(monkeypatch, "none", *(f"{number} {number} RUNNING 0 None" for number in range(100, 129)))
+    folders = [elsewhere(tmp_path, number) for number in range(100, 130)]
+    history = History(tmp_path)
+    for _ in range(5):
+        history.refresh()
+    assert [words[0] for words in given] == ["squeue"]
+    assert "--all" in given[0]  # jobs of partitions that this user may not use, too
+    assert [status.state for folder in folders if (status := read_status(folder))] == ["RUNNING"] * 29 + ["KILLED"]
+
+
+class Interrupted(Listed):
+    """Cells during whose start Ctrl-C arrives."""
+
+    def next(self) -> Cell | None:
+        if not self.cells:
+            raise Stopped("SIGINT", 130)
+        return super().next()
+
+
+class Silent:
+    """Nobody who is told how things stand."""
+
+    def started(self, cell: Cell) -> None: ...
+
+    def became(self, cell: Cell, run: Path) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+def test_cells_that_are_stopped_before_they_are_submitted_never_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(monkeypatch, "none")
+    monkeypatch.setattr(slurm, "check_controller", lambda: None)
+    monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)  # submitting with that fails
+    (tmp_path / "cells").mkdir()
+    one = cell()[0]
+    assert one.experiment is not None
+    jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, {})
+    source = Interrupted([one, replace(one, number=1)])
+    schedule = Schedule(source, jobs, one.experiment.sweep, tmp_path, Silent())
+    with pytest.raises(Stopped):
+        schedule.run()
+    found = [(outcome.cell.number, outcome.state, outcome.reason) for outcome in schedule.outcomes]
+    assert found == [(number, "FAILED", "stopped before it was submitted") for number in (0, 1)]
+    assert jobs.jobs == {}
 
 
 def test_a_database_that_machines_share_has_no_write_ahead_log() -> None:

@@ -179,12 +179,12 @@ def test_a_dead_job_on_another_node_is_known_by_its_number() -> None:
     cluster = slurm.settings()["ClusterName"]
     number = re.sub(r"\D", "", command("sbatch", "--output=/dev/null", "--mem=10", "--wrap=sleep 300"))
     try:
-        assert not slurm.has_ended(f"{cluster}/{number}.0")
-        assert slurm.has_ended(f"{cluster}/99999999.0")
-        assert not slurm.has_ended("another cluster/99999999.0")
+        assert not slurm.has_ended(f"{cluster}/{number}.0", ours=True)
+        assert slurm.has_ended(f"{cluster}/99999999.0", ours=False)  # this Slurm shows everybody's jobs
+        assert not slurm.has_ended("another cluster/99999999.0", ours=True)
     finally:
         command("scancel", number)
     wait = time.monotonic() + 60
-    while not slurm.has_ended(f"{cluster}/{number}.0"):
+    while not slurm.has_ended(f"{cluster}/{number}.0", ours=True):
         assert time.monotonic() < wait
         time.sleep(0.5)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.journal import State, Status, read_json, read_status, write_json
 from pipeline.process import boot_time, machine, pid_namespace, process_started
-from pipeline.slurm import has_ended
+from pipeline.slurm import has_ended, hear
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
 PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not waited for
@@ -61,7 +63,14 @@ def close_run(folder: Path, state: State, reason: str) -> None:
 
 def reap(root: Path) -> list[str]:
     """Mark every run whose process is gone without a word as KILLED; returns the ids that this call marked."""
-    return [folder.name for folder in run_folders(Path(root)) if reap_one(folder)]
+    return reap_these(run_folders(Path(root)))
+
+
+def reap_these(folders: Iterable[Path]) -> list[str]:
+    """`reap` for these runs. Slurm is asked about all of their jobs at once."""
+    open_ = [(folder, status) for folder in folders if (status := read_status(folder)) and status.state == "RUNNING"]
+    hear(status.job for _, status in open_ if status.job is not None and not _is_seen(status))
+    return [folder.name for folder, _ in open_ if reap_one(folder)]
 
 
 def reap_one(folder: Path) -> bool:
@@ -120,7 +129,9 @@ def _gone(folder: Path, status: Status) -> bool:
     if _is_seen(status):
         started = process_started(status.pid)
         return started is None or started != status.process_started
-    if _before_our_boot(folder, status) or (status.job is not None and has_ended(status.job)):
+    if _before_our_boot(folder, status):
+        return True
+    if status.job is not None and has_ended(status.job, ours=folder.stat().st_uid == os.getuid()):
         return True
     return silence(folder) > SILENT_SECONDS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from pipeline.errors import UserError
 
 ANSWER_SECONDS = 30.0  # for a busy controller
+FRESH_SECONDS = 5.0  # for an answer about another command's job
 PING_SECONDS = 10.0  # Slurm's commands look for a missing slurm.conf for a minute
 ENDED = {
     "BOOT_FAIL",
@@ -63,17 +65,34 @@ def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
     return f"{environment.get('SLURM_CLUSTER_NAME', '')}/{number}.{environment.get('SLURM_RESTART_COUNT', '0')}"
 
 
-def has_ended(job: str) -> bool:
-    """Whether what `this_job` has named is surely over. False where this machine's Slurm cannot know."""
-    cluster, _, rest = job.partition("/")
-    number, _, restarts = rest.partition(".")
-    if not installed() or settings().get("ClusterName") != cluster:
-        return False
-    found = jobs([number])
+def has_ended(job: str, *, ours: bool) -> bool:
+    """Whether what `this_job` has named is surely over. False where this machine's Slurm cannot know.
+
+    `ours`: whether it is this user's. squeue can be set up to keep quiet about other users' jobs.
+    """
+    hear([job])
+    found = _answers[job][1]
     if found is None:
         return False
+    number, _, restarts = job.partition("/")[2].partition(".")
     now = found.get(number)
-    return now is None or now.ended or now.restarts > int(restarts or 0)
+    if now is None:
+        return ours or "jobs" not in settings().get("PrivateData", "jobs").split(",")
+    return now.ended or now.restarts > int(restarts or 0)
+
+
+_answers: dict[str, tuple[float, Mapping[str, Job] | None]] = {}  # by what `this_job` has named: when, and jobs() then
+
+
+def hear(these: Iterable[str]) -> None:
+    """Ask about jobs, named as by `this_job`, in one call. For some seconds `has_ended` has its answer from there."""
+    now = time.monotonic()
+    stale = [job for job in these if job not in _answers or now - _answers[job][0] > FRESH_SECONDS]
+    here = settings().get("ClusterName") if stale and installed() else None
+    numbers = {job.partition("/")[2].partition(".")[0] for job in stale if job.partition("/")[0] == here}
+    found = jobs(sorted(numbers)) if numbers else None
+    for job in stale:
+        _answers[job] = time.monotonic(), found if job.partition("/")[0] == here else None
 
 
 def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
@@ -82,7 +101,15 @@ def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
     An element of an array stands under both of its names, `12_3` and the number that the job itself sees.
     """
     columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16,Reason:64"
-    words = ["squeue", "--noheader", "--array", "--states=all", f"--Format={columns}", f"--jobs={','.join(ids)}"]
+    words = [
+        "squeue",
+        "--noheader",
+        "--all",
+        "--array",
+        "--states=all",
+        f"--Format={columns}",
+        f"--jobs={','.join(ids)}",
+    ]
     answer = run(words)
     if answer.returncode:
         return {} if UNKNOWN in answer.stderr else None

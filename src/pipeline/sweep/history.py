@@ -18,7 +18,7 @@ from pipeline.experiment import Experiment
 from pipeline.journal import Status, read_json, read_status
 from pipeline.models import weights
 from pipeline.receipt import hardware, profiler, software
-from pipeline.runs import reap_one
+from pipeline.runs import reap_these
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
 Where = Resolved | Kind  # what this machine makes of a cell, or what a cluster's node is asked for
@@ -51,11 +51,12 @@ class History:
             names = {path.name for path in self.root.iterdir()} - self.ended
         except OSError:
             return
-        for name in sorted(names):  # ids begin with the time: the oldest first
-            folder = self.root / name
+        folders = [self.root / name for name in sorted(names)]  # ids begin with the time: the oldest first
+        reap_these(folders)
+        for folder in folders:
+            name = folder.name
             if read_status(folder) is None:
                 continue
-            reap_one(folder)
             status, receipt = read_status(folder), read_json(folder / "receipt.json")
             if receipt.get("config_sha256"):
                 self.receipts[receipt["config_sha256"]][name] = receipt
@@ -95,7 +96,7 @@ class History:
         """How software, environment and device differ.
 
         Of a cluster's node that is not known yet no more than the kind of device is, and the variables that it is given
-        (cell.write_environment): what else it has is in the receipt that it wrote.
+        (cell.write_environment): what else it has, its C library too, is in the receipt that it wrote.
         """
         versions, device = then.get("versions", {}), then.get("device", {}).get("hardware") or {}
         now = software(experiment, always=("numpy",))
@@ -103,8 +104,8 @@ class History:
             found = software_differences(versions, now, where)
             found += differences(then.get("environment", {}), self.environment)
             return found + device_differences(device, hardware(where))
-        changed = [name for name in now if not is_cuda(name) and versions.get(name) != now[name]]
-        found = [f"{name} {versions.get(name)} -> {now[name]}" for name in changed]
+        shared = [name for name in now if not is_cuda(name) and name != "libc"]  # the rest is the node's
+        found = [f"{name} {versions.get(name)} -> {now[name]}" for name in shared if versions.get(name) != now[name]]
         given = handed_on(self.environment)
         there = then.get("environment", {})
         found += differences({name: there[name] for name in given if name in there}, given)
