@@ -4,8 +4,8 @@ The guard (guard.py) tries a precision out on a fresh network, whose residuals a
 good enough. A training makes the residuals small and the weights large, and then rounding may be all that is left.
 Here the residuals of the trained network at its own points are computed in NumPy twice, as the precision rounds and
 with more digits; the loss of their difference is the floor. A framework adds up in another order: the floor is an
-estimate. NumPy has no BLAS for the dtypes with more digits than float64, nor for float16: a wide network is evaluated at
-fewer points there.
+estimate. NumPy has no BLAS for the dtypes with more digits than float64, nor for float16: a wide network is evaluated
+at fewer points there.
 """
 
 from __future__ import annotations
