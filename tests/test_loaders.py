@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command import environment
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.backends.torch_blocks import StreamedBlocks
-from pipeline.loaders import block_lengths, blocks, one_ahead
+from pipeline.loaders import block_lengths, blocks, one_ahead, paced
 from pipeline.profilers.none import Off
 from pipeline.profilers.session import Session
 
@@ -35,6 +39,65 @@ def test_a_copy_begins_one_batch_before_it_is_needed() -> None:
     seen.extend(f"step {batch}" for batch in one_ahead(range(3), begin))
     assert seen == ["begin 0", "begin 1", "step 0", "begin 2", "step 1", "step 2"]
     assert list(one_ahead([], begin)) == []
+
+
+def test_a_batch_is_fetched_when_the_step_before_the_last_is_done() -> None:
+    seen: list[str] = []
+    given = 0
+
+    def begin(batch: int) -> int:
+        seen.append(f"copy {batch}")
+        return batch
+
+    def waiter() -> Callable[[], None]:
+        return partial(seen.append, f"wait {given}")
+
+    for batch in paced(one_ahead(range(4), begin), waiter):
+        given = batch
+        seen.append(f"step {batch}")
+    assert " ".join(seen) == ("copy 0 copy 1 step 0 copy 2 step 1 wait 0 copy 3 step 2 wait 1 step 3 wait 2")
+
+
+@pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
+def test_keras_has_two_streamed_steps_in_flight_at_most(backend: str) -> None:
+    """A device that has done a step when it is waited for, and not before."""
+    code = f"""
+import os
+os.environ["KERAS_BACKEND"] = "{backend}"
+from types import SimpleNamespace as Names
+import numpy as np
+from pipeline.backends import keras
+from pipeline.loaders.threads import Threads
+from pipeline.datasets import Split
+given = done = 0
+most = []
+class Engine:
+    compile_s = 0.0
+    def batch(self, x, y):
+        global given
+        given += 1
+        most.append(given - done)
+        return 0.0, 0.0
+    def waiter(self):
+        def wait(step=given):
+            global done
+            done = max(done, step)
+        return wait
+    def settle(self):
+        global done
+        done = given
+split = Split(np.zeros((40, 1)), np.zeros(40, int))
+data = Names(train=split, scale=1.0)
+experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
+profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
+watch = Names(profile=profile, step=0, run=Names(mark=lambda name: None))
+for _ in keras._feed(Engine(), experiment, data, watch)(0):
+    pass
+print(len(most), max(most))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout == "20 2\n", done.stderr
 
 
 class Stream:
@@ -60,8 +123,11 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
     module: Any = SimpleNamespace(home=torch.device("cpu"), input_dtype="float32", watch=watch)
     stream = Stream()
     fed = StreamedBlocks(module, stream, block_lengths(11, 2, steps), ahead=True)  # there are no copies on a CPU
+    waited: list[int] = []
+    fed.waiter = lambda: partial(waited.append, stream.fetched[-1])  # as on a GPU
     for epoch in (1, 2):
         stream.fetched.clear()
+        waited.clear()
         ready = list(iter(fed))  # Lightning asks for a block before the last one has run, here for all of them
         assert stream.fetched == []
         found: list[list[int]] = []
@@ -69,6 +135,7 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
             found.append([])
             for x, y in block:
                 assert stream.fetched[-1] == int(y[0]) == int(x[0, 0])
+                assert waited == list(range(stream.fetched[-1] - 1))
                 found[-1].append(int(y[0]))
         assert [len(block) for block in found] == lengths
         assert list(chain(*found)) == list(range(6))

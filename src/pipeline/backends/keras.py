@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,7 @@ from pipeline.backends.watch import Watch
 from pipeline.capability import Resolved
 from pipeline.datasets import Arrays, Split
 from pipeline.device import Place
-from pipeline.loaders import block_lengths, blocks, epoch_order
+from pipeline.loaders import block_lengths, blocks, epoch_order, paced
 from pipeline.loaders.memory import Memory
 from pipeline.models import Shapes, built, check_logits, weights
 from pipeline.precision import FORMATS, GROWTH_STEPS, bytes_per_number
@@ -72,6 +72,10 @@ class Engine(Protocol):
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
         """One step on a batch from the host; its loss and hits, and the scale if any, as scalars on the device."""
+        ...
+
+    def waiter(self) -> Callable[[], Any]:
+        """A function that waits until the device has done the steps on batches so far."""
         ...
 
     def settle(self) -> None:
@@ -163,7 +167,7 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) ->
     lengths = block_lengths(len(data.train), batch_size, loader.steps_per_execution)
 
     def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
-        batches = iter(profile.loading(stream))
+        batches = paced(profile.loading(stream), engine.waiter)
         for length in lengths:
             steps: list[tuple[Any, ...]] = []
             for x, y in profile.steps(islice(batches, length)):

@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -58,7 +59,12 @@ class Engine:
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
         x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
-        return self._call(self._step, x.shape, x, y)
+        found = self._call(self._step, x.shape, x, y)
+        self.loss_so_far = found[0]
+        return found
+
+    def waiter(self) -> Callable[[], Any]:
+        return partial(jax.block_until_ready, self.loss_so_far)
 
     def settle(self) -> None:
         """Wait until the device has done the steps so far."""

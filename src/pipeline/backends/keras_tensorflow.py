@@ -67,7 +67,11 @@ class Engine:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
         told = self._batch(*arguments)
         self._ran = self._ran or (self._batch, arguments, told[0].device)
+        self.loss_so_far = told[0]
         return tuple(told)
+
+    def waiter(self) -> Callable[[], Any]:
+        return self.loss_so_far.numpy
 
     def settle(self) -> None:
         """Wait until the device has done the steps so far: a GPU does them in turn, so reading one number waits."""

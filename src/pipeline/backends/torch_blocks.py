@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pipeline.loaders import blocks, epoch_order, one_ahead
+from pipeline.loaders import blocks, epoch_order, one_ahead, paced
 
 if TYPE_CHECKING:
     from pipeline.backends.lightning import Classifier
@@ -51,12 +51,15 @@ class ResidentBlocks:
 class StreamedBlocks:
     """Blocks of batches from a loader on the host. `lengths`: batches in each; a batch is fetched when its step begins.
 
-    `ahead`: the batches lie in page-locked memory, and each is on its way to the GPU during the step before.
+    `ahead`: the batches lie in page-locked memory, and each is on its way to the GPU during the step before. The host
+    does not run further ahead of a GPU: see `paced`.
     """
 
     def __init__(self, module: Classifier, stream: Any, lengths: Sequence[int], *, ahead: bool) -> None:
         self.module, self.stream, self.lengths = module, stream, lengths
-        self.copies = Copies(module.home) if ahead and module.home.type == "cuda" else None
+        on_gpu = module.home.type == "cuda"
+        self.copies = Copies(module.home) if ahead and on_gpu else None
+        self.waiter = self.steps_so_far if on_gpu else None  # a CPU has done a step when it returns
 
     def close(self) -> None:
         """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
@@ -69,10 +72,18 @@ class StreamedBlocks:
         if self.copies is not None:
             batches = one_ahead(batches, partial(self.copies.begin, self.moved))
             make = self.copies.finish
+        if self.waiter is not None:
+            batches = paced(batches, self.waiter)
         for number, length in enumerate(self.lengths, start=1):
             last = number == len(self.lengths)
             # Lightning asks for a block before the one before it has run: nothing is fetched for that.
             yield profile.steps(_taken(batches, length, last=last), make)
+
+    def steps_so_far(self) -> Callable[[], None]:
+        """A function that waits until the GPU has done the steps so far."""
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(self.module.home))
+        return done.synchronize
 
     def moved(self, batch: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and labels on the device."""

@@ -60,6 +60,20 @@ def one_ahead(batches: Iterable[Any], begin: Callable[[Any], Any]) -> Iterator[A
     yield from begun
 
 
+def paced(batches: Iterable[Any], waiter: Callable[[], Callable[[], Any]]) -> Iterator[Any]:
+    """The batches, each fetched once the device has done all steps but the last one that it was given.
+
+    A host that only gives out steps runs ahead of a GPU, and every batch on its way takes the GPU's memory. `waiter`
+    makes a function that waits for the steps given out so far.
+    """
+    waiting = deque[Callable[[], Any]]()
+    for batch in batches:
+        yield batch
+        waiting.append(waiter())
+        if len(waiting) > 1:
+            waiting.popleft()()
+
+
 def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:
     """Index rows (k, B) made up with zeros to (`steps`, B), so that one compiled program serves every block.
 
