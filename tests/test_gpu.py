@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from command import pipeline, runs, status
@@ -239,6 +241,27 @@ def test_cells_share_a_gpu_where_the_user_says_so(backend: str, tmp_path: Path) 
     assert max(start for start, _ in spans) < min(end for _, end in spans)
     again = on_gpu(tmp_path, *words)
     assert "2 cells: 2 finished before" in again.stderr, again.stderr
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_host_is_one_step_ahead_of_the_gpu(ahead: bool) -> None:
+    import torch
+
+    from pipeline.backends.torch_blocks import StreamedBlocks
+
+    device = torch.device("cuda:0")
+    watch = SimpleNamespace(profile=SimpleNamespace(loading=iter, steps=lambda batches, make: map(make, batches)))
+    module: Any = SimpleNamespace(home=device, input_dtype="float32", watch=watch)
+    stream = [(torch.full((1000, 1000), float(n)).pin_memory(), torch.zeros(1000)) for n in range(20)]
+    done: list[torch.cuda.Event] = []
+    (block,) = StreamedBlocks(module, stream, [20], ahead=ahead)
+    for x, _ in block:
+        assert all(event.query() for event in done[:-1])
+        work = x
+        for _ in range(50):
+            work = work @ x  # longer than the host takes to ask for the next batch
+        done.append(torch.cuda.Event())
+        done[-1].record()
 
 
 def test_copies_beside_the_steps_change_nothing(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from command import environment
 
 from pipeline.backends.memory import still_free
+from pipeline.backends.tensorflow_devices import GROWTH, free_bytes
 
 # Two GPUs as TensorFlow lists them before it starts any; what it would start them with is computed by its own code.
 TWO_GPUS = """
@@ -74,3 +76,13 @@ def test_memory_that_the_pool_has_taken_is_still_free() -> None:
     assert still_free(10 * GIB, 40 * GIB, reserved=0, given_out=0) == 10 * GIB  # nor than there is
     assert still_free(60 * GIB, None, reserved=0, given_out=0) == 60 * GIB
     assert still_free(50 * GIB, None, reserved=10 * GIB, given_out=GIB) == 59 * GIB  # the pool of an earlier fit
+
+
+def test_a_pool_of_the_whole_gpu_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of 80 GiB of which TensorFlow has taken 78 at once: the driver has 2 GiB left."""
+    monkeypatch.setenv(GROWTH, "false")
+    assert free_bytes(2 * GIB, 80 * GIB, None, given_out=3 * GIB) == 77 * GIB
+    assert free_bytes(40 * GIB, 80 * GIB, 30 * GIB, given_out=3 * GIB) == 27 * GIB
+    monkeypatch.setenv(GROWTH, "true")
+    assert free_bytes(70 * GIB, 80 * GIB, None, given_out=3 * GIB) == 70 * GIB
+    assert free_bytes(70 * GIB, 80 * GIB, 30 * GIB, given_out=3 * GIB) == 27 * GIB

@@ -17,7 +17,6 @@ from pipeline.backends import tensorflow_devices, tensorflow_graph
 from pipeline.backends.fit import NOT_SEEN, ON_CPU, Observation
 from pipeline.backends.found import check_tensorflow
 from pipeline.backends.hlo import products
-from pipeline.backends.memory import still_free
 from pipeline.backends.tf32 import by_program
 from pipeline.capability import Resolved
 from pipeline.loaders import padded
@@ -218,8 +217,8 @@ def gpu_free_bytes(index: int, limit: int | None) -> int:
     from pipeline import device
 
     given_out = int(tf.config.experimental.get_memory_info(f"GPU:{index}")["current"])
-    whole = limit is not None and not tensorflow_devices.grows()  # then all of the limit is taken at once
-    return still_free(device.gpu_free_bytes(index), limit, limit if whole and limit else given_out, given_out)
+    total = device.gpus()[index].memory_bytes
+    return tensorflow_devices.free_bytes(device.gpu_free_bytes(index), total, limit, given_out)
 
 
 def gpu_peak_bytes(index: int) -> int:
