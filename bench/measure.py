@@ -85,6 +85,14 @@ def agree(sides: Sequence[Side], figure: str, tolerance: float) -> None:
         raise SystemExit(f"{figure} differs by more than {tolerance}: {sorted(values)}; no time is worth anything")
 
 
+def all_below(sides: Sequence[Side], figure: str, bound: float) -> None:
+    """Verify before believing a time: every result is below a bound. Written so that NaN fails."""
+    for side in sides:
+        values = side.values(figure)
+        if not all(value <= bound for value in values):
+            raise SystemExit(f"{side.name}: {figure} is above {bound}: {values}; no time is worth anything")
+
+
 def peer(script: str, *arguments: str) -> dict[str, float]:
     """Run a script of bench/peers in a process of its own; its last line is its figures as JSON."""
     command = [sys.executable, str(PEERS / script), *arguments]

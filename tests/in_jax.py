@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,7 @@ ENDING: dict[str, Any] = {  # that find nothing left to gain long before their l
     "ssbroyden": partial(SsBroyden, steps=1000),
     "gauss_newton": partial(GaussNewton, steps=1000),
 }
+SLOW = 0.2  # seconds
 ENRICHED: tuple[Any, Any, tuple[int, ...]] = (
     PoissonLShape(interior=600, boundary=120),
     GaussNewton(steps=1, enrichment=True, start="features", scale=3.0, condition_weight=1e4),
@@ -128,6 +130,14 @@ class Lopsided(Fnn):
 
     def initial(self, problem: Any, seed: int) -> Any:
         return [(kernel * (1e200 if seed == 2 else 1), bias) for kernel, bias in super().initial(problem, seed)]
+
+
+class Slow(Fnn):
+    """A network whose first parameters take a while."""
+
+    def initial(self, problem: Any, seed: int) -> Any:
+        time.sleep(SLOW)
+        return super().initial(problem, seed)
 
 
 class Trainings:
@@ -207,6 +217,12 @@ class Trainings:
         solver = Adam(steps=20, every=20, resample=10, adaptive=True)
         return sorted(self.solve(ODE, solver, (8,)).points[INSIDE][:, 0].tolist())
 
+    def clocks(self) -> dict[str, Any]:
+        """Those of a training before whose first step something takes SLOW seconds."""
+        solution = self.solve(FUNCTION, Adam(steps=20, every=10), (), network=Slow(units=(8,)))
+        clocked = solution.seconds + (solution.compile_s or 0.0)
+        return {"wall": [moment.wall_s for moment in solution.history], "clocked": clocked, "slow": SLOW}
+
     def rows(self, solver: Any) -> dict[str, Any]:
         """What must not depend on how often the history is written."""
         solution = self.solve(Function(interior=4), solver, (6,))
@@ -239,6 +255,7 @@ def everything(folder: Path) -> Mapping[str, Any]:
         "gauss_newton": do.together(ODE, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
     }
     found |= {"uniform": do.points(), "adaptive": do.points(adaptive=True), "graded": do.points(graded=True, seeds=2)}
+    found["clocks"] = do.clocks()
     found["adaptive interval"] = do.interval()
     found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
     found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))

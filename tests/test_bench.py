@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
+from bench import pinn
 from bench.__main__ import asked, keep
-from bench.measure import machine
-from bench.pinn import Training
+from bench.measure import Side, all_below, machine
+from bench.pinn import Training, how_trained
+from pipeline.problems.burgers import Burgers
+from pipeline.problems.function import Function
+from pipeline.problems.ode import Ode
+from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.solvers.deepxde import Deepxde
+from pipeline.solvers.gauss_newton import GaussNewton
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -70,3 +80,65 @@ def test_every_side_ends_by_one_rule() -> None:
     one = Training([(0.1, 0.5), (0.2, 0.01), (0.3, 0.02), (0.4, 0.01)], 1.0, 0.01, "16 points")
     assert [one.reached(level) for level in (1.0, 0.02, 0.01)] == [0.1, 0.2, 0.2]
     assert one.reached(1e-3) != one.reached(1e-3)
+
+
+@pytest.mark.parametrize("problem", pinn.STEPS)
+def test_a_step_of_a_training_that_went_nowhere_does_not_count(problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever side it is: a network of zeros, whose relative error is 1."""
+    errors = {"pinn_ours.py": 1e-2, "pinn_deepxde.py": 1e-2, "pipeline": 1e-2}
+    monkeypatch.setattr(pinn, "peer", lambda script, *_: {"step_ms": 1.0, "error": errors[script]})
+    monkeypatch.setattr(pinn, "pipeline", lambda *_: {"training_s": 1.0, "test/relative_l2": errors["pipeline"]})
+    assert pinn.a_step(problem, 1)
+    errors["pinn_ours.py"] = 1.0
+    with pytest.raises(SystemExit, match=r"our Adam: error is above .* no time is worth anything"):
+        pinn.a_step(problem, 1)
+    errors |= {"pinn_ours.py": 1e-2, "pinn_deepxde.py": 1.0, "pipeline": 1.0}
+    with pytest.raises(SystemExit, match="DeepXDE on torch: error is above "):
+        pinn.a_step(problem, 1)
+
+
+def test_a_result_that_is_no_number_is_below_nothing() -> None:
+    with pytest.raises(SystemExit, match=r"ours: error is above 0\.5: "):
+        all_below([Side("ours", dict, [{"error": 0.1}, {"error": float("nan")}])], "error", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("problem", "solver", "said"),
+    [
+        (Function(), Deepxde(), "16 points, Adam, first order, fp32"),
+        (Ode(), GaussNewton(), "35+2 points, Gauss-Newton, second order, fp32"),
+        (
+            PoissonLShape(),
+            Deepxde(),
+            "1200+120 points, Adam, first order, then at most 15,000 steps of L-BFGS, fp32",
+        ),
+        (
+            Burgers(),
+            Deepxde(),
+            "2540+80+160 points, Adam, first order, then at most 15,000 steps of L-BFGS, fp32",
+        ),
+    ],
+)
+def test_a_row_says_how_its_side_was_trained(problem: Any, solver: Any, said: str) -> None:
+    assert how_trained(problem, solver, "fp32") == said
+
+
+def test_a_time_is_that_of_the_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the training, which leaves out what neither a step nor compilation takes."""
+    table = tmp_path / "artifacts" / "tables" / "history.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("step,training_s,wall_s,loss,relative_l2\n1,0.1,2.5,1,0.5\n2,0.2,3.5,1,0.1\n")
+    (tmp_path / "result.json").write_text(json.dumps({"scalars": {"compile_s": 1.0, "test/relative_l2": 0.1}}))
+    parts = {"dataset": Function(), "solver": Deepxde(), "precision": SimpleNamespace(name="fp32")}
+    monkeypatch.setattr(pinn, "pipeline_in", lambda *_: tmp_path)
+    monkeypatch.setattr(pinn, "read_config", lambda _: {})
+    monkeypatch.setattr("pipeline.experiment.load", lambda _: SimpleNamespace(**parts))
+    assert pinn.trained("stage=pinn").reached(0.1) == 3.5
+
+
+def test_both_sides_are_looked_at_as_often() -> None:
+    """50 times at the most: DeepXDE by this key, our best recipes after each of their few steps."""
+    assert [pinn.often(problem) for problem in pinn.STEPS] == [f"solver.every={n}" for n in (200, 400, 1000)]
+    for problem in pinn.STEPS:
+        ours = yaml.safe_load((RESULTS.parent / "conf" / "experiment" / f"{problem}_best.yaml").read_text())["solver"]
+        assert ours["every"] == 1 and ours["steps"] <= pinn.LOOKS

@@ -92,6 +92,9 @@ def test_what_a_run_leaves(ode: Path) -> None:
     with (ode / "artifacts" / "tables" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["0", "100", "200", "300"]
+    clocks = [(float(row["wall_s"]), float(row["training_s"])) for row in rows]
+    assert clocks[0][0] > clocks[0][1] == 0, "the wall clock has what DeepXDE does before its first step"
+    assert clocks == sorted(clocks)
     assert float(rows[-1]["loss"]) == pytest.approx(figures(ode)["train/loss"])
     assert float(rows[-1]["relative_l2"]) == pytest.approx(figures(ode)["test/relative_l2"], rel=0.05)
     records = [record.metrics for record in read_metrics(ode)]

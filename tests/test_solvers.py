@@ -99,6 +99,13 @@ def test_seeds_at_once_may_have_unlike_numbers_of_points(found: dict[str, Any]) 
     assert len({one["u on the left"] for one in counts}) > 1, "counts that do not differ prove nothing"
 
 
+def test_the_wall_clock_leaves_nothing_out(found: dict[str, Any]) -> None:
+    """What is neither a step nor compilation is in it too: here the network's first parameters."""
+    clocks = found["clocks"]
+    assert clocks["wall"] == sorted(clocks["wall"])
+    assert clocks["wall"][-1] >= clocks["clocked"] + clocks["slow"]
+
+
 def test_adaptive_points_keep_an_intervals_ends(found: dict[str, Any]) -> None:
     points = found["adaptive interval"]
     assert len(points) == len(set(points)) == 35

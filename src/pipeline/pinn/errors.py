@@ -53,13 +53,13 @@ def along(problem: Problem, history: Sequence[Moment]) -> list[float]:
 
 
 def write_history(path: Path, history: Sequence[Moment], errors: Sequence[float]) -> None:
-    """A row for each moment: step, seconds of training, loss, its terms, the relative L2 error."""
+    """A row for each moment: step, seconds of training and of everything, loss, its terms, the error."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["step", "training_s", "loss", *history[0].terms, "relative_l2"])
+        writer.writerow(["step", "training_s", "wall_s", "loss", *history[0].terms, "relative_l2"])
         for moment, error in zip(history, errors, strict=True):
             row = [moment.loss, *moment.terms.values(), error]
-            writer.writerow([moment.step, f"{moment.seconds:.4f}", *row])
+            writer.writerow([moment.step, f"{moment.seconds:.4f}", f"{moment.wall_s:.4f}", *row])
 
 
 def points_sha256(points: Mapping[str, np.ndarray]) -> str:

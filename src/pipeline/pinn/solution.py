@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +37,17 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Moment:
-    """How things stood after a step: seconds of training so far, the total loss, each term, and what was fitted."""
+    """How things stood after a step: seconds of training so far, the total loss, each term, and what was fitted.
+
+    `wall_s`: everything since the solver was called, after the imports: what `seconds` leaves out is in it.
+    """
 
     step: int
     seconds: float
     loss: float
     terms: Mapping[str, float]
     fitted: Fitted
+    wall_s: float = math.nan
 
 
 @dataclass(frozen=True)

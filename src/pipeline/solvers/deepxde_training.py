@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ def train(
     dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *, backend: str, place: Place, run: Run
 ) -> Solution:
     """Adam, then L-BFGS where the solver has it."""
+    called = time.perf_counter()
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
     recipe = recipe_of(problem)
     data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
@@ -37,7 +39,7 @@ def train(
     if backend == "jax":
         _initialise(dde, learner)
     steps, lbfgs_steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
-    watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps)
+    watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps, called)
     callback = watch.callback(dde)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back

@@ -21,12 +21,23 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Looks on where DeepXDE has taken the losses. `seconds` are of training alone; the bar names `method`."""
+    """Looks on where DeepXDE has taken the losses. `seconds` are of training alone; the bar names `method`.
+
+    `called`: when the solver was, by `perf_counter`.
+    """
 
     def __init__(
-        self, learner: Any, problem: Problem, backend: str, unknowns: Mapping[str, Any], run: Run, total: int
+        self,
+        learner: Any,
+        problem: Problem,
+        backend: str,
+        unknowns: Mapping[str, Any],
+        run: Run,
+        total: int,
+        called: float,
     ) -> None:
         self.learner, self.backend, self.unknowns, self.run = learner, backend, unknowns, run
+        self.called = called
         self.hard = recipe_of(problem).hard
         self.names = [*problem.equations, *(condition.name for condition in terms_of(problem, self.hard))]
         self.progress, self.method = run.progress("training", total=total), "Adam"
@@ -79,7 +90,8 @@ class Watch:
             return  # where Adam ended, L-BFGS begins
         loss = sum(terms.values())
         fitted = fitted_of(self.learner, self.backend, self.unknowns, self.hard)
-        self.history.append(Moment(step, self.seconds, loss, terms, fitted))
+        wall_s = time.perf_counter() - self.called
+        self.history.append(Moment(step, self.seconds, loss, terms, fitted, wall_s))
         figures = {"train/loss": loss, "test/loss": float(np.sum(tests))}
         self.run.log({**figures, **{f"train/{name}": value for name, value in terms.items()}}, step)
         self.progress.advance(step - shown, f"{self.method}  step {step:,}  loss {loss:.3e}")

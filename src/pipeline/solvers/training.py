@@ -48,6 +48,7 @@ def settings(precision: str, place: Place) -> Iterator[None]:
 
 def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
     """All seeds of the solver, and the solution of the lowest loss."""
+    called = time.perf_counter()
     ansatz = Ansatz(
         model=model,
         hard=solver.conditions == "hard",
@@ -59,7 +60,7 @@ def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: in
     )
     with settings(precision, place):
         system = System(problem, ansatz, FORMATS[precision].parameters)
-        training = Training(solver, system, range(seed, seed + solver.seeds), place, run)
+        training = Training(solver, system, range(seed, seed + solver.seeds), place, run, called)
         training.run()
         return training.solution()
 
@@ -67,7 +68,10 @@ def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: in
 class Training:
     """One training of one or more seeds, the latter side by side in one program."""
 
-    def __init__(self, solver: Own, system: System, seeds: Sequence[int], place: Place, run: Run) -> None:
+    def __init__(
+        self, solver: Own, system: System, seeds: Sequence[int], place: Place, run: Run, called: float
+    ) -> None:
+        self.called = called  # when the solver was, by `perf_counter`
         self.solver, self.system, self.place, self.watch = solver, system, place, run
         self.method: Method = solver.method(system.dtype)
         self.several = len(seeds) > 1
@@ -240,7 +244,8 @@ class Training:
             if not np.isfinite(loss):
                 raise self._diverged(before, first, named)
             fitted = self.system.fitted(thetas[at] if self.several else thetas)
-            self.history[at].append(Moment(self.step, self.seconds, loss, named, fitted))
+            wall_s = time.perf_counter() - self.called
+            self.history[at].append(Moment(self.step, self.seconds, loss, named, fitted, wall_s))
         best = min((rows[-1] for rows in self.history), key=lambda moment: moment.loss)
         self.watch.log({"train/loss": best.loss, **{f"train/{name}": v for name, v in best.terms.items()}}, self.step)
 
