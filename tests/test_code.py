@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
 
-from pipeline import code, code_sources, code_syntax
+from pipeline import code, code_files, code_sources, code_syntax
 
 SOURCE = Path(__file__).parents[1] / "src"
 ASK = """
@@ -118,7 +119,32 @@ def test_the_users_own_module_counts(source: Path) -> None:
     assert ask(source, *words, PIPELINE_MODULES="mine")[0] != before
 
 
+def test_a_file_that_a_setting_of_the_users_names_counts(source: Path) -> None:
+    place = source.parents[1]
+    (place / "mine.py").write_text(
+        "from pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n@spec\nclass Own(Mlp):\n"
+        "    files: tuple[str, ...] = ()\n    text: str = 'relu'\n"
+    )
+    (place / "start.npy").write_text("1")
+    words = ("model._target_=mine.Own", f"+model.files=[{place}/start.npy,gone.npy]")
+    before, names = ask(source, *words, PIPELINE_MODULES="mine")
+    assert before == ask(source, *words, PIPELINE_MODULES="mine")[0]
+    (place / "start.npy").write_text("2")
+    after, same = ask(source, *words, PIPELINE_MODULES="mine")
+    assert before != after and names == same
+    (place / "gone.npy").write_text("1")
+    assert ask(source, *words, PIPELINE_MODULES="mine")[0] != after
+
+
 # Stages with cells of their own
+
+
+def test_seeds_have_the_code_that_composes_their_configs(source: Path) -> None:
+    before, found = ask(source, "stage=seeds")
+    assert "sweep.compose" in found and "sweep.plan" not in found
+    changed = source / "sweep" / "compose.py"
+    changed.write_text(changed.read_text() + "\nNEW = 1\n")
+    assert ask(source, "stage=seeds")[0] != before
 
 
 def test_a_ladder_has_the_code_and_the_configs_of_its_rungs(source: Path) -> None:
@@ -176,7 +202,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget() -> None:
     """What was read of the code is kept for a process's life."""
-    for module in (code, code_sources, code_syntax):
+    for module in (code, code_files, code_sources, code_syntax):
         for each in vars(module).values():
             if hasattr(each, "cache_clear"):
                 each.cache_clear()
@@ -269,3 +295,137 @@ def test_the_hash_is_that_of_other_pythons() -> None:
 )
 def test_what_changes_the_text_of_code(one: str, other: str, same: bool) -> None:
     assert (code_syntax.text(ast.parse(one)) == code_syntax.text(ast.parse(other))) == same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + " + ".join(f"a[{number}]" for number in range(1200)) + "\nimport keras_helper\n",
+        "if x == 0: pass\n" + "".join(f"elif x == {number}: pass\n" for number in range(599)) + "import keras_helper\n",
+        "x = "
+        + "(" * 150
+        + "1"
+        + ")" * 150
+        + "".join(f".f({number})" for number in range(900))
+        + "\nimport keras_helper\n",
+    ],
+)
+def test_long_code_is_hashed_and_followed(lab: Path, text: str) -> None:
+    """Nested deeper than Python's stack."""
+    before = code.closure(["lab.always"])
+    (lab / "lab" / "always.py").write_text(text)
+    forget()
+    assert code.closure(["lab.always"])["lab.always"] != before["lab.always"]
+    assert "keras_helper" in code.closure(["lab.always"])
+
+
+def changes(lab: Path, text: str, *files: str) -> list[bool]:
+    """Whether a change of each of `files` counts for a module of this text; their folders are made."""
+    (lab / "lab" / "always.py").write_text(text)
+    found = []
+    for name in files:
+        (lab / name).parent.mkdir(parents=True, exist_ok=True)
+        (lab / name).write_text("1")
+        forget()
+        before = code.closure(["lab.always"])
+        (lab / name).write_text("another")
+        forget()
+        found.append(code.closure(["lab.always"]) != before)
+    return found
+
+
+MESSAGE = "Размер скрытого слоя должен быть положительным целым числом, а число классов не меньше двух; " * 2
+
+
+def test_what_cannot_name_a_file_is_no_file(lab: Path) -> None:
+    """Longer than a name may be in bytes, not in letters; of two names the other still counts."""
+    assert len(MESSAGE) < 200 < 255 < len(MESSAGE.encode())
+    long = "é" * 120 + ".csv"
+    text = f"TEXTS = {MESSAGE!r}, {'x/' * 3000!r}, 'here.json/below', '/etc/shadow/x', {long!r}\n"
+    assert changes(lab, text, f"lab/{long}") == [True]
+
+
+def test_a_file_that_cannot_be_read_counts_by_that(lab: Path) -> None:
+    (lab / "lab" / "memory.bin").symlink_to("/proc/self/mem")  # of which even root reads no first byte
+    (lab / "lab" / "always.py").write_text("open('memory.bin')\n")
+    before = code.closure(["lab.always"])
+    assert code_files.content(lab / "lab" / "memory.bin") == "not read: Input/output error"
+    (lab / "lab" / "memory.bin").unlink()
+    (lab / "lab" / "memory.bin").write_text("1")
+    forget()
+    assert code.closure(["lab.always"]) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("open('sizes.log', 'a')", False),
+        ("open('sizes.log', mode='w')", False),
+        ("open('sizes.log')", True),
+        ("open('sizes.log', 'rb')", True),
+        ("from pathlib import Path\n(Path(__file__).parent / 'sizes.log').open('a')", False),
+        ("from pathlib import Path\n(Path(__file__).parent / 'sizes.log').open()", True),
+        (
+            "from pathlib import Path\nHERE = Path(__file__).parent\nLOG = HERE / 'sizes.log'\nLOG.write_text('1')",
+            False,
+        ),
+        ("LOG = 'sizes.log'\ndef f():\n    with open(LOG, 'a') as file: file.write('1')", False),
+        ("LOG = 'sizes.log'\nopen(LOG, 'a')\nopen(LOG)", True),
+        ("import numpy as np\nnp.save('sizes.log', [1])", False),
+        ("import numpy as np\nx = np.load('sizes.log')\nnp.save('other.npy', x)", True),
+        ("import numpy as np\nnp.save('other.npy', np.load('sizes.log'))", True),
+        ("from pathlib import Path\nOUT = Path(__file__).with_suffix('.log')\nOUT.touch()\nopen('sizes.log')", True),
+    ],
+)
+def test_a_file_that_the_code_only_writes_does_not_count(lab: Path, text: str, counts: bool) -> None:
+    assert changes(lab, text, "lab/sizes.log") == [counts]
+
+
+def test_a_file_of_the_current_folder_counts_where_none_lies_beside_the_module(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "elsewhere").mkdir()
+    monkeypatch.chdir(lab / "elsewhere")
+    text = "SOURCE = 'kernels/fast.cu', 'own.txt'\n"
+    names = ("elsewhere/own.txt", "elsewhere/kernels/fast.cu", "lab/kernels/fast.cu")
+    assert changes(lab, text, *names) == [True, False, True]
+
+
+def test_files_that_are_named_in_other_ways(lab: Path) -> None:
+    """By an absolute path, by the module's own name with another suffix, by their folder."""
+    far = lab / "far" / "start.npy"
+    assert changes(lab, f"open({str(far)!r})\nopen('/proc/uptime')\n", "far/start.npy") == [True]
+    own = "from pathlib import Path\nopen(Path(__file__).with_suffix('.npy'))\n"
+    assert changes(lab, own, "lab/always.npy", "lab/other.npy") == [True, False]
+    folder = "from pathlib import Path\nlist((Path(__file__).parent / 'bank').glob('*.npy'))\n"
+    assert changes(lab, folder, "lab/bank/new.npy", "lab/bank/below/deep.npy", "lab/bank/.hidden") == [
+        True,
+        False,
+        False,
+    ]
+    (lab / "lab" / "bank" / "more.npy").write_text("1")
+    forget()
+    before = code.closure(["lab.always"])
+    (lab / "lab" / "bank" / "more.npy").unlink()
+    forget()
+    assert code.closure(["lab.always"]) != before
+    one = "from pathlib import Path\nopen(Path(__file__).parent / 'kernels' / 'fast.cu')\n"
+    assert changes(lab, one, "lab/kernels/fast.cu", "lab/kernels/slow.cu") == [True, False]
+
+
+def test_a_file_is_hashed_again_only_when_it_has_changed(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, taken = lab / "here.json", list[str]()
+    hashed = hashlib.file_digest
+
+    def noted(opened: BufferedReader, name: str) -> object:
+        taken.append(opened.name)
+        return hashed(opened, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", noted)
+    before = code_files.content(file)
+    assert (code_files.content(file), len(taken)) == (before, 2)  # written just now: it may change within the tick
+    monkeypatch.setattr(code_files, "SETTLED_NS", -1)
+    assert [code_files.content(file) for _ in range(3)] == [before] * 3
+    assert len(taken) == 3
+    file.write_text("2")
+    assert code_files.content(file) != before

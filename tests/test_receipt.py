@@ -125,6 +125,28 @@ def test_repositories_of_the_users_code_and_of_the_current_folder(
     assert repositories(own).keys() == {"pipeline", "own_code"}  # the current folder's is named already
 
 
+def test_a_file_that_the_code_reads_and_git_has_not_makes_it_dirty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = module(tmp_path / "lab")
+    for name in ("kept.npy", "new.npy", "ignored.npy"):
+        (tmp_path / "lab" / name).write_text("1")
+    (tmp_path / "lab" / ".gitignore").write_text("ignored.npy\nnew.npy\n")
+    (tmp_path / "lab" / "link.npy").symlink_to(tmp_path / "far.npy")
+    (tmp_path / "far.npy").write_text("1")
+    committed(tmp_path / "lab")
+    (tmp_path / "lab" / ".gitignore").write_text("ignored.npy\n")
+    git(tmp_path / "lab", "commit", "--quiet", "--all", "--message", "ignored")
+    for names, dirty in (
+        (["kept.npy", "link.npy", "../far.npy"], False),
+        (["new.npy"], True),
+        (["kept.npy", "ignored.npy"], True),
+    ):
+        read = {"models": [tmp_path / "lab" / name for name in names]}
+        assert repositories(own, read)["own_code"]["lab"]["dirty"] is dirty, names
+
+
 def test_own_code_in_no_repository_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     nowhere = {"commit": None, "dirty": None, "modules": "models"}

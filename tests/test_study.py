@@ -352,7 +352,10 @@ def test_what_dvc_does_not_watch_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(home)
     monkeypatch.syspath_prepend(elsewhere)
     Path("dvc.yaml").write_text("stages: {compose: {cmd: x, deps: [conf, ../elsewhere/other.py]}}")
-    refuse_unwatched(["omegaconf.base"])  # an installed package
+    (tmp_path / "dist-packages").mkdir()  # of the system's Python, or of the user's own ~/.local
+    (tmp_path / "dist-packages" / "somewhere_installed.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "dist-packages")
+    refuse_unwatched(["omegaconf.base", "somewhere_installed"])  # installed packages
     with pytest.raises(UserError) as told:
         refuse_unwatched(["somebodys"])
     assert str(told.value).startswith(

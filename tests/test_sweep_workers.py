@@ -23,6 +23,7 @@ from test_sweep_failures import begin, wait_until
 
 from pipeline import device
 from pipeline.capability import Resolved
+from pipeline.code_beside import EDITED, changed, imported_by_cells
 from pipeline.device import Gpu
 from pipeline.sweep import Sweep, worker
 from pipeline.sweep.plan import Cell
@@ -69,6 +70,9 @@ class Planted:
         if AT_IMPORT == "data":
             note(Path("factor.txt").read_text())
             Path("factor.txt").write_text("new")
+        if AT_IMPORT == "computed":
+            import importlib
+            assert importlib.import_module("parts_" + os.environ.get("PLANTED_PART", "wide")).UNITS
         return Linear().torch(shapes)
 """
 WORDS = ("-m", "--config-dir=conf", "model=planted", "seed=0,1", *QUIET)
@@ -162,6 +166,36 @@ def test_a_file_that_the_code_reads_is_hashed_as_the_cell_reads_it(place: Path) 
     assert set((place / "seen").read_text().split()) == {"old", "new"}
     assert len(set(hashes)) == 2
     assert "the code was edited meanwhile: seed=1 ran the new code" in told.stderr
+
+
+def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place: Path) -> None:
+    (place / "parts_wide.py").write_text("UNITS = 1\n")
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"))
+    assert told.returncode == 0, told.stderr
+    (run, _) = trained(place)
+    (name,) = json.loads((run / "receipt.json").read_text())["imported_beside"].keys() & {"parts_wide"}
+    dry = (*WORDS, "sweep.dry_run=true")
+    assert "changed since" not in pipeline(place, *dry, **environ(place, "computed")).stdout
+    (place / "parts_wide.py").write_text("UNITS = 1  # one\n")
+    assert "changed since" not in pipeline(place, *dry, **environ(place, "computed")).stdout
+    (place / "parts_wide.py").write_text("UNITS = 2\n")
+    assert f": {name}" in pipeline(place, *dry, **environ(place, "computed")).stdout
+    (place / "parts_wide.py").unlink()
+    assert f": {name}" in pipeline(place, *dry, **environ(place, "computed")).stdout
+
+
+def test_what_cells_have_imported_is_in_the_receipt_of_their_stage(tmp_path: Path) -> None:
+    """Of a stage with cells; what changed while a run had it is another, whatever it is now."""
+    entry = {"file": str(tmp_path / "parts.py"), "sha256": "1"}
+    for number, names in enumerate(({"parts": entry}, {}, {"other": {**entry, "sha256": EDITED}})):
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / "receipt.json").write_text(json.dumps({"imported_beside": names}))
+        (tmp_path / "grid" / "cells").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "grid" / "cells" / f"{number:04d}.run").write_text(str(tmp_path / f"run-{number}"))
+    found = imported_by_cells(tmp_path / "grid")
+    assert found.keys() == {"parts", "other"}
+    (tmp_path / "parts.py").write_text("")
+    assert sorted(changed(found)) == ["other", "parts"]
 
 
 def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:

@@ -4,7 +4,8 @@ Starting from the modules of the experiment's specs, every import of this packag
 (code_sources.py says what that is) is followed, those inside functions too. Left out are, of this package, the modules
 that only watch or tell (WITNESSES) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
 The hash is of the syntax tree without docstrings (a comment, a docstring or a line break changes nothing) and of the
-files that the user's code names. A stage with cells of its own (a ladder, a comparison) has the code of all of them.
+files that the user's code and settings name. A stage with cells of its own (a ladder, a comparison) has the code of all
+of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import code_sources
+from pipeline import code_files, code_sources
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -63,7 +64,13 @@ WITNESSES = (
     "pipeline.tracking",
 )
 # Of those, what decides all the same: a session hands on the batches, and a stage's cells hand on their results.
-DECIDING = ("pipeline.profilers.session", "pipeline.sweep.schedule", "pipeline.sweep.summary")
+# The configs of a stage's cells come from `compose`.
+DECIDING = (
+    "pipeline.profilers.session",
+    "pipeline.sweep.compose",
+    "pipeline.sweep.schedule",
+    "pipeline.sweep.summary",
+)
 OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the modules of the other builders begin
 
 
@@ -89,6 +96,10 @@ def modules(experiment: Experiment) -> dict[str, str]:
     cells = below(experiment)
     found = {name: path for one in (experiment, *cells) for name, path in _followed(one)}
     hashes = _digests(found)
+    named = {name: files for one in (experiment, *cells) for name, files in _files_of_settings(one).items()}
+    for name, files in named.items():
+        read = {str(file): code_files.content(file) for file in files}
+        hashes[name] = hash_of({name: hashes.get(name, "")} | read)
     if cells:
         stage = type(experiment.stage).__module__
         hashes[stage] = hash_of({stage: hashes[stage]} | {str(i): one.config_sha256() for i, one in enumerate(cells)})
@@ -124,6 +135,16 @@ def own_modules(experiment: Experiment) -> dict[str, Path]:
     return {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
 
 
+def own_files(experiment: Experiment) -> dict[str, list[Path]]:
+    """The files that the user's modules read, as far as they are known, by the name of the module."""
+    own = own_modules(experiment)
+    found = {name: [file for _, file in code_sources.files(name, path, Path.cwd())] for name, path in own.items()}
+    for one in (experiment, *below(experiment)):
+        for name, files in _files_of_settings(one).items():
+            found[name] = [*found.get(name, []), *files]
+    return found
+
+
 def closure(starts: Iterable[str], builder: str = "") -> dict[str, str]:
     """The modules `starts` and what they import, each with the hash of its code."""
     return _digests(dict(_closure(tuple(sorted(set(starts))), builder)))
@@ -137,18 +158,43 @@ def own_code(names: Iterable[str]) -> dict[str, str]:
 
 def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     """The deciding modules of one experiment without its cells, and where they lie."""
-    reads = getattr(experiment.stage, "reads", None)
-    parts = PARTS if reads is None else ("stage", *reads)
-    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
-        parts = tuple(part for part in parts if part != "solver")
-    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts if part in PARTS)]
+    parts = _parts(experiment)
+    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
     # A spec may be named by another module than the one that defines it.
-    starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts if part in PARTS]
+    starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
     if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
         starts += experiment.backend.modules
         if getattr(experiment.stage, "probe", False):
             starts.append(experiment.backend.probe)
     return _closure(tuple(sorted(set(starts))), experiment.backend.builder)
+
+
+def _parts(experiment: Experiment) -> tuple[str, ...]:
+    """The groups whose specs decide the result."""
+    parts = ("stage", *getattr(experiment.stage, "reads", PARTS[1:]))
+    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
+        parts = tuple(part for part in parts if part != "solver")
+    return tuple(part for part in parts if part in PARTS)
+
+
+def _files_of_settings(experiment: Experiment) -> dict[str, list[Path]]:
+    """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
+    found: dict[str, list[Path]] = {}
+    for part in (getattr(experiment, name) for name in _parts(experiment)):
+        module = type(part).__module__
+        path = None if code_sources.is_ours(module) else code_sources.source(module)
+        if path is not None:
+            chosen = [value for name, value in vars(part).items() if name not in getattr(part, "locations", ())]
+            files = [code_files.of_value(text, path, Path.cwd()) for value in chosen for text in _texts(value)]
+            found[module] = [*found.get(module, []), *(file for file in files if file is not None)]
+    return {name: files for name, files in found.items() if files}
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [text for one in inside for text in _texts(one)]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Where the code of a module lies, whose it is, and which files it reads; found without importing anything.
+"""Where the code of a module lies, whose it is, and what it hashes to; found without importing anything.
 
 Code is the user's own unless it lies in the standard library or in an installed distribution (a folder `site-packages`
 or `dist-packages`). An editable install is therefore one's own code, and so is what PIPELINE_MODULES names, wherever it
@@ -12,18 +12,16 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import sysconfig
-from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from pipeline import code_syntax
+from pipeline import code_files, code_syntax
 from pipeline.spec import allowed_modules
 
 PACKAGE = "pipeline"
 INSTALLED = ("site-packages", "dist-packages")
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
-MOST_FOLDERS = 4  # parts of a file's name that stand in the code as strings of their own
 
 
 @cache
@@ -57,7 +55,7 @@ def _top(name: str) -> tuple[Path | None, tuple[Path, ...]]:
 
 def is_own(name: str, path: Path) -> bool:
     """Whether the module is this package's or the user's."""
-    return is_listed(name) or not _is_installed(path)
+    return is_listed(name) or not is_installed(path)
 
 
 def is_listed(name: str) -> bool:
@@ -71,7 +69,8 @@ def is_ours(name: str) -> bool:
 
 
 @cache
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
+    """Whether it lies in the standard library or in an installed distribution."""
     standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in standard)
 
@@ -89,39 +88,31 @@ def imports(name: str, path: Path) -> tuple[str, ...]:
 
 @cache
 def digest(name: str, path: Path, here: Path) -> str:
-    """Hash of what a module does: of its syntax tree (of a compiled one its bytes), and of the files that it names.
+    """Hash of what a module does: of its code, and of the files that it names.
 
     `here`: the current folder, in which the user's code may name files too. This package has no such files.
     """
-    tree = _tree(path)
-    total = hashlib.sha256(path.read_bytes() if tree is None else code_syntax.text(tree).encode())
-    for shown, file in () if is_ours(name) else files(name, path, here):
-        with file.open("rb") as content:
-            total.update(f"{shown} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    named = [] if is_ours(name) else files(name, path, here)
+    total = _code(path).copy()
+    for shown, file in named:
+        total.update(f"{shown} {code_files.content(file)}\n".encode())
     return total.hexdigest()
 
 
-def files(name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
-    """The files that strings of the module's code name, whole ("kernels/fast.cu") or folder by folder.
+@cache
+def _code(path: Path) -> hashlib._Hash:
+    """Hash of a module's syntax tree, of a compiled one of its bytes; kept as it was when it was imported."""
+    tree = _tree(path)
+    return hashlib.sha256(path.read_bytes() if tree is None else code_syntax.text(tree).encode())
 
-    They lie in the module's folder, in one above it as far as that which holds its top-level package, or in `here`.
-    A name that is put together otherwise, and an absolute one, is not known.
-    """
+
+def files(name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
+    """The files that the module reads, as far as its strings name them (see code_files), each as it is named there."""
     tree = _tree(path)
     if tree is None:
         return []
     depth = name.count(".") + (path.name == "__init__.py")
-    names = [one for one in code_syntax.literals(tree) if one.strip("./") and not Path(one).is_absolute()]
-    found = {file: shown for base in (here, *path.parents[: depth + 1]) for shown, file in _named(base, names)}
-    return sorted((shown, file) for file, shown in found.items() if file != path)
-
-
-def _named(base: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    folders = [base]
-    for _ in range(MOST_FOLDERS):
-        inside = [folder / one for folder in folders for one in names]
-        yield from ((str(file.relative_to(base)), file) for file in inside if file.is_file())
-        folders = [folder for folder in inside if folder.is_dir()]
+    return code_files.files(code_files.names(tree), path, path.parents[: depth + 1], here)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Python source as a syntax tree: a text of what it does, equal for every Python, what it imports, what it names."""
+"""Python source as a syntax tree: a text of what it does, equal for every Python, and what it imports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tree(path: Path) -> ast.Module | None:
     """The syntax tree of a file; None for what this Python cannot parse, so cannot run either."""
     try:
         return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -34,26 +34,31 @@ def text(node: ast.AST) -> str:
     return "".join(written)
 
 
-def _write(value: Any, written: list[str]) -> None:
-    if isinstance(value, ast.Constant):
-        written.append(f"{type(value.value).__name__} {_literal(value.value)}")
-    elif isinstance(value, ast.AST):
-        written.append(f"{type(value).__name__}(")
-        for name, field in ast.iter_fields(value):
-            part = _shown(value, name, field)
-            if name not in IGNORED and part is not None and part != []:
-                written.append(f"{name}=")
-                _write(part, written)
-                written.append(",")
-        written.append(")")
-    elif isinstance(value, list):
-        written.append("[")
-        for item in value:
-            _write(item, written)
-            written.append(",")
-        written.append("]")
-    else:
-        written.append(_literal(value))
+def _write(root: ast.AST, written: list[str]) -> None:
+    """With a stack, since a sum of a thousand terms, or as many `elif`, are nested as deep."""
+    waiting: list[tuple[bool, Any]] = [(False, root)]  # whether it is text already, and what is to be written
+    while waiting:
+        is_text, value = waiting.pop()
+        if is_text:
+            written.append(value)
+        elif isinstance(value, ast.Constant):
+            written.append(f"{type(value.value).__name__} {_literal(value.value)}")
+        elif isinstance(value, (ast.AST, list)):
+            waiting += reversed(_parts(value))
+        else:
+            written.append(_literal(value))
+
+
+def _parts(value: ast.AST | list[Any]) -> list[tuple[bool, Any]]:
+    """What a node or a list is written as: text, and what is still to be written."""
+    if isinstance(value, list):
+        return [(True, "["), *(each for item in value for each in ((False, item), (True, ","))), (True, "]")]
+    parts: list[tuple[bool, Any]] = [(True, f"{type(value).__name__}(")]
+    for name, field in ast.iter_fields(value):
+        part = _shown(value, name, field)
+        if name not in IGNORED and part is not None and part != []:
+            parts += [(True, f"{name}="), (False, part), (True, ",")]
+    return [*parts, (True, ")")]
 
 
 def _literal(value: object) -> str:
@@ -96,25 +101,15 @@ def imports(module: ast.Module, package: str, *, by_call: bool) -> tuple[str, ..
         elif isinstance(node, ast.ImportFrom):
             name = _absolute("." * node.level + (node.module or ""), package)
             found += [name, *(f"{name}.{alias.name}" for alias in node.names)] if name else []
-        elif by_call and isinstance(node, ast.Call) and _called(node) in IMPORTERS and node.args:
+        elif by_call and isinstance(node, ast.Call) and called(node) in IMPORTERS and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 found.append(_absolute(first.value, package))
     return tuple(filter(None, found))
 
 
-def literals(module: ast.Module) -> tuple[str, ...]:
-    """The strings of the code that could name a file, docstrings left out."""
-    docstrings = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
-    strings = (
-        node.value
-        for node in ast.walk(module)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    )
-    return tuple(sorted({one for one in strings if 0 < len(one) < 200 and one.isprintable()}))
-
-
-def _called(node: ast.Call) -> str:
+def called(node: ast.Call) -> str:
+    """The name of what is called, without what it belongs to."""
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
@@ -125,11 +120,13 @@ def _absolute(name: str, package: str) -> str:
         return ""
 
 
-def _running(node: ast.AST) -> Iterator[ast.AST]:
+def _running(root: ast.AST) -> Iterator[ast.AST]:
     """Every node but those that `if TYPE_CHECKING` guards, which never run."""
-    children: Any = ast.iter_child_nodes(node)
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in (getattr(node.test, "id", ""), getattr(node.test, "attr", "")):
-        children = node.orelse
-    for child in children:
-        yield child
-        yield from _running(child)
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node is not root:
+            yield node
+        guard = (getattr(node.test, "id", ""), getattr(node.test, "attr", "")) if isinstance(node, ast.If) else ()
+        children = node.orelse if "TYPE_CHECKING" in guard else ast.iter_child_nodes(node)  # type: ignore[attr-defined]
+        waiting += reversed(list(children))

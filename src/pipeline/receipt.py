@@ -33,7 +33,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "seed": experiment.seed,
         "config_sha256": experiment.config_sha256(),
         "code_sha256": code.code_sha256(experiment),
-        "git": repositories(code.own_modules(experiment)),
+        "git": repositories(code.own_modules(experiment), code.own_files(experiment)),
         "backend": experiment.backend.name,
         "profiler": profiler(experiment),
         "device": {

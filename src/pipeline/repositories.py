@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 UNKNOWN: dict[str, Any] = {"commit": None, "dirty": None}
 
 
-def repositories(own: Mapping[str, Path]) -> dict[str, Any]:
+def repositories(own: Mapping[str, Path], read: Mapping[str, Sequence[Path]] = MappingProxyType({})) -> dict[str, Any]:
     """The state of each: `pipeline`; `own_code`, by repository; `current_folder`, where it is none of those.
 
-    `own`: the user's modules that decide the result, and where they lie. A repository is named by its folder's name.
+    `own`: the user's modules that decide the result, and where they lie; `read`: the files that each of them reads. A
+    repository is named by its folder's name.
     """
     package, own = Path(__file__).parent, {module: path.resolve() for module, path in own.items()}
     named: dict[str, Any] = {"pipeline": git_state()}
@@ -24,7 +26,10 @@ def repositories(own: Mapping[str, Path]) -> dict[str, Any]:
         roots.setdefault(folders[path.parent], {})[module] = path
     if roots:
         named["own_code"] = {
-            root.name if root else "no repository": {**own_state(root, found.values()), "modules": " ".join(found)}
+            root.name if root else "no repository": {
+                **own_state(root, found.values(), _within(root, found, read)),
+                "modules": " ".join(found),
+            }
             for root, found in roots.items()
         }
     here = _root(Path.cwd())
@@ -48,20 +53,29 @@ def git_state() -> dict[str, Any]:
     return {"commit": commit, "dirty": bool(changes or new)}
 
 
-def own_state(root: Path | None, files: Iterable[Path]) -> dict[str, Any]:
-    """Commit of the repository of the user's modules, and whether it is dirty: changed files, or a module not in it.
+def own_state(root: Path | None, files: Iterable[Path], read: Iterable[Path] = ()) -> dict[str, Any]:
+    """Commit of the repository of the user's modules, and whether it is dirty: changed files, or some not in it.
 
-    No commit where git has none of the modules: what lies in the folder of another repository is not its code.
+    `read`: files within the repository that the modules read, which its commit should have too. No commit where git
+    has none of the modules: what lies in the folder of another repository is not its code.
     """
     if root is None:
         return dict(UNKNOWN)
-    names = {str(file) for file in files}
+    names, data = {str(file) for file in files}, {str(file) for file in read}
     try:
         tracked = _git(root, "ls-files", "--full-name", "--", *names).splitlines()
+        kept = _git(root, "ls-files", "--full-name", "--", *data).splitlines() if data else []
         commit, changes = _git(root, "rev-parse", "HEAD"), _changes(root)
     except (OSError, subprocess.SubprocessError):
         return dict(UNKNOWN)
-    return {"commit": commit, "dirty": bool(changes) or len(tracked) < len(names)} if tracked else dict(UNKNOWN)
+    lacks = len(tracked) < len(names) or len(kept) < len(data)
+    return {"commit": commit, "dirty": bool(changes) or lacks} if tracked else dict(UNKNOWN)
+
+
+def _within(root: Path | None, modules: Iterable[str], read: Mapping[str, Sequence[Path]]) -> set[Path]:
+    """The files that the modules read and that lie in the repository; of a link, the link."""
+    files = {file.parent.resolve() / file.name for module in modules for file in read.get(module, ())}
+    return {file for file in files if root is not None and file.is_relative_to(root) and not file.is_dir()}
 
 
 def current_state(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.capability import Resolved
     from pipeline.device import Place
     from pipeline.experiment import Experiment
+    from pipeline.journal import Journal
     from pipeline.run import Run
     from pipeline.sweep.cell import Member
 
@@ -130,7 +131,10 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         if member:
             member.began(run)
         announce(experiment, resolved, run)
-        result = experiment.stage.run(experiment, resolved, run)
+        try:
+            result = experiment.stage.run(experiment, resolved, run)
+        finally:
+            keep_imported(experiment, journal)
         journal.write_result({"scalars": dict(result.metrics)})
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
@@ -147,6 +151,17 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         raise told from error
     journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
     return report(experiment, run, result, tracker)
+
+
+def keep_imported(experiment: Experiment, journal: Journal) -> None:
+    """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
+    from pipeline.code_beside import imported_beside, imported_by_cells
+    from pipeline.journal import read_json
+
+    found = imported_beside(experiment) | imported_by_cells(journal.folder)
+    receipt = read_json(journal.folder / "receipt.json") if found else {}
+    if receipt:
+        journal.write_receipt({**receipt, "imported_beside": found})
 
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.code_sources import is_installed
 from pipeline.conf_path import VARIABLE, conf_path
 from pipeline.errors import UserError
 from pipeline.study import documents
@@ -34,7 +34,7 @@ def refuse_unwatched(modules: Iterable[str]) -> None:
         )
     for top in dict.fromkeys(name.partition(".")[0] for name in modules):
         place = _place(top)
-        if place is not None and not _below(place, roots) and not _below(place, _installed()):
+        if place is not None and not _below(place, roots) and not is_installed(place):
             raise UserError(
                 f"{top}: it is imported from {place}, which DVC does not watch, so an edit there would rerun nothing; "
                 f"add it to the deps of the stage {STAGE} ({known})"
@@ -56,10 +56,6 @@ def _place(top: str) -> Path | None:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))).resolve()
     return Path(spec.origin).resolve() if spec.origin else None
-
-
-def _installed() -> list[Path]:
-    return [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")]
 
 
 def _below(path: Path, roots: Iterable[Path]) -> bool:

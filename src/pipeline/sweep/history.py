@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline import code_beside
 from pipeline.capability import Resolved
 from pipeline.code import code_sha256
 from pipeline.cuda import is_cuda
@@ -77,6 +78,7 @@ class History:
         found = []
         if then.get("code_sha256") != code_sha256(experiment):
             found.append("the code")
+        found += code_beside.changed(then.get("imported_beside", {}))
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
         found += self._other_machine(experiment, where, then)

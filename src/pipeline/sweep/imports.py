@@ -29,8 +29,9 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
     """
     from pipeline import code_sources
     from pipeline.code import modules, own_modules
+    from pipeline.code_beside import imported_beside
 
-    if known and own_modules(experiment):  # its syntax trees are kept, as they were imported; its files are read anew
+    if known and own_modules(experiment):  # its code is kept as it was imported; the state of its files is asked anew
         code_sources.digest.cache_clear()
     names = modules(experiment)
     for name in names:
@@ -40,6 +41,7 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
         path = getattr(sys.modules.get(name), "__file__", None)
         if name not in known and path and _changed(Path(path)) > since:
             raise UserError(f"{path}: edited while it was imported; give the command again")
+    imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here
 
 
 @contextlib.contextmanager

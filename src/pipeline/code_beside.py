@@ -1,0 +1,74 @@
+"""The user's modules that a run has imported and whose names no code spells out: `import_module(f"lab.{part}")`.
+
+They are known only when the run ends; the receipt then has their files and hashes, and the next sweep compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import code, code_sources
+from pipeline.code_files import is_file
+from pipeline.journal import read_json
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+EDITED = "edited while it ran"
+
+
+def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
+    """Of each such module in this process its file and the hash of its code; nothing where no code is the user's."""
+    known = code.own_modules(experiment)
+    if not known:
+        return {}
+    found, paths, start = dict[str, dict[str, str]](), set(known.values()), _start()
+    for name, module in sorted(sys.modules.items()):
+        path = _file(name, module)
+        if path is not None and name not in known and path not in paths:
+            state = path.stat()
+            edited = max(state.st_mtime, state.st_ctime) > start
+            digest = EDITED if edited else code_sources.digest(name, path, Path.cwd())
+            found[name] = {"file": str(path), "sha256": digest}
+    return found
+
+
+def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:
+    """The same of the cells that the run in `folder` has started, from their receipts."""
+    found: dict[str, dict[str, str]] = {}
+    for note in sorted((folder / "cells").glob("*.run")):
+        found |= read_json(Path(note.read_text()) / "receipt.json").get("imported_beside", {})
+    return found
+
+
+def changed(then: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The names of such modules in a receipt that are no longer what they were."""
+    return [name for name, one in then.items() if _digest(name, Path(str(one.get("file")))) != one.get("sha256")]
+
+
+def _digest(name: str, path: Path) -> str | None:
+    found = path if is_file(path) else code_sources.source(name)
+    return None if found is None else code_sources.digest(name, found, Path.cwd())
+
+
+def _file(name: str, module: object) -> Path | None:
+    """The file of a module of the user's; a lazy module is not woken, and what a framework generates is left out."""
+    try:
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return None
+    if not isinstance(path, str) or name.startswith("__") or code_sources.is_ours(name):
+        return None
+    file, top = Path(path).absolute(), code_sources.source(name.partition(".")[0])
+    if not file.name.endswith(code_sources.SUFFIXES) or not is_file(file) or not code_sources.is_own(name, file):
+        return None
+    return None if top is not None and not code_sources.is_own(name, top) else file
+
+
+def _start() -> float:
+    import psutil
+
+    return float(psutil.Process().create_time())
