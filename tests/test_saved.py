@@ -13,7 +13,7 @@ from command import pipeline
 from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import UserError
-from pipeline.experiment import Experiment
+from pipeline.experiment import Experiment, load
 from pipeline.journal import Journal
 from pipeline.models import weights
 from pipeline.runner import ready
@@ -105,3 +105,25 @@ def test_an_evaluation_does_not_answer_for_weights_that_were_swapped(tmp_path: P
     assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]
     source.unlink()
     assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]
+
+
+def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed(tmp_path, "model=mlp", "dataset=digits", "device=cpu")
+    config["model"]["activation"], config["precision"]["name"] = "${oc.env:ACT}", "${oc.env:FORMAT}"
+    monkeypatch.setenv("ACT", "relu")
+    monkeypatch.setenv("FORMAT", "fp32")
+    journal = Journal.begin(tmp_path / "runs", "saved", config)
+    journal.artifact_path("model/weights.npz").touch()
+    journal.write_receipt({"config_sha256": load(config).config_sha256()})
+    journal.finish("FINISHED")
+    experiment, _ = evaluated(tmp_path)
+    assert experiment.model.activation == "relu"
+    told = (
+        f"run={journal.id}: its settings name ACT, FORMAT, and filled in as the environment is now its config is not "
+        "what its receipt names (another config_sha256); set ACT, FORMAT as they were when it was trained"
+    )
+    monkeypatch.setenv("ACT", "tanh")
+    assert refusal(tmp_path) == told
+    assert refusal(tmp_path, "precision=fp64") == told
+    monkeypatch.delenv("ACT")
+    assert refusal(tmp_path) == told

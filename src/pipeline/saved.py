@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import RunError, UserError, shown
 from pipeline.journal import read_config, read_json
 from pipeline.runs import find_run
-from pipeline.variables import filled
+from pipeline.variables import filled, names_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,7 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
     merged = read_config(folder)
     if not merged:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
+    saved = dict(merged)
     merged |= {key: config.get(key) for key in OWN}
     for key in overridden:
         group, _, rest = key.partition(".")
@@ -61,6 +62,7 @@ def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Pat
                 f"what can be chosen anew is {', '.join((*RECHOOSABLE, *SINGLE))}"
             )
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
+    _check_variables(folder, saved, merged)
     return folder, merged
 
 
@@ -108,13 +110,39 @@ def check_logits(logits: np.ndarray, what: str, source: Path, precision: str) ->
     )
 
 
-def _config_sha256(folder: Path) -> str | None:
-    from pipeline.experiment import load
+def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Refuse a run whose deciding settings name variables, where its config's hash is not the one that it had.
+
+    config.yaml keeps `${oc.env:NAME}`, and only the hash knows the value: with another one this is another experiment.
+    """
+    # Without those of a setting that is chosen anew.
+    names = names_in({key: value for key, value in merged.items() if key not in OWN})
+    then = read_json(folder / "receipt.json").get("config_sha256")
+    if not names or then is None:
+        return
+    part, sha256 = _deciding(saved)
+    if names_in(part) and then != sha256:
+        names = sorted({*names, *names_in(part)})
+        raise UserError(
+            f"run={folder.name}: its settings name {', '.join(names)}, and filled in as the environment is now its "
+            "config is not what its receipt names (another config_sha256); "
+            f"set {', '.join(names)} as {'it was' if len(names) == 1 else 'they were'} when it was trained"
+        )
+
+
+def _deciding(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """The deciding part of a saved config, and its hash; None where it cannot be built as it is."""
+    from pipeline.experiment import NOT_DECIDING, load
 
     try:
-        return load(read_config(folder)).config_sha256()
-    except UserError:  # which the overrides of this stage have mended
-        return None
+        experiment = load(config)
+        return experiment.deciding(), experiment.config_sha256()
+    except UserError:  # a variable that is not set, or what the overrides of this stage have mended
+        return {key: value for key, value in config.items() if key not in NOT_DECIDING}, None
+
+
+def _config_sha256(folder: Path) -> str | None:
+    return _deciding(read_config(folder))[1]
 
 
 def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
