@@ -27,7 +27,7 @@ print(*[claims.take(key) for key in sys.argv[2:]], flush=True)
 time.sleep(100)
 """
 HELD = """
-import time
+import os, time
 from pathlib import Path
 from pipeline.models.linear import Linear
 from pipeline.spec import spec
@@ -35,7 +35,7 @@ from pipeline.spec import spec
 @spec
 class Held:
     def torch(self, shapes):
-        while Path("hold").exists():
+        while Path(os.environ["HOLD"]).exists():
             time.sleep(0.05)
         return Linear().torch(shapes)
 """
@@ -145,5 +145,7 @@ def held_model(folder: Path) -> tuple[list[str], dict[str, str]]:
     (folder / "held.py").write_text(HELD)
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "held.yaml").write_text("# waits for a file to go\n_target_: held.Held\n")
-    environ = {"PIPELINE_MODULES": "held", "PYTHONPATH": os.pathsep.join([str(folder), *_python_path()])}
+    # A file that the code named would be part of the code, and the code another one when it is gone.
+    hold = {"HOLD": str(folder / "hold")}
+    environ = {"PIPELINE_MODULES": "held", "PYTHONPATH": os.pathsep.join([str(folder), *_python_path()]), **hold}
     return [f"--config-dir={folder / 'conf'}", "model=held", *QUIET], environ
