@@ -440,6 +440,8 @@ def plant_switches(backend: str) -> None:
 
     keras.config.set_floatx("float16")
     keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.config.set_epsilon(0.1)  # these two as a user's keras.json may have them
+    keras.config.set_image_data_format("channels_first")
     keras.utils.set_random_seed(77)
     if backend == "jax":
         import jax
@@ -483,6 +485,7 @@ def switches(backend: str) -> dict[str, Any]:
     common = {
         "floatx": keras.config.floatx(),
         "policy": keras.config.dtype_policy().name,
+        "keras.json": [keras.config.epsilon(), keras.config.image_data_format()],
         "seed": keras.utils.get_random_seed() if hasattr(keras.utils, "get_random_seed") else None,
         "random": _short([random.getstate(), np.random.get_state()[1].tolist()]),  # type: ignore[index]  # noqa: NPY002
     }

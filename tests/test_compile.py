@@ -124,6 +124,19 @@ def test_refused_where_there_is_no_compiler(tmp_path: Path) -> None:
     assert "there is no my-compiler on the PATH" in refused(tmp_path, *words, CXX="my-compiler")
 
 
+def test_a_compiler_that_is_switched_off_is_not_taken_for_one(tmp_path: Path) -> None:
+    """torch trains uncompiled then, without a word."""
+    words = ("model=linear", "dataset=digits", "training=quick", "device=cpu", "backend.compile=true")
+    told = pipeline(tmp_path, *words, "tracking=none", TORCHDYNAMO_DISABLE="1")
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1] == (
+        "error: backend.compile=true: torch compiled nothing of this step (TORCHDYNAMO_DISABLE=1 is set); "
+        "use backend.compile=false"
+    )
+    (run,) = runs(tmp_path)
+    assert receipt(run)["environment"]["TORCHDYNAMO_DISABLE"] == "1"
+
+
 def test_only_torch_has_it(tmp_path: Path) -> None:
     assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith("backend.compile: no such key; ")
 

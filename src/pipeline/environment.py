@@ -46,6 +46,7 @@ DECIDING = {
     "TF_OVERRIDE_GLOBAL_THREADPOOL": "TensorFlow: threads",
     "TF_ONEDNN_*": "TensorFlow: oneDNN's threads and precision",
     "TORCH_*": "torch: TF32 (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE), preferred libraries",
+    "TORCHDYNAMO_*": "torch's compiler: whether it compiles at all (TORCHDYNAMO_DISABLE)",
     "TORCHINDUCTOR_*": "torch's compiler",
     "PYTORCH_*": "torch: JIT, fusers",
     "KERAS_HOME": "Keras: a keras.json with an epsilon of its own",

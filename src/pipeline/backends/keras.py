@@ -32,6 +32,7 @@ from pipeline.profilers import Subject
 from pipeline.quiet import quiet_import
 
 BACKEND = os.environ["KERAS_BACKEND"]
+EPSILON = 1e-7  # Keras's own default
 if BACKEND == "jax":
     engine_module = quiet_import("pipeline.backends.keras_jax")
 else:
@@ -243,17 +244,25 @@ def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
 
 @contextlib.contextmanager
 def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
-    """Keras's and the framework's process-wide settings as this run needs them, put back afterwards."""
+    """Keras's and the framework's process-wide settings as this run needs them, put back afterwards.
+
+    Also those that Keras reads from the user's ~/.keras/keras.json, which is in no receipt.
+    """
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    epsilon, layout = keras.config.epsilon(), keras.config.image_data_format()
     form = FORMATS[resolved.precision]
     with engine_module.switches(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
         keras.config.set_dtype_policy(POLICIES[resolved.precision])
+        keras.config.set_epsilon(EPSILON)
+        keras.config.set_image_data_format("channels_last")
         try:
             yield
         finally:
             keras.config.set_floatx(floatx)
             keras.config.set_dtype_policy(policy)
+            keras.config.set_epsilon(epsilon)
+            keras.config.set_image_data_format(layout)
 
 
 @contextlib.contextmanager

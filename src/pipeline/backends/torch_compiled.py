@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,7 @@ class CompiledStep:
         self.captures = next(net.parameters()).is_cuda and scaler is None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps, self.seconds = 0, 0.0
+        self.graphs = compiled_graphs()
 
     @property
     def how(self) -> str:
@@ -107,6 +109,10 @@ class CompiledStep:
         if x.is_cuda:
             torch.cuda.synchronize(x.device)
         self.seconds += time.perf_counter() - started
+        if self.steps == 1 and compiled_graphs() == self.graphs:
+            set_here = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith("TORCHDYNAMO_")]
+            why = f" ({', '.join(set_here)} is set)" if set_here else ""
+            raise RunError(f"backend.compile=true: torch compiled nothing of this step{why}; use backend.compile=false")
         return found
 
     def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
@@ -137,6 +143,11 @@ class CompiledStep:
             self.graph.replay()
         loss, hits = self.found
         return loss.clone(), hits.clone()
+
+
+def compiled_graphs() -> int:
+    """How many graphs torch has compiled in this process; none where its compiler is switched off."""
+    return int(torch._dynamo.utils.counters["aot_autograd"]["ok"])
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
