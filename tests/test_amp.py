@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from command import TORCH_THEN_WIDE, done, pipeline, refused, status
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.intervals import half_width
@@ -217,6 +217,7 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=6))
 def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> None:
     found, other = compare.Ratio.of(ratios), compare.Ratio.of([1 / ratio for ratio in ratios])
+    assume(found.low is not None and other.low is not None)  # all the same, but for rounding
     assert found.low is not None
     assert found.high is not None
     assert found.low <= found.mean * (1 + 1e-12)
@@ -232,6 +233,14 @@ def test_one_or_two_pairs_have_no_interval(ratios: list[float]) -> None:
     assert (found.low, found.high, found.gains, found.loses) == (None, None, False, False)
     assert found.mean == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
     assert half_width(ratios) is None
+
+
+@settings(deadline=None)
+@given(st.floats(0.1, 10), st.integers(3, 9))
+def test_equal_pairs_have_no_interval(ratio: float, n: int) -> None:
+    found = compare.Ratio.of([ratio] * n)
+    assert (found.low, found.gains, found.loses) == (None, False, False)
+    assert found.no_interval == "the same each time, too little"
 
 
 def test_an_interval_is_students() -> None:
@@ -271,8 +280,9 @@ def test_verdicts(tmp_path: Path) -> None:
     told = {name: compare.verdict(row, rows["fp32"]) for name, row in rows.items() if name != "fp32"}
     assert told["bf16"].startswith("bf16: pays: 2.00x the speed of fp32 (")
     assert told["fp16"].startswith("fp16: does not pay: 0.50x the speed of fp32 (")
-    assert "test accuracy lower (-0.2" in told["fp16"]
+    assert "test accuracy -0.2000 (n=3, the same each time, too little)" in told["fp16"]
     assert told["mixed_bf16"].startswith("mixed_bf16: no difference in speed that 3 pairs of runs can tell (")
+    assert "; no difference in test accuracy shown (" in told["mixed_bf16"]
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
 
 

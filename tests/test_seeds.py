@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import done, pipeline, refused, status
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.intervals import half_width
@@ -62,8 +62,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_an_interval_needs_three_seeds(seeds: int) -> None:
     rate = {"images_per_s": {"median": 1.0}}
-    results = {"test/loss": 1.0, "test/accuracy": 0.5}
-    found = metrics([Trained(str(seed), Path(), results, rate, []) for seed in range(seeds)])
+    results = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
+    found = metrics([Trained(str(seed), Path(), results[seed], rate, []) for seed in range(seeds)])
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
 
 
@@ -89,7 +89,25 @@ def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() 
     rows = [line.split(" | ") for line in told.splitlines()[2:]]
     assert [row[0].removeprefix("| ") for row in rows] == ["a - b", "a - c", "b - c"]
     assert rows[0][1:4] == ["-0.0100", "-0.0102 to -0.0098", "3"]
-    assert [row[4].removesuffix(" |") for row in rows] == ["b is higher, here", "no difference", "no difference"]
+    assert [row[4].removesuffix(" |") for row in rows] == ["b is higher, here", "none shown", "none shown"]
     text = section({"a": outcome(*first), "b": outcome(*above)})
     assert "It does not show what another machine, other versions or a longer training would give." in text
     assert differences({"a": outcome(0.7, 0.8), "b": outcome(0.7, 0.8)}) == ""  # two seeds have no interval
+
+
+@settings(deadline=None)  # the first call imports SciPy
+@given(st.floats(0.5, 0.9), st.sampled_from([0.0, 1 / 1024, -1 / 360]), st.integers(3, 8))
+def test_equal_differences_have_no_interval(base: float, change: float, seeds: int) -> None:
+    """Their interval would be of width zero, and anything above 0 "higher" by it."""
+    values = [base + 0.01 * seed for seed in range(seeds)]
+    told = differences({"a": outcome(*values), "b": outcome(*(value + change for value in values))})
+    _, mean, interval, n, shown = told.splitlines()[2].split(" | ")
+    assert (interval, n, shown.strip(" |")) == ("the same difference each time: no interval", str(seeds), "")
+    assert float(mean) == pytest.approx(-change, abs=1e-4)
+    assert half_width([change] * seeds) is None
+
+
+def test_the_report_says_that_nothing_is_corrected() -> None:
+    text = " ".join(section({name: outcome(0.7, 0.8, last) for name, last in (("a", 0.9), ("b", 0.91))}).split())
+    assert "where it contains 0, no difference is shown, which does not mean that there is none." in text
+    assert "without a correction for several comparisons" in text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.intervals import CONFIDENCE, TOO_FEW, half_width
+from pipeline.intervals import ALL_THE_SAME, CONFIDENCE, LEAST_RUNS, TOO_FEW, half_width, why_none
 from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.measured import Measured
 
@@ -34,6 +34,11 @@ class Ratio:
         if half is None:
             return cls(math.exp(mean), None, None, n)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+
+    @property
+    def no_interval(self) -> str:
+        """Why there is none, in words."""
+        return TOO_FEW if self.n < LEAST_RUNS else ALL_THE_SAME
 
     @property
     def gains(self) -> bool:
@@ -133,8 +138,8 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
     speed = row.speedup
     if speed.low is None or speed.high is None:
         pairs = "one pair of runs" if speed.n == 1 else f"{speed.n} pairs of runs"
-        told = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {TOO_FEW} for an interval"
-        told += "" if row.precision == REFERENCE else " (stage.repeats=3 gives one)"
+        told = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {speed.no_interval} for an interval"
+        told += "" if row.precision == REFERENCE or speed.n >= LEAST_RUNS else " (stage.repeats=3 gives one)"
     elif speed.gains:
         told = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     elif speed.loses:
@@ -151,9 +156,9 @@ def _accuracy(row: Compared, baseline: Compared) -> str:
         return "test accuracy not compared: no seed in common"
     change, half = statistics.fmean(changes), half_width(changes)
     if half is None:
-        return f"test accuracy {change:+.4f} (n={len(changes)}, {TOO_FEW})"
+        return f"test accuracy {change:+.4f} (n={len(changes)}, {why_none(changes)})"
     if abs(change) <= half:
-        return f"test accuracy as {BASELINE}'s ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
+        return f"no difference in test accuracy shown ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
     return f"test accuracy {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
 
 

@@ -6,7 +6,6 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.intervals import TOO_FEW
 from pipeline.precision_study import BASELINE, REFERENCE
 from pipeline.precision_study.claims import claims, halvings
 from pipeline.precision_study.compare import Compared
@@ -92,7 +91,7 @@ def _speedup(row: Compared) -> str:
     if found is None:
         return "1" if row.precision == BASELINE else "not measured"
     if found.low is None:
-        return f"{found.mean:.2f} (n={found.n}, {TOO_FEW})"
+        return f"{found.mean:.2f} (n={found.n}, {found.no_interval})"
     return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.intervals import TOO_FEW
 from pipeline.precision import FORMATS, bytes_per_number
 from pipeline.precision_study import BASELINE
 from pipeline.precision_study.compare import Compared
@@ -47,7 +46,9 @@ def page(row: Compared, baseline: Compared) -> str:
     """The page, in Markdown."""
     assert row.speedup is not None
     speed = row.speedup
-    known = f"95 % interval {speed.low:.2f} to {speed.high:.2f}" if speed.low else f"{TOO_FEW} for an interval"
+    known = (
+        f"95 % interval {speed.low:.2f} to {speed.high:.2f}" if speed.low else f"{speed.no_interval} for an interval"
+    )
     run, before = row.runs[0], baseline.runs[0]
     rates = [one.median(lambda run: run.images_per_s) for one in (row, baseline)]
     machine, plain = run.step["machine"], before.step["machine"]

@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 from pipeline import receipt
 from pipeline.capability import Resolved
 from pipeline.errors import RunError
-from pipeline.intervals import TOO_FEW, half_width
+from pipeline.intervals import half_width, why_none
 from pipeline.journal import read_json, read_metrics
 from pipeline.run import Grid, Result, Run
 from pipeline.spec import spec
@@ -166,5 +166,5 @@ def _mean(values: Sequence[float]) -> str:
     half = half_width(values)
     mean = f"{statistics.fmean(values):.4f}"
     if half is None:
-        return f"{mean} (mean; n={len(values)}, {TOO_FEW} for an interval)"
+        return f"{mean} (mean; n={len(values)}, {why_none(values)} for an interval)"
     return f"{mean} +-{half:.4f} (mean, 95 % interval, n={len(values)}; {min(values):.4f} to {max(values):.4f})"

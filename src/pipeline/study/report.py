@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.intervals import half_width
+from pipeline.intervals import LEAST_RUNS, half_width
 from pipeline.journal import cannot_write
 from pipeline.report.table import figure, markdown_rows
 from pipeline.study import composed
@@ -23,7 +23,8 @@ for benchmarks see `bench/`. `python -m pipeline.study check` shows that the run
 SHOWS = """
 A difference is taken seed by seed: with one seed all of them begin from the same weights and see the same batches. The
 interval is Student's, 95 %, over the seeds on this machine with these versions. It shows how far the seed alone moves a
-mean; where it contains 0, no difference is shown.
+mean; where it contains 0, no difference is shown, which does not mean that there is none. Each interval stands alone,
+without a correction for several comparisons: of twenty that differ in nothing, one is expected to leave out 0.
 
 It does not show what another machine, other versions or a longer training would give. Each of them rounds otherwise in
 the last bits, training amplifies that, and the order of stages so close together can change.
@@ -93,10 +94,12 @@ def accuracies(outcome: Outcome) -> dict[str, float]:
 def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
     changes = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     half = half_width(changes)
-    if half is None:
+    if len(changes) < LEAST_RUNS:
         return []
     mean = statistics.fmean(changes)
-    shown = "no difference" if abs(mean) <= half else f"{one if mean > 0 else other} is higher, here"
+    if half is None:
+        return [f"{one} - {other}", f"{mean:+.4f}", "the same difference each time: no interval", str(len(changes)), ""]
+    shown = "none shown" if abs(mean) <= half else f"{one if mean > 0 else other} is higher, here"
     interval = f"{mean - half:+.4f} to {mean + half:+.4f}"
     return [f"{one} - {other}", f"{mean:+.4f}", interval, str(len(changes)), shown]
 
