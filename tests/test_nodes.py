@@ -8,6 +8,7 @@ import stat
 import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from pipeline.errors import Stopped
 from pipeline.journal import Journal, read_json, read_status, write_json
 from pipeline.runs import reap
 from pipeline.sweep import ray_tasks, submitit_jobs
-from pipeline.sweep.cell import environment_file, write_environment
+from pipeline.sweep.cell import environment_file, job_file, write_environment
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, check, decide_one
 from pipeline.sweep.schedule import POLL_SECONDS, QUEUE_POLL_SECONDS, Listed, Outcome, Schedule, pause
@@ -136,6 +137,30 @@ def test_a_node_keeps_its_environment_and_learns_no_password(tmp_path: Path, mon
         assert not set(own) & os.environ.keys()
         assert {"SLURM_CONF", "SBATCH_ACCOUNT"} <= os.environ.keys()
     assert dict(os.environ) == before
+
+
+def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACT", "tanh")
+    monkeypatch.setenv("OTHER", "secret")
+    monkeypatch.delenv("UNSET", raising=False)
+    write_environment(tmp_path)
+    config = {"model": {"activation": "${oc.env:ACT}"}, "tracking": {"uri": "a-${oc.env:UNSET}"}}
+    one: Any = SimpleNamespace(number=1, config=config, kind="cpu")
+    remote = SimpleNamespace(remote=lambda *_: None)
+    launcher: Any = SimpleNamespace(
+        waiting=[],
+        jobs={},
+        tasks={},
+        gpus=None,
+        executor=SimpleNamespace(submit=lambda *_: None),
+        task=SimpleNamespace(options=lambda **_: remote),
+    )
+    for kind in (submitit_jobs.LocalJobs, submitit_jobs.SlurmJobs, ray_tasks.RayTasks):
+        write_environment(tmp_path)
+        kind.start(launcher, one, job_file(tmp_path, 1))
+        written = json.loads(environment_file(tmp_path).read_text())
+        assert written["ACT"] == "tanh" and not {"OTHER", "UNSET"} & written.keys()
+        assert stat.S_IMODE(environment_file(tmp_path).stat().st_mode) == 0o600
 
 
 def test_a_run_knows_its_job() -> None:

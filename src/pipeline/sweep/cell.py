@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pipeline.environment import environment, handed_on
 from pipeline.errors import UserError
 from pipeline.exits import status_of, stop_on_signals
 from pipeline.journal import read_status, write_json
+from pipeline.variables import names_in
 
 GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -122,6 +124,15 @@ def write_environment(folder: Path) -> None:
     path = environment_file(folder)
     path.parent.mkdir(exist_ok=True)
     write_json(path, {name: value for name, value in os.environ.items() if name.startswith(kept)}, mode=0o600)
+
+
+def add_environment(job: Path, config: Mapping[str, Any]) -> None:
+    """Add the variables that a cell's config names (`${oc.env:NAME}`): it fills them in on its node."""
+    path = job.with_name("environment.json")
+    given = json.loads(path.read_bytes())
+    named = {name: os.environ[name] for name in names_in(config) if name in os.environ}
+    if not named.items() <= given.items():
+        write_json(path, given | named, mode=0o600)
 
 
 def end_file(job: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.device import canonical
 from pipeline.errors import UserError
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import in_new_process, write_environment
+from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
 
@@ -40,6 +40,7 @@ class RayTasks:
         return self.limit is None or len(self.tasks) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
+        add_environment(job, cell.config)
         gpus = (1 if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
         self.tasks[cell.number] = self.task.options(num_gpus=gpus).remote(job, Path.cwd())
 

@@ -15,7 +15,7 @@ from pipeline import slurm
 from pipeline.device import canonical
 from pipeline.errors import UserError
 from pipeline.sweep import Sweep
-from pipeline.sweep.cell import end_file, in_new_process, write_environment
+from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import TooLong
@@ -43,6 +43,7 @@ class LocalJobs:
         return len(self.jobs) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
+        add_environment(job, cell.config)
         self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd())
 
     def poll(self) -> list[tuple[int, str | None]]:
@@ -88,6 +89,7 @@ class SlurmJobs:
         return not self.jobs and len(self.waiting) < self.largest
 
     def start(self, cell: Cell, job: Path) -> None:
+        add_environment(job, cell.config)
         self.waiting.append((cell, job))
 
     def poll(self) -> list[tuple[int, str | None]]:
