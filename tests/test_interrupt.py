@@ -301,6 +301,25 @@ def test_a_pipe_that_breaks_in_a_run_fails_it(tmp_path: Path) -> None:
     assert (status(run).state, status(run).error) == ("FAILED", "BrokenPipeError: [Errno 32] Broken pipe")
 
 
+def test_a_terminal_that_is_gone_takes_what_is_printed() -> None:
+    """A real terminal whose other end is closed answers EIO."""
+    code = """
+import os, sys
+from pipeline.streams import outlive_readers
+outlive_readers()
+sys.stdin.readline()
+print("one", flush=True)
+print("two", file=sys.stderr, flush=True)
+sys.exit(7)
+"""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+    process.communicate(b"go\n", timeout=LONG)
+    assert process.returncode == 7
+
+
 # Memory
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import stat
 import sys
 from typing import Any, TextIO
 
@@ -24,7 +26,8 @@ def printable_lines(text: str) -> str:
 
 
 def outlive_readers() -> None:
-    """Let both streams go on where their reader has left (`| head`): the rest goes nowhere, and the run goes on.
+    """Let both streams go on where their reader has left (`| head`, a closed terminal): the rest goes nowhere, and the
+    run goes on.
 
     So a BrokenPipeError that is seen anywhere is about another pipe.
     """
@@ -41,9 +44,16 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno != errno.EPIPE and not (error.errno == errno.EIO and _was_terminal(self.fileno())):
+                raise
             leave(self.fileno())
             return memoryview(data).nbytes
+
+
+def _was_terminal(descriptor: int) -> bool:
+    """Whether it led to a terminal, which may be gone: EIO of a file is a disk's error, and is said."""
+    return stat.S_ISCHR(os.fstat(descriptor).st_mode)
 
 
 def forgive(stream: TextIO) -> None:
