@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
         from pipeline.sweep.cell import run_job
 
         status = run_job(Path(command["job"]))
+    except Exception:  # Python would print it after this process has ended
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
