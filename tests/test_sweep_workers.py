@@ -159,13 +159,15 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
     assert "changed since " in dry.stdout and ": the code" in dry.stdout
 
 
-def test_a_file_that_the_code_reads_is_hashed_as_the_cell_reads_it(place: Path) -> None:
+def test_a_file_that_is_edited_after_its_module_was_imported_is_refused(place: Path) -> None:
+    """The module may have read it when it was imported: the next cell would run the old one under the new hash."""
     told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
-    assert told.returncode == 0, told.stderr
-    hashes = [json.loads((run / "receipt.json").read_text())["code_sha256"] for run in trained(place)]
-    assert set((place / "seen").read_text().split()) == {"old", "new"}
-    assert len(set(hashes)) == 2
-    assert "the code was edited meanwhile: seed=1 ran the new code" in told.stderr
+    assert told.returncode == 1, told.stderr
+    rows = table(grids(place)[0])
+    assert [row["state"] for row in rows] == ["done", "failed"]
+    assert rows[1]["reason"].endswith(
+        f"{place / 'factor.txt'} was edited since planted was imported; give the command again"
+    )
 
 
 def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place: Path) -> None:
@@ -240,6 +242,22 @@ def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPat
         assert in_fork(tmp_path, {}) == [f"name of {uuid}" for uuid in UUIDS]
     finally:
         device.gpus.cache_clear()
+
+
+def test_an_unexpected_error_of_a_cell_is_in_its_log(tmp_path: Path) -> None:
+    """A job file that is no JSON: the error comes before there is a run to write it down."""
+    (tmp_path / "0000.json").write_text("{")
+    code = """
+import os, signal, sys
+from pipeline.sweep import worker
+command = {"environment": {}, "log": sys.argv[1] + "/log", "job": sys.argv[1] + "/0000.json", "cell": 0}
+pid = worker.fork(command, worker.Channel())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    told = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+    assert told.returncode == 1
+    log = (tmp_path / "log").read_text()
+    assert log.startswith("Traceback") and "JSONDecodeError" in log.splitlines()[-1]
 
 
 def in_fork(folder: Path, variables: dict[str, str]) -> list[str]:

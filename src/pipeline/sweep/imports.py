@@ -23,9 +23,10 @@ POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "skl
 def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
     """Import every module that the code's hash is taken of, also those that are imported within functions.
 
-    What a later edit changes then neither runs nor is hashed; a file that the user's code reads is hashed as it is now,
-    since the code reads it now. `known`: modules that were imported before the time
-    `since`. Raises UserError where one of the others was edited after it: it may be hashed as another than it runs.
+    What a later edit changes then neither runs nor is hashed. A file that the user's code reads may have been read when
+    the code was imported, or is read now. `known`: modules that were imported before the time `since`. Raises UserError
+    where one of the others was edited after it, and where a file that one of the known reads is not what it was when
+    the worker imported it: either may be hashed as another than it runs.
     """
     from pipeline import code_sources
     from pipeline.code import modules, own_modules
@@ -34,6 +35,7 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
     if known and own_modules(experiment):  # its code is kept as it was imported; the state of its files is asked anew
         code_sources.digest.cache_clear()
     names = modules(experiment)
+    _check_files(experiment, known)
     for name in names:
         with contextlib.suppress(Exception):  # what needs a package that is not installed, and is imported if need be
             importlib.import_module(name)
@@ -42,6 +44,33 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
         if name not in known and path and _changed(Path(path)) > since:
             raise UserError(f"{path}: edited while it was imported; give the command again")
     imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here
+
+
+# Of the user's modules, as this process or the worker that it was forked from first imported them: the hash of each,
+# and the size, time and inode of the files that it reads.
+_digests: dict[str, str] = {}
+_states: dict[str, dict[Path, tuple[int, ...]]] = {}
+
+
+def _check_files(experiment: Experiment, known: Collection[str]) -> None:
+    """Refuse a file that an imported module reads, and that has another content since."""
+    from pipeline.code import own_modules
+    from pipeline.code_sources import digest, files
+
+    here = Path.cwd()
+    for name, path in own_modules(experiment).items():
+        now = {file: _state(file) for _, file in files(name, path, here)}
+        then = _states.setdefault(name, now)
+        edited = sorted(file for file in {*then, *now} if then.get(file) != now.get(file))
+        sha256 = digest(name, path, here)
+        if name in known and edited and sha256 != _digests[name]:
+            raise UserError(f"{edited[0]} was edited since {name} was imported; give the command again")
+        _digests.setdefault(name, sha256)
+
+
+def _state(file: Path) -> tuple[int, ...]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @contextlib.contextmanager
