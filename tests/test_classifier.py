@@ -239,7 +239,8 @@ def test_another_loss_is_measured_too(tmp_path: Path) -> None:
 def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path: Path) -> None:
     """The loss of the only step is that of the initial weights; it is the weights that it leaves that are no use."""
     size = TRAINING if not held_out else 1437
-    words = ["model=mlp", "dataset=digits", "optimizer=sgd", "optimizer.learning_rate=3e38", "training.epochs=1"]
+    words = ["model=mlp", f"model.units={[32] * 8}", "dataset=digits", "training.epochs=1"]
+    words += ["optimizer=sgd", "optimizer.learning_rate=1000", "optimizer.weight_decay=1000"]  # a factor of 1e6 a layer
     words += [f"training.batch_size={size}", "tracking=none", *held_out.split()]
     told = pipeline(tmp_path, *words)
     assert told.returncode == 1
