@@ -202,7 +202,7 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
     """A rate at which fp16 leaves its range in the first steps, and fp32 and fp64 do not."""
     folder = place / "diverges"
     folder.mkdir()
-    rate = ["optimizer=sgd", "optimizer.learning_rate=6e4"]
+    rate = ["optimizer=sgd", "optimizer.learning_rate=1000"]
     told = pipeline(folder, *SMALL, *rate, "stage.precisions=[fp32,fp64,fp16]", "stage.repeats=1")
     assert told.returncode == 1
     assert "1 of 3 cells came to nothing: precision=fp16 seed=0" in told.stderr
