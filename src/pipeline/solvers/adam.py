@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from pipeline.optimizers import Decay, Epsilon, LearningRate
+from pipeline.optimizers import Decay, Epsilon
 from pipeline.quiet import quiet_imports
 from pipeline.solvers.own import Own
 from pipeline.spec import spec
@@ -17,7 +17,7 @@ class Adam(Own):
     """`decay`: the share of the learning rate that is left after the last step; each step takes off the same share."""
 
     steps: Annotated[int, Field(gt=0)] = 10_000
-    learning_rate: LearningRate = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     beta_1: Decay = 0.9
     beta_2: Decay = 0.999

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from pipeline.errors import Impossible, UserError
-from pipeline.optimizers import LearningRate
 from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.spec import choice, spec
 
@@ -32,7 +31,7 @@ class DeepxdeAdam:
     """
 
     steps: PositiveInt | None = None
-    learning_rate: LearningRate = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     every: PositiveInt = 100
     test_points: PositiveInt | None = None
 
