@@ -31,6 +31,8 @@ from pipeline.solvers.peak_memory import free_in_groups
 from pipeline.solvers.side_by_side import chosen
 from pipeline.solvers.ssbroyden import SsBroyden
 
+pytestmark = pytest.mark.timeout(1000)  # everything that needs JAX runs once, in one process
+
 WITH_EQUATIONS = ("ode hard", "poisson enriched", "poisson graded")
 ANSATZE = ("function", *WITH_EQUATIONS)
 REACHED = {"adam": 5e-2, "lbfgs": 2e-2, "ssbroyden": 1e-4, "gauss_newton": 1e-3, "features": 1e-8}
@@ -41,7 +43,7 @@ PINN = ("stage=pinn", "backend=jax", "tracking=none")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("in_jax")
     command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), str(folder)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     told: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return told

@@ -52,7 +52,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     for number in range(20):
         text = f"# planted\n_target_: planted.Planted\nnumber: {number}\n"
         (tmp_path / "conf" / "model" / f"n{number}.yaml").write_text(text)
-    told = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=6", **environ)
+    told = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", **environ)
     assert told.returncode == 1
     rows = {row["model"].removeprefix("n"): row for row in table(grids(tmp_path)[0])}
     assert {number for number, row in rows.items() if row["state"] != "done"} == BAD
@@ -61,14 +61,14 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
         "3": ("failed", "KeyError: 'planted'"),
         "6": ("failed", "SystemExit: 0"),
         "9": ("killed", "killed by SIGKILL (the system does that when memory runs out)"),
-        "12": ("failed", "took longer than sweep.timeout=6 s"),
+        "12": ("failed", "took longer than sweep.timeout=15 s"),
         "15": ("killed", "its process ended without a word"),
     }
     assert "15 done · 5 failed · 0 skipped" in told.stderr
     assert "Traceback" not in told.stderr
     assert all(status(run).state != "RUNNING" for run in runs(tmp_path))
     assert status(grids(tmp_path)[0]).state == "FAILED"
-    again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=6", "sweep.dry_run=true", **environ)
+    again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", "sweep.dry_run=true", **environ)
     assert (
         "20 cells: 2 to run, 15 finished before, 3 failed before" in again.stdout
     )  # the killed run again by themselves
