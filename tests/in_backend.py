@@ -374,6 +374,7 @@ def precision(bench: Bench) -> None:
     layers = ("mlp", {"units": [16, 16], "layer_dtypes": ["float64", "bfloat16", "float32"]})
     facts["cell: layers"] = _stage(bench, model=layers)
     one_thread = {"backend": ("torch", {"threads": 1})} if bench.backend == "torch" else {}
+    os.environ["PIPELINE_MODULES"] = "own_models"
     for steps in (1, 64):
         loader = ("memory", {"steps_per_execution": steps})
         facts[f"diverged: {steps}"] = _stage(bench, **HUGE, loader=loader, **one_thread)
@@ -384,7 +385,11 @@ def precision(bench: Bench) -> None:
         facts[f"planted: strict={strict}"] = _stage(bench, **behind)
 
 
-HUGE: dict[str, Any] = {"model": "linear", "optimizer": ("sgd", {"learning_rate": 3e38})}
+HUGE: dict[str, Any] = {  # a gradient of 1e37 and a step of 1e3: the first update ends in infinity
+    "model": "linear",
+    "optimizer": ("sgd", {"learning_rate": 1000.0}),
+    "loss": {"_target_": "own_models.Loud"},
+}
 PLANTED = """
 from pipeline.spec import spec
 

@@ -1,9 +1,13 @@
-"""Models of a user's own, for in_backend.own_models: one that normalizes, and some that cannot be trained."""
+"""Models and a loss of a user's own, for in_backend: one model that normalizes, and some that cannot be trained."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.models import Shapes
 from pipeline.spec import spec
 
@@ -77,3 +81,21 @@ class Choosy:
 
     def keras(self, shapes: Shapes) -> Any:
         return self.torch(shapes)
+
+
+@spec
+class Loud:
+    """Cross-entropy 1e37 times over: finite in float32, and no update of it is."""
+
+    volume: float = 1e37
+
+    def torch(self) -> Callable[[Any, Any], Any]:
+        quiet = CrossEntropy().torch()
+        return lambda logits, labels: self.volume * quiet(logits, labels)
+
+    def keras(self) -> Callable[[Any, Any], Any]:
+        quiet = CrossEntropy().keras()
+        return lambda logits, labels: self.volume * quiet(logits, labels)
+
+    def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        return self.volume * CrossEntropy().numpy(logits, labels)

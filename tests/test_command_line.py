@@ -184,7 +184,9 @@ REFUSALS = {
     "--cfg": "argument --cfg/-c: expected one argument",
     "--resolve": "--resolve: goes with --cfg job, hydra or all",
     "--cfg job --package nope": "--package nope: no such part of the configuration; --cfg job shows all of it",
-    "-m seed=1,2 model=mlp,nope": f"model=nope: no such choice; choose from {CHOICES['model']}",
+    "-m seed=1,2 model=mlp,nope": (
+        f"model=nope: no such choice; choose from {CHOICES['model']} (cell 2: seed=1 model=nope)"
+    ),
 }
 
 
