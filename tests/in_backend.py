@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -193,6 +193,8 @@ def parity(bench: Bench) -> None:
     for name, loss in LOSSES.items():
         for dtype in ("float32", "float64"):
             _loss(bench, f"{name} {dtype}", loss, dtype)
+    for name, optimizer in ({"sgd": "sgd", "adam": "adam"} | OPTIMIZERS).items():
+        _updates(bench, name, optimizer)
     _all_logits(bench, SIZES[1])
 
 
@@ -317,6 +319,52 @@ def _loss(bench: Bench, name: str, choice: Choice, dtype: str) -> None:
     ](spec, logits, labels)
     bench.found.arrays[f"loss: {name}"] = np.asarray(value, np.float64)
     bench.found.arrays[f"gradient: {name}"] = np.asarray(gradient, np.float64)
+
+
+def _updates(bench: Bench, name: str, choice: Choice) -> None:
+    """Seven numbers, in float64, after each of five updates by gradients that are given."""
+    generator = np.random.default_rng(5)
+    start, gradients = generator.normal(size=7), generator.normal(size=(5, 7))
+    moves = {"torch": _torch_updates, "tensorflow": _keras_updates, "jax": _jax_updates}[bench.backend]
+    bench.found.arrays[f"updates: {name}"] = np.stack(
+        [start, *moves(bench.experiment(optimizer=choice).optimizer, start, gradients)]
+    )
+
+
+def _torch_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
+    import torch
+
+    numbers = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    optimizer = spec.torch([numbers])
+    for gradient in gradients:
+        numbers.grad = torch.from_numpy(gradient)
+        optimizer.step()
+        yield numbers.detach().numpy().copy()
+
+
+def _keras_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
+    import keras
+
+    before = keras.config.floatx()
+    keras.config.set_floatx("float64")  # the learning rate's dtype
+    try:
+        numbers = keras.Variable(start, dtype="float64")
+        optimizer = spec.keras()
+        optimizer.build([numbers])
+        for gradient in gradients:
+            optimizer.apply([keras.ops.convert_to_tensor(gradient, "float64")], [numbers])
+            yield np.array(numbers)
+    finally:
+        keras.config.set_floatx(before)
+
+
+def _jax_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
+    import jax
+
+    from pipeline.backends import keras_jax
+
+    with jax.enable_x64(True), keras_jax._float64_kept(True):
+        yield from _keras_updates(spec, start, gradients)
 
 
 def _torch_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:

@@ -88,6 +88,14 @@ def test_the_angle_has_the_derivatives_of_a_harmonic_function(polar: Any) -> Non
     np.testing.assert_allclose((math.cos(found) * math.sqrt(x * x + y * y)).parts, x.parts, rtol=1e-7, atol=1e-7)
 
 
+@given(st.floats(-3, 3), st.floats(0.1, 2), st.floats(-3.1, 3.1))
+def test_the_angle_in_a_turned_plane_has_the_same_derivatives(turn: float, r: float, angle: float) -> None:
+    x, y = plane([(r * np.cos(angle), r * np.sin(angle))])
+    math = jets.JetMath(np)
+    turned = math.arctan2(x * np.sin(turn) + y * np.cos(turn), x * np.cos(turn) - y * np.sin(turn))
+    np.testing.assert_allclose(turned.parts[1:], math.arctan2(y, x).parts[1:], rtol=1e-7, atol=1e-7)
+
+
 def test_only_what_is_asked_for_is_carried() -> None:
     points = np.ones((3, 2))
     assert jets.coordinates(np, points, ((0, 1),), order=0).parts.shape == (1, 3, 2)

@@ -51,6 +51,15 @@ def test_every_step_of_every_optimizer_is_the_same(more: Outcomes, name: str, ot
     check_steps(more, f"mlp {name}", "fp64", other)
 
 
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", ["sgd", "adam", *OPTIMIZERS])
+def test_every_optimizer_makes_the_same_updates(found: Outcomes, name: str, other: str) -> None:
+    ours, theirs = (found[backend].arrays[f"updates: {name}"] for backend in ("torch", other))
+    assert (np.abs(np.diff(ours, axis=0)) > 1e-5).all(), "an update that changes nothing proves nothing"
+    # Keras takes AdamW's weight decay through float32 on TensorFlow: 1.5e-12
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-11)
+
+
 def check_steps(found: Outcomes, name: str, precision: str, other: str) -> None:
     """Hold the weights after each step against torch's."""
     key = f"steps: {name} {precision}"
