@@ -12,11 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from command import pipeline, status
+from in_backend import experiment, on_cpu
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
 
 from pipeline import journal as journals
-from pipeline.sweep.claims import NAME, Claims
+from pipeline.journal import Status
+from pipeline.sweep.claims import NAME, Claims, Shared
+from pipeline.sweep.history import History, Past
+from pipeline.sweep.plan import Cell
 
 HOLDER = """
 import sys, time
@@ -66,6 +70,27 @@ def test_a_claim_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
     ours.release(KEYS[0])
     with holder(tmp_path, *KEYS) as (_, said):
         assert said == "True False False"
+
+
+def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> None:
+    """Another grid that comes to the cell later takes the result, and does not wait for this one's end."""
+    asked = experiment("torch")
+    cell = Cell(1, {}, asked.config, [], asked, on_cpu(asked))
+    done = Status(
+        id="run", name="run", state="FINISHED", pid=1, process_started=None, host="here", pid_namespace=None,
+        started=1.0, ended=3.0,
+    )  # fmt: skip
+
+    class Known(Shared):
+        def _since_planned(self, _: Cell) -> list[Past]:
+            return [Past(tmp_path / "run", done, ())]
+
+    shared = Known([cell], History(tmp_path), Claims(tmp_path), print)
+    assert shared.next() is None
+    (taken,) = shared.taken()
+    assert (taken.state, taken.reason) == ("FINISHED", "run by another command as run")
+    with holder(tmp_path, asked.config_sha256()) as (_, said):
+        assert said == "True"
 
 
 def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:

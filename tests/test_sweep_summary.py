@@ -35,6 +35,17 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     assert lines[4] == "* the best by validation/loss after the last epoch"
 
 
+def test_the_best_of_repeated_cells_has_the_best_median() -> None:
+    """Neither its lowest nor its highest is the best: those are the luck of a seed."""
+    losses = {"a": (0.10, 0.2, 0.90), "b": (0.30, 0.3, 0.30), "c": (0.05, 0.5, 0.60)}
+    found = [
+        entry(3 * at + seed, {"model": model, "seed": str(seed)}, {"test/loss": 0.5, "validation/loss": loss})
+        for at, (model, each) in enumerate(losses.items())
+        for seed, loss in enumerate(each)
+    ]
+    assert Pivot(found).best() == {(("a",), "")}
+
+
 def test_a_choice_by_the_test_data_is_said() -> None:
     found = [
         entry(0, {"model": "a"}, {"test/loss": 0.1, "validation/loss": 0.4}),
