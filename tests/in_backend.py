@@ -193,8 +193,8 @@ def parity(bench: Bench) -> None:
     for name, loss in LOSSES.items():
         for dtype in ("float32", "float64"):
             _loss(bench, f"{name} {dtype}", loss, dtype)
-    for name, optimizer in ({"sgd": "sgd", "adam": "adam"} | OPTIMIZERS).items():
-        _updates(bench, name, optimizer)
+    for name, choice in ({"sgd": "sgd", "adam": "adam"} | OPTIMIZERS).items():
+        _updates(bench, name, choice)
     _all_logits(bench, SIZES[1])
 
 

@@ -75,7 +75,7 @@ def test_a_claim_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
 def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> None:
     """Another grid that comes to the cell later takes the result, and does not wait for this one's end."""
     asked = experiment("torch")
-    cell = Cell(1, {}, asked.config, [], asked, on_cpu(asked))
+    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
     done = Status(
         id="run", name="run", state="FINISHED", pid=1, process_started=None, host="here", pid_namespace=None,
         started=1.0, ended=3.0,
