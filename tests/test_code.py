@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -133,7 +135,10 @@ def test_a_file_that_a_setting_of_the_users_names_counts(source: Path) -> None:
     after, same = ask(source, *words, PIPELINE_MODULES="mine")
     assert before != after and names == same
     (place / "gone.npy").write_text("1")
-    assert ask(source, *words, PIPELINE_MODULES="mine")[0] != after
+    last = ask(source, *words[:1], "+model.files=[gone.npy]", PIPELINE_MODULES="mine")[0]
+    assert last != after
+    moved = place.rename(place.with_name(f"{place.name}-moved")) / "src" / "pipeline"
+    assert ask(moved, *words[:1], "+model.files=[gone.npy]", PIPELINE_MODULES="mine")[0] == last
 
 
 # Stages with cells of their own
@@ -375,20 +380,54 @@ def test_a_file_that_cannot_be_read_counts_by_that(lab: Path) -> None:
         ("import numpy as np\nx = np.load('sizes.log')\nnp.save('other.npy', x)", True),
         ("import numpy as np\nnp.save('other.npy', np.load('sizes.log'))", True),
         ("from pathlib import Path\nOUT = Path(__file__).with_suffix('.log')\nOUT.touch()\nopen('sizes.log')", True),
+        ("open('sizes.log', 'r+')", True),
+        ("open('sizes.log', 'a+')", True),
+        ("open('sizes.log', 'w+b')", False),
+        ("import numpy as np\nnp.memmap('sizes.log')", True),
+        ("import numpy as np\nnp.memmap('sizes.log', mode='r+')", True),
+        ("import numpy as np\nnp.memmap('sizes.log', 'float32', 'w+')", False),
+        ("import h5py\nh5py.File('sizes.log', 'a')", True),
+        ("import h5py\nh5py.File('sizes.log', 'w')", False),
+        ("import gzip\ngzip.open('sizes.log', 'ab')", False),
+        ("import shelve\nshelve.open('sizes.log', 'w')", True),  # which keeps what is there
+        ("import zarr\nzarr.open('sizes.log', mode='a')", True),
+        ("import logging\nlogging.FileHandler('sizes.log')", False),
+        ("import logging\nlogging.basicConfig(filename='sizes.log')", False),
+        ("import shutil\nshutil.copy('other.log', 'sizes.log')", False),
+        ("import shutil\nshutil.copy('sizes.log', 'other.log')", True),
+        ("import polars\npolars.DataFrame().to_parquet('sizes.log')", False),
+        ("import os\nos.makedirs('sizes.log')", False),
     ],
 )
 def test_a_file_that_the_code_only_writes_does_not_count(lab: Path, text: str, counts: bool) -> None:
     assert changes(lab, text, "lab/sizes.log") == [counts]
 
 
-def test_a_file_of_the_current_folder_counts_where_none_lies_beside_the_module(
+STUB = "from pathlib import Path\nFOLDER = 'bank'\nFILE = Path(__file__).parent / FOLDER / 'basis.npy'\nFILE.touch()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("from lab.stub import FILE\nopen(FILE)\n", True),
+        ("import lab.stub as stub\nopen(stub.FILE)\n", True),
+        ("from .stub import *\nopen(FILE)\n", True),
+        ("import lab.stub\nFILE = 1\n", False),
+    ],
+)
+def test_a_file_that_one_module_writes_counts_where_another_takes_its_name(lab: Path, text: str, counts: bool) -> None:
+    (lab / "lab" / "stub.py").write_text(STUB)
+    assert changes(lab, text, "lab/bank/basis.npy") == [counts]
+
+
+def test_a_file_of_the_current_folder_counts_and_one_of_its_name_beside_the_module(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (lab / "elsewhere").mkdir()
     monkeypatch.chdir(lab / "elsewhere")
     text = "SOURCE = 'kernels/fast.cu', 'own.txt'\n"
     names = ("elsewhere/own.txt", "elsewhere/kernels/fast.cu", "lab/kernels/fast.cu")
-    assert changes(lab, text, *names) == [True, False, True]
+    assert changes(lab, text, *names) == [True, True, True]
 
 
 def test_files_that_are_named_in_other_ways(lab: Path) -> None:
@@ -411,6 +450,65 @@ def test_files_that_are_named_in_other_ways(lab: Path) -> None:
     assert code.closure(["lab.always"]) != before
     one = "from pathlib import Path\nopen(Path(__file__).parent / 'kernels' / 'fast.cu')\n"
     assert changes(lab, one, "lab/kernels/fast.cu", "lab/kernels/slow.cu") == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("BANKS = {'bank': 1}\nprint(BANKS['bank'] / 255)\n", False),
+        ("import logging\nlogging.getLogger('bank')\n", False),
+        ("print(HERE / 'bank')\n", True),
+        ("import os\nos.path.join(HERE, 'bank')\n", True),
+        ("NAME = 'bank'\nprint(HERE / NAME)\n", True),
+        ("class One:\n    folder: str = 'bank'\n    def f(self): return HERE / self.folder\n", True),
+        ("def f(name): return HERE / name\nf('bank')\n", True),
+        ("def f(name='bank'): return HERE / name\n", True),
+        ("for name in ('bank', 'other'): print(HERE / name)\n", True),
+        ("ALL = 'bank', 'other'\nprint([HERE / one for one in ALL])\n", True),
+    ],
+)
+def test_a_folder_counts_where_its_name_stands_in_a_path(lab: Path, text: str, counts: bool) -> None:
+    start = "from pathlib import Path\nHERE = Path(__file__).parent\n"
+    assert changes(lab, start + text, "lab/bank/new.npy") == [counts]
+
+
+def test_of_a_large_folder_names_sizes_and_times_count(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not its bytes, which take seconds a gigabyte to hash; an array that changes keeps its size."""
+    monkeypatch.setattr(code_files, "MOST_BYTES", 5)
+    text = "from pathlib import Path\nlist((Path(__file__).parent / 'bank').glob('*'))\n"
+    assert changes(lab, text, "lab/bank/a.npy", "lab/bank/b.npy") == [True, True]
+    file = lab / "lab" / "bank" / "a.npy"
+    named = code_sources.files("lab.always", lab / "lab" / "always.py", lab)
+    assert named == [("bank", file.parent)]
+    before = code_files.content(file.parent)
+    assert code_files.content(file.parent) == before
+    os.utime(file, (1, 1))
+    assert code_files.content(file.parent) != before
+
+
+def test_what_shows_the_systems_state_is_no_data() -> None:
+    assert not any(
+        code_files.is_data(Path(name)) for name in ("/proc/cpuinfo", "/dev/null", "/sys/kernel/mm", "/run/x")
+    )
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(b"1")
+        file.flush()
+        assert code_files.is_data(Path(file.name))
+
+
+def test_a_setting_names_its_files_wherever_the_project_lies(lab: Path) -> None:
+    """In the current folder and beside the module; a project's folder may be renamed."""
+    (lab / "lab" / "start.npy").write_text("1")
+    (lab / "start.npy").write_text("1")
+    (lab / "elsewhere").mkdir()
+    (lab / "elsewhere" / "start.npy").write_text("1")
+    module, found = lab / "lab" / "models.py", code_files.of_value
+    here = found("start.npy", module, lab)
+    assert [file for _, file in here] == [lab / "start.npy", lab / "lab" / "start.npy"]
+    moved = found("start.npy", module, lab / "elsewhere")
+    assert [shown for shown, _ in moved] == [shown for shown, _ in here] and len({shown for shown, _ in here}) == 2
+    assert found("start.npy", module, module.parent) == [("start.npy 0", module.parent / "start.npy")]
+    assert found(str(lab / "start.npy"), module, lab) == [(str(lab / "start.npy"), lab / "start.npy")]
 
 
 def test_a_file_is_hashed_again_only_when_it_has_changed(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def modules(experiment: Experiment) -> dict[str, str]:
     hashes = _digests(found)
     named = {name: files for one in (experiment, *cells) for name, files in _files_of_settings(one).items()}
     for name, files in named.items():
-        read = {str(file): code_files.content(file) for file in files}
+        read = {shown: code_files.content(file) for shown, file in files}
         hashes[name] = hash_of({name: hashes.get(name, "")} | read)
     if cells:
         stage = type(experiment.stage).__module__
@@ -141,7 +141,7 @@ def own_files(experiment: Experiment) -> dict[str, list[Path]]:
     found = {name: [file for _, file in code_sources.files(name, path, Path.cwd())] for name, path in own.items()}
     for one in (experiment, *below(experiment)):
         for name, files in _files_of_settings(one).items():
-            found[name] = [*found.get(name, []), *files]
+            found[name] = [*found.get(name, []), *(file for _, file in files)]
     return found
 
 
@@ -177,16 +177,17 @@ def _parts(experiment: Experiment) -> tuple[str, ...]:
     return tuple(part for part in parts if part in PARTS)
 
 
-def _files_of_settings(experiment: Experiment) -> dict[str, list[Path]]:
+def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
     """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[tuple[str, Path]]] = {}
     for part in (getattr(experiment, name) for name in _parts(experiment)):
         module = type(part).__module__
         path = None if code_sources.is_ours(module) else code_sources.source(module)
         if path is not None:
             chosen = [value for name, value in vars(part).items() if name not in getattr(part, "locations", ())]
-            files = [code_files.of_value(text, path, Path.cwd()) for value in chosen for text in _texts(value)]
-            found[module] = [*found.get(module, []), *(file for file in files if file is not None)]
+            texts = [text for value in chosen for text in _texts(value)]
+            named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
+            found[module] = [*found.get(module, []), *named]
     return {name: files for name, files in found.items() if files}
 
 

@@ -111,8 +111,18 @@ def files(name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
     tree = _tree(path)
     if tree is None:
         return []
+    found = _named(code_files.names(tree), name, path, here)
+    for module in dict.fromkeys(imports(name, path)):
+        place = None if is_ours(module) else source(module)
+        other = _tree(place) if place is not None and place != path and is_own(module, place) else None
+        if place is not None and other is not None:
+            found += _named(code_files.names_elsewhere(other, tree), module, place, here)
+    return list(dict.fromkeys(found))
+
+
+def _named(named: code_files.Names, name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
     depth = name.count(".") + (path.name == "__init__.py")
-    return code_files.files(code_files.names(tree), path, path.parents[: depth + 1], here)
+    return code_files.files(named, path, path.parents[: depth + 1], here) if named.texts else []
 
 
 @cache
