@@ -46,6 +46,11 @@ if AT_IMPORT == "thread":
 if AT_IMPORT == "torch":
     import torch
     torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+if AT_IMPORT == "data":
+    FACTOR = Path("factor.txt").read_text()
+if AT_IMPORT == "log":
+    import logging
+    logging.getLogger("planted").addHandler(logging.FileHandler("planted.log"))
 if AT_IMPORT == "jax":
     import jax.numpy
     jax.numpy.ones(3)
@@ -68,8 +73,12 @@ class Planted:
                 os.kill(os.getppid(), 9)
                 time.sleep(100)
         if AT_IMPORT == "data":
-            note(Path("factor.txt").read_text())
             Path("factor.txt").write_text("new")
+        if AT_IMPORT == "log":
+            logging.getLogger("planted").warning("here")
+            if not Path("kept.txt").exists():
+                Path("kept.txt").write_text("1")
+            assert Path("kept.txt").read_text() == "1"
         if AT_IMPORT == "computed":
             import importlib
             assert importlib.import_module("parts_" + os.environ.get("PLANTED_PART", "wide")).UNITS
@@ -159,15 +168,54 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
     assert "changed since " in dry.stdout and ": the code" in dry.stdout
 
 
-def test_a_file_that_is_edited_after_its_module_was_imported_is_refused(place: Path) -> None:
-    """The module may have read it when it was imported: the next cell would run the old one under the new hash."""
+def test_a_file_that_was_read_at_import_and_edited_since_is_refused(place: Path) -> None:
+    """The next cell would run what its module has read under the hash of the file as it is now."""
     told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
     assert told.returncode == 1, told.stderr
     rows = table(grids(place)[0])
     assert [row["state"] for row in rows] == ["done", "failed"]
     assert rows[1]["reason"].endswith(
-        f"{place / 'factor.txt'} was edited since planted was imported; give the command again"
+        f"{place / 'factor.txt'} was edited since planted was imported, which read it; give the command again "
+        "(where the run itself writes it: read it in a function)"
     )
+
+
+def test_a_log_and_a_cache_that_cells_write_fail_no_cell(place: Path) -> None:
+    """The log, opened at import, is only written; the cache is read and written, by the cells. It counts once made."""
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "log"))
+    assert [row["state"] for row in table(grids(place)[0])] == ["done", "done"], told.stderr
+    assert set((place / "planted.log").read_text().splitlines()) == {"here"}
+    dry = pipeline(place, *WORDS, "sweep.dry_run=true", **environ(place, "log")).stdout
+    assert "1 to run, 1 finished before" in dry and "seed=0: changed since" in dry
+
+
+SEEN = """
+import json, os, sys
+from pathlib import Path
+from pipeline.sweep import reads
+Path("folder").mkdir()
+for name in ("before", "read", "both", "made", "again", "folder/in"):
+    Path(name).write_text("1")
+Path("before").read_text()
+with reads.watched():
+    for mode, name in (("r", "read"), ("r+", "both"), ("w", "made"), ("w+", "made"), ("a", "written"), ("a+", "again")):
+        open(name, mode).close()
+    try:
+        open("gone")
+    except OSError:
+        os.listdir("folder")
+Path("made").read_text()
+Path("read").write_text("other")
+Path("both").write_text("other")
+names = sorted(str(path) for path in Path(".").rglob("*"))
+print(json.dumps([[name for name in names if ask(Path(name))] for ask in (reads.opened, reads.listed, reads.edited)]))
+"""
+
+
+def test_what_is_opened_for_reading_and_listed_is_observed(tmp_path: Path) -> None:
+    """While it is watched; of what this process writes by itself after that an edit cannot be told."""
+    told = subprocess.run([sys.executable, "-c", SEEN], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(told.stdout) == [["both", "read"], ["folder"], ["read"]]
 
 
 def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place: Path) -> None:

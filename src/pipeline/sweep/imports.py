@@ -7,11 +7,12 @@ import importlib
 import importlib.util
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
+from pipeline.sweep import reads
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -23,54 +24,70 @@ POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "skl
 def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
     """Import every module that the code's hash is taken of, also those that are imported within functions.
 
-    What a later edit changes then neither runs nor is hashed. A file that the user's code reads may have been read when
-    the code was imported, or is read now. `known`: modules that were imported before the time `since`. Raises UserError
-    where one of the others was edited after it, and where a file that one of the known reads is not what it was when
-    the worker imported it: either may be hashed as another than it runs.
+    What a later edit changes then neither runs nor is hashed. The files that the user's code reads are hashed as they
+    are now. `known`: modules that were imported before the time `since`. Raises UserError where one of the others was
+    edited after it, and where a file that a module has read when it was imported has been edited since: either would be
+    hashed as another than it runs.
     """
     from pipeline import code_sources
     from pipeline.code import modules, own_modules
-    from pipeline.code_beside import imported_beside
 
     if known and own_modules(experiment):  # its code is kept as it was imported; the state of its files is asked anew
         code_sources.digest.cache_clear()
     names = modules(experiment)
-    _check_files(experiment, known)
-    for name in names:
-        with contextlib.suppress(Exception):  # what needs a package that is not installed, and is imported if need be
-            importlib.import_module(name)
+    with reads.watched():
+        for name in names:
+            with contextlib.suppress(Exception):  # what needs a package that is not installed, imported if need be
+                importlib.import_module(name)
     for name in names:
         path = getattr(sys.modules.get(name), "__file__", None)
         if name not in known and path and _changed(Path(path)) > since:
             raise UserError(f"{path}: edited while it was imported; give the command again")
-    imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here
+    _check_files(experiment, first=not known)
 
 
-# Of the user's modules, as this process or the worker that it was forked from first imported them: the hash of each,
-# and the size, time and inode of the files that it reads.
-_digests: dict[str, str] = {}
-_states: dict[str, dict[Path, tuple[int, ...]]] = {}
+# Of the user's modules, as this process or the worker that it was forked from first imported them: what they had read
+# by then, with the hash of each file's content.
+_read: dict[str, dict[Path, str]] = {}
 
 
-def _check_files(experiment: Experiment, known: Collection[str]) -> None:
-    """Refuse a file that an imported module reads, and that has another content since."""
+def _check_files(experiment: Experiment, *, first: bool) -> None:
+    """Refuse a file that a module has read when it was imported, and that has another content since.
+
+    `first`: in the process that has imported all of it just now.
+    """
     from pipeline.code import own_modules
-    from pipeline.code_sources import digest, files
+    from pipeline.code_beside import imported_beside
+    from pipeline.code_sources import files
 
     here = Path.cwd()
-    for name, path in own_modules(experiment).items():
-        now = {file: _state(file) for _, file in files(name, path, here)}
-        then = _states.setdefault(name, now)
+    beside = imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here
+    places = own_modules(experiment) | {name: Path(one["file"]) for name, one in beside.items()}
+    for name, path in places.items():
+        now = _read_at_import([file for _, file in files(name, path, here)])
+        then = _read.setdefault(name, now)
+        for file in sorted(now) if first else ():
+            if reads.edited(file):
+                raise UserError(f"{file}: edited while {name} was imported; give the command again")
         edited = sorted(file for file in {*then, *now} if then.get(file) != now.get(file))
-        sha256 = digest(name, path, here)
-        if name in known and edited and sha256 != _digests[name]:
-            raise UserError(f"{edited[0]} was edited since {name} was imported; give the command again")
-        _digests.setdefault(name, sha256)
+        if edited:
+            raise UserError(
+                f"{edited[0]} was edited since {name} was imported, which read it; give the command again "
+                "(where the run itself writes it: read it in a function)"
+            )
 
 
-def _state(file: Path) -> tuple[int, ...]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
+def _read_at_import(files: Sequence[Path]) -> dict[Path, str]:
+    """Those that were read, by the hash of their content now; those in a folder that was listed, as being there."""
+    from pipeline.code_files import content
+
+    found = dict[Path, str]()
+    for file in files:
+        if reads.opened(file) or reads.listed(file):
+            found[file] = content(file)
+        elif reads.listed(file.parent):
+            found[file] = "there"
+    return found
 
 
 @contextlib.contextmanager

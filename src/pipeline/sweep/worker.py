@@ -63,14 +63,17 @@ def serve(told: Lines, channel: Channel, woken: socket.socket, children: dict[in
 
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
+    from pipeline.code import own_modules
     from pipeline.experiment import place_of
     from pipeline.runner import ready
     from pipeline.sweep.imports import forkable, import_code
+    from pipeline.sweep.reads import watched
 
     count_by_bus()
     place_of(command["config"])[0].load()
-    with forkable():
+    with forkable(), watched():
         experiment, _ = ready(command["config"], command["keys"])
+        own_modules(experiment)  # imports the specs of a stage's cells, and reads no data file
     with forkable():
         import_code(experiment, (), command["since"])
     parts = (experiment.stage, experiment.backend, experiment.model, experiment.dataset, experiment.optimizer)
