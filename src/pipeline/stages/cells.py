@@ -105,13 +105,17 @@ def experiments_of(variants: Sequence[Variant]) -> list[Experiment]:
     A stage's hash is made of them, and must be the same on a cluster's login node as on its nodes. Left out is what
     runs nowhere: choices that do not go together.
     """
+    loaded = (experiment_of(one) for one in variants)
+    return [one for one in loaded if one is not None]
+
+
+def experiment_of(one: Variant) -> Experiment | None:
+    """The variant's experiment, whether or not this machine's devices can run it; None for what runs nowhere."""
     from pipeline.experiment import load
 
-    found = []
-    for one in variants:
-        with contextlib.suppress(Impossible):
-            found.append(load(one.config))
-    return found
+    with contextlib.suppress(Impossible):
+        return load(one.config)
+    return None
 
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:

@@ -19,7 +19,7 @@ from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
     decided,
-    experiments_of,
+    experiment_of,
     if_any,
     refuse_overruled,
     run_cells,
@@ -76,11 +76,19 @@ class Ladder:
         return if_any(decisions)
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
-        """Every rung over all those below it: their code, packages and configs count as the ladder's."""
-        found: list[Variant] = []
+        """Every rung over all those below it: their code, packages and configs count as the ladder's.
+
+        As in `plan`, nothing stands on a rung that runs nowhere. One that only this machine cannot run counts.
+        """
+        below: Variant | None = None
+        found: list[Experiment] = []
         for name, text in self.rungs.items():
-            found.append(_rung(experiment, name, text, found[-1] if found else None))
-        return experiments_of(found)
+            rung = _rung(experiment, name, text, below)
+            one = experiment_of(rung)
+            if one is not None:
+                found.append(one)
+                below = rung
+        return found
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Climb it, and tell in one table what each rung has gained."""
