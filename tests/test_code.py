@@ -163,6 +163,31 @@ def test_a_ladder_has_the_code_and_the_configs_of_its_rungs(source: Path) -> Non
     assert ask(source, *words)[0] != before
 
 
+def test_a_ladder_has_the_files_that_the_settings_of_every_rung_name(source: Path) -> None:
+    place = source.parents[1]
+    (place / "mine.py").write_text(
+        "from pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n@spec\nclass Own(Mlp):\n"
+        "    file: str = ''\n"
+    )
+    words = ("stage=ladder", "model._target_=mine.Own", "+model.file=a.npy", "stage.rungs.amp='model.file=b.npy'")
+    for name in ("a.npy", "b.npy"):
+        (place / name).write_text("1")
+    before, _ = ask(source, *words, PIPELINE_MODULES="mine")
+    for name in ("a.npy", "b.npy"):
+        (place / name).write_text("2")
+        after, _ = ask(source, *words, PIPELINE_MODULES="mine")
+        assert after != before, name
+        before = after
+
+
+def test_a_rung_that_runs_nowhere_hides_none_of_those_above_it(source: Path) -> None:
+    """They stand on the last rung that goes together, as when the ladder is climbed."""
+    never = "stage.rungs.transfer='backend=jax'"  # loader=dataloader, of the rung below, feeds torch alone
+    _, found = ask(source, "stage=ladder", "model=mlp", never, "stage.rungs.workers='model=linear'")
+    assert {"models.linear", "backends.lightning", "loaders.memory"} <= found
+    assert not any("keras" in name for name in found)
+
+
 def test_a_comparison_has_the_code_and_the_packages_of_its_rows(source: Path) -> None:
     _, found = ask(source, "stage=pinn_comparison", "stage.rows.adam='solver=deepxde backend=torch'")
     assert {"solvers.deepxde", "solvers.gauss_newton_step", "solvers.lbfgs_step"} <= found
