@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,17 @@ def test_compiling_is_told_and_is_no_training(grid: Done, place: Path, precision
 
 
 def test_the_table_tells_of_it(tmp_path: Path) -> None:
-    told = pipeline(
-        tmp_path, "model=linear", "dataset=digits", "training=quick", "tracking=none", "backend.compile=true"
+    """With a model of the user's: the kernels that the compiler loads as modules are not the user's code."""
+    (tmp_path / "mine.py").write_text(
+        "from pipeline.models.linear import Linear\nfrom pipeline.spec import spec\n\n\n"
+        "@spec\nclass Own(Linear):\n    pass\n"
     )
+    own = {"PIPELINE_MODULES": "mine", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    words = ("dataset=digits", "training=quick", "tracking=none", "backend.compile=true")
+    told = pipeline(tmp_path, "model=linear", "model._target_=mine.Own", *words, **own)
     assert told.returncode == 0, told.stderr
+    (run,) = runs(tmp_path)
+    assert "imported_beside" not in receipt(run)
     line = next(line for line in told.stdout.splitlines() if line.startswith("compilation"))
     assert line.split(maxsplit=1)[1].strip().endswith(" s, not counted as training")
     assert "backend.compile: the step is compiled\n" in told.stderr

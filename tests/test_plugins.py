@@ -132,6 +132,7 @@ def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: 
     run = done(tmp_path, *named, *QUICK, **known)
     receipt = json.loads((run / "receipt.json").read_text())
     assert (receipt["parameters"], receipt["backend"]) == (5 * 5 * 2 + 2, backend)
+    assert "imported_beside" not in receipt  # all that it imports is named in its code
     assert json.loads((run / "artifacts/model/card.json").read_text()) == {
         "image": [5, 5, 1],
         "classes": ["dark", "bright"],

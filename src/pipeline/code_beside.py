@@ -5,8 +5,9 @@ They are known only when the run ends; the receipt then has their files and hash
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 EDITED = "edited while it ran"
+OURS = Path(__file__).absolute().parent
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # torch itself sets the first one when it compiles
 
 
 def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
@@ -26,8 +29,9 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
     if not known:
         return {}
     found, paths, start = dict[str, dict[str, str]](), set(known.values()), _start()
+    roots = {Path.cwd(), *(code_sources.root(name, path) for name, path in known.items())}
     for name, module in sorted(sys.modules.items()):
-        path = _file(name, module)
+        path = _file(name, module, roots)
         if path is not None and name not in known and path not in paths:
             state = path.stat()
             edited = max(state.st_mtime, state.st_ctime) > start
@@ -54,8 +58,11 @@ def _digest(name: str, path: Path) -> str | None:
     return None if found is None else code_sources.digest(name, found, Path.cwd())
 
 
-def _file(name: str, module: object) -> Path | None:
-    """The file of a module of the user's; a lazy module is not woken, and what a framework generates is left out."""
+def _file(name: str, module: object, roots: Collection[Path]) -> Path | None:
+    """The file of a module of the user's; a lazy module is not woken, and what a framework generates is left out.
+
+    `roots`: the folders of the user's code.
+    """
     try:
         path = object.__getattribute__(module, "__dict__").get("__file__")
     except AttributeError:
@@ -65,7 +72,20 @@ def _file(name: str, module: object) -> Path | None:
     file, top = Path(path).absolute(), code_sources.source(name.partition(".")[0])
     if not file.name.endswith(code_sources.SUFFIXES) or not is_file(file) or not code_sources.is_own(name, file):
         return None
-    return None if top is not None and not code_sources.is_own(name, top) else file
+    if file.is_relative_to(OURS):  # under another name, as hydra_plugins.pipeline
+        return None
+    if top is not None:
+        return file if code_sources.is_own(name, top) else None
+    # Of a namespace package, which has no file; or loaded by its file, by the user or by a compiler (torch's inductor).
+    return file if code_sources.source(name) is not None or _is_written_by_hand(file, roots) else None
+
+
+def _is_written_by_hand(file: Path, roots: Collection[Path]) -> bool:
+    """Whether a file lies in one of the folders, and in no hidden folder there and in no compiler's cache."""
+    caches = [Path(os.environ[name]).absolute() for name in CACHES if os.environ.get(name)]
+    inside = [file.relative_to(root).parts for root in roots if file.is_relative_to(root)]
+    visible = any(not any(part.startswith(".") for part in parts) for parts in inside)
+    return visible and not any(file.is_relative_to(cache) for cache in caches)
 
 
 def _start() -> float:

@@ -121,8 +121,17 @@ def files(name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
 
 
 def _named(named: code_files.Names, name: str, path: Path, here: Path) -> list[tuple[str, Path]]:
-    depth = name.count(".") + (path.name == "__init__.py")
-    return code_files.files(named, path, path.parents[: depth + 1], here) if named.texts else []
+    folders = path.parents[: _depth(name, path) + 1]
+    return code_files.files(named, path, folders, here) if named.texts else []
+
+
+def root(name: str, path: Path) -> Path:
+    """The folder that holds the module's top-level package."""
+    return path.parents[: _depth(name, path) + 1][-1]
+
+
+def _depth(name: str, path: Path) -> int:
+    return name.count(".") + (path.name == "__init__.py")
 
 
 @cache
