@@ -16,14 +16,14 @@ from typing import Any
 
 import psutil
 import pytest
-from command import environment, pipeline
+from command import environment, message, pipeline
 from test_device import DRIVER, UUIDS
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
 from pipeline import device
 from pipeline.capability import Resolved
-from pipeline.code_beside import EDITED, changed, imported_by_cells
+from pipeline.code_beside import EDITED, changed, edited, imported_by_cells
 from pipeline.device import Gpu
 from pipeline.sweep import Sweep, worker
 from pipeline.sweep.plan import Cell
@@ -81,7 +81,9 @@ class Planted:
             assert Path("kept.txt").read_text() == "1"
         if AT_IMPORT == "computed":
             import importlib
-            assert importlib.import_module("parts_" + os.environ.get("PLANTED_PART", "wide")).UNITS
+            part = importlib.import_module("parts_" + os.environ.get("PLANTED_PART", "wide"))
+            if os.environ.get("PLANTED_EDITS"):
+                Path(part.__file__).write_text(f"UNITS = {part.UNITS + 1}\\n")
         return Linear().torch(shapes)
 """
 WORDS = ("-m", "--config-dir=conf", "model=planted", "seed=0,1", *QUIET)
@@ -234,18 +236,60 @@ def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place:
     assert f": {name}" in pipeline(place, *dry, **environ(place, "computed")).stdout
 
 
+def test_a_grid_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(place: Path) -> None:
+    (place / "parts_wide.py").write_text("UNITS = 1\n")
+    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"), PLANTED_EDITS="1")
+    assert told.returncode == 0, told.stderr
+    assert (
+        "parts_wide was edited meanwhile: not every cell ran it as it is now; the same command runs the others again"
+    ) in told.stderr
+
+
+def test_a_search_says_that_a_module_of_a_computed_name_was_edited(place: Path) -> None:
+    """Its trials are of one code: after an edit another study begins, and what is edited while it runs is said."""
+    (place / "parts_wide.py").write_text("UNITS = 1\n")
+    words = ("-m", "hydra/sweeper=optuna", "--config-dir=conf", "model=planted", "optimizer=adam,sgd", *QUIET)
+    told = pipeline(place, *words, "hydra.sweeper.trials=1", **environ(place, "computed"))
+    assert told.returncode == 0, told.stderr
+    (place / "parts_wide.py").write_text("UNITS = 3\n")
+    again = (*words, "hydra.sweeper.trials=2", "sweep.jobs=1", "hydra.sweeper.sampler=random")
+    told = pipeline(place, *again, **environ(place, "computed"), PLANTED_EDITS="1")
+    assert told.returncode == 0, told.stderr
+    assert "search was asked something else: parts_wide\nstudy search-2: 2 trials\n" in told.stderr
+    assert (
+        "parts_wide was edited meanwhile: not every trial of search-2 ran the same; hydra.sweeper.study=<another name> "
+        "begins another"
+    ) in told.stderr
+    said = message(pipeline(place, *again, "hydra.sweeper.study=search-2", **environ(place, "computed")))
+    assert "its trials answer another question (parts_wide)" in said
+
+
+@pytest.mark.wide
+def test_a_ladder_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(place: Path) -> None:
+    (place / "parts_wide.py").write_text("UNITS = 1\n")
+    rungs = [f"~stage.rungs.{name}" for name in ("transfer", "workers", "resident", "amp", "compiled")]
+    words = ("stage=ladder", "--config-dir=conf", "model=planted", *QUIET, *rungs)
+    told = pipeline(place, *words, **environ(place, "computed"), PLANTED_EDITS="1")
+    assert told.returncode == 0, told.stderr
+    assert "parts_wide was edited meanwhile: not every cell ran the same; give the command again" in told.stderr
+    (receipt,) = [run / "receipt.json" for run in (place / "runs").iterdir() if (run / "cells").exists()]
+    assert json.loads(receipt.read_text())["imported_beside"]["parts_wide"]["sha256"] == EDITED
+
+
 def test_what_cells_have_imported_is_in_the_receipt_of_their_stage(tmp_path: Path) -> None:
-    """Of a stage with cells; what changed while a run had it is another, whatever it is now."""
+    """Of a stage with cells; what changed while a run had it, or between two cells, is another, whatever it is now."""
     entry = {"file": str(tmp_path / "parts.py"), "sha256": "1"}
-    for number, names in enumerate(({"parts": entry}, {}, {"other": {**entry, "sha256": EDITED}})):
+    between = {"between": entry}, {"between": {**entry, "sha256": "2"}}
+    for number, names in enumerate(({"parts": entry}, {}, {"other": {**entry, "sha256": EDITED}}, *between)):
         (tmp_path / f"run-{number}").mkdir()
         (tmp_path / f"run-{number}" / "receipt.json").write_text(json.dumps({"imported_beside": names}))
         (tmp_path / "grid" / "cells").mkdir(parents=True, exist_ok=True)
         (tmp_path / "grid" / "cells" / f"{number:04d}.run").write_text(str(tmp_path / f"run-{number}"))
     found = imported_by_cells(tmp_path / "grid")
-    assert found.keys() == {"parts", "other"}
+    assert {name: one["sha256"] for name, one in found.items()} == {"parts": "1", "other": EDITED, "between": EDITED}
+    assert edited(found) == ["between", "other"]
     (tmp_path / "parts.py").write_text("")
-    assert sorted(changed(found)) == ["other", "parts"]
+    assert sorted(changed(found)) == ["between", "other", "parts"]
 
 
 def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:

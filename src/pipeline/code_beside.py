@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +42,27 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
 
 def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:
     """The same of the cells that the run in `folder` has started, from their receipts."""
+    return imported_by([Path(note.read_text()) for note in sorted((folder / "cells").glob("*.run"))])
+
+
+def imported_by(runs: Iterable[Path]) -> dict[str, dict[str, str]]:
+    """The same of several runs, from their receipts."""
+    return merged(read_json(run / "receipt.json").get("imported_beside", {}) for run in runs)
+
+
+def merged(several: Iterable[Mapping[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:
+    """What several runs have imported, as one run's. A module that differs between two of them was edited meanwhile."""
     found: dict[str, dict[str, str]] = {}
-    for note in sorted((folder / "cells").glob("*.run")):
-        found |= read_json(Path(note.read_text()) / "receipt.json").get("imported_beside", {})
+    for imported in several:
+        for name, one in imported.items():
+            same = name not in found or found[name]["sha256"] == one["sha256"]
+            found[name] = dict(one) if same else {**one, "sha256": EDITED}
     return found
+
+
+def edited(imported: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The names of the modules that were edited while a run had them, or between runs."""
+    return sorted(name for name, one in imported.items() if one["sha256"] == EDITED)
 
 
 def changed(then: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -155,10 +155,10 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 def keep_imported(experiment: Experiment, journal: Journal) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
-    from pipeline.code_beside import imported_beside, imported_by_cells
+    from pipeline.code_beside import imported_beside, imported_by_cells, merged
     from pipeline.journal import read_json
 
-    found = imported_beside(experiment) | imported_by_cells(journal.folder)
+    found = merged([imported_beside(experiment), imported_by_cells(journal.folder)])
     receipt = read_json(journal.folder / "receipt.json") if found else {}
     if receipt:
         journal.write_receipt({**receipt, "imported_beside": found})

@@ -120,6 +120,7 @@ def experiment_of(one: Variant) -> Experiment | None:
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
+    from pipeline import code_beside
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers
@@ -133,6 +134,9 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings = Sweep(jobs=1, stop_after=0)
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep)
+    beside = code_beside.edited(code_beside.imported_by(one.run for one in outcomes if one.run is not None))
+    if beside:
+        run.say(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
     return summary.entries(decisions, outcomes)
 
 

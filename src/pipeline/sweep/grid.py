@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pipeline import code_beside
 from pipeline.code import code_sha256
 from pipeline.errors import UserError
 from pipeline.journal import read_json
@@ -119,6 +120,14 @@ def record(
         say(
             console,
             f"the code was edited meanwhile: {edited[0]}{more} ran the new code; the same command runs the others",
+        )
+    runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
+    beside = code_beside.edited(code_beside.imported_by(run for run in runs if run is not None))
+    if beside:
+        say(
+            console,
+            f"{', '.join(beside)} was edited meanwhile: not every cell ran it as it is now; "
+            "the same command runs the others again",
         )
     return outcomes
 

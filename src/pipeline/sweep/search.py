@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from pipeline.code_beside import edited, imported_by, merged
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.journal import read_json, read_metrics
@@ -25,7 +26,7 @@ from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source, figures_of
-from pipeline.sweep.search_claim import Asked, claim, dataset_key
+from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
@@ -104,6 +105,7 @@ class Trials(Source):
             self._tell(trial, outcome.run, outcome.cell.experiment)
         elif outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
+            self._keep_imported(outcome.run)
         else:
             self.study.tell(trial, state=TrialState.FAIL)
             self.failed += 1
@@ -128,6 +130,14 @@ class Trials(Source):
         key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
         if data is not None and self.study.user_attrs.get(key) != data:
             self.study.set_user_attr(key, data)
+        self._keep_imported(run)
+
+    def _keep_imported(self, run: Path | None) -> None:
+        """A module of a computed name is known when a trial that imported it has ended."""
+        then = self.study.user_attrs.get(IMPORTED, {})
+        now = merged([then, imported_by([run] if run else [])])
+        if now != then:
+            self.study.set_user_attr(IMPORTED, now)
 
 
 class Cells:
@@ -209,6 +219,10 @@ def _go_on(
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)
         outcomes = session.run(trials, executor, [], search.trials - before, keep)
+    beside = edited(study.user_attrs.get(IMPORTED, {}))
+    if beside:
+        name = study.study_name
+        say(console, f"{', '.join(beside)} was edited meanwhile: not every trial of {name} ran the same; {ANOTHER}")
     search_report.show(results(), study, search)
     if search.pruner != "none":
         say(console, search_report.saved_by_pruning(study, first.training.epochs))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3, ...
 CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks
 MOST_SHOWN = 4
+IMPORTED = "imported_beside"  # in a study: what its trials have imported by computed names, as one receipt has it
 ANOTHER = "hydra.sweeper.study=<another name> begins another"
 
 
@@ -51,8 +52,11 @@ class Asked:
         found = {"metric": list(self.metrics), "direction": list(self.directions), "space": dict(self.space)}
         return {**found, "cells": {label: _plain(cell) for label, cell in self.cells.items()}}
 
-    def differences(self, then: Mapping[str, Any], data: Mapping[str, str], history: History) -> list[str]:
-        """How it differs from what a study was asked; `data`: the hash of each dataset that the study's trials read."""
+    def differences(self, then: Mapping[str, Any], seen: Mapping[str, Any], history: History) -> list[str]:
+        """How it differs from what a study was asked.
+
+        `seen`, of the study's trials: the hash of each dataset, and what they have imported by computed names.
+        """
         found = _changed(
             {"metric": list(self.metrics), "direction": list(self.directions)},
             {key: then[key] for key in ("metric", "direction")},
@@ -67,16 +71,17 @@ class Asked:
                     _without(searched, config), _without(searched, then["cells"][label]["config"])
                 ) or _filled_otherwise(self.cells[label], config, then["cells"][label]["receipt"], searched)
         # Where the config differs, so does the code: another model's. That would be no news.
-        return list(dict.fromkeys(found or self._circumstances(then["cells"], data, history)))
+        return list(dict.fromkeys(found or self._circumstances(then["cells"], seen, history)))
 
-    def _circumstances(self, then: Mapping[str, Any], data: Mapping[str, str], history: History) -> list[str]:
+    def _circumstances(self, then: Mapping[str, Any], seen: Mapping[str, Any], history: History) -> list[str]:
         """The code, the software, the device and the data."""
         found = []
         for label, cell in self.cells.items():
             if label not in then:  # it could not run here then
                 continue
             experiment = _experiment(cell)
-            receipt = {**then[label]["receipt"], "data_sha256": data.get(dataset_key(experiment))}
+            receipt = {**then[label]["receipt"], "data_sha256": seen.get(dataset_key(experiment))}
+            receipt[IMPORTED] = seen.get(IMPORTED, {})
             found += history.differences(experiment, cell.where, receipt)
         return found
 
