@@ -96,7 +96,9 @@ def modules(experiment: Experiment) -> dict[str, str]:
     cells = below(experiment)
     found = {name: path for one in (experiment, *cells) for name, path in _followed(one)}
     hashes = _digests(found)
-    named: dict[str, list[Path]] = {}  # a cell's module may name other files than the same module in another cell
+    named: dict[
+        str, list[tuple[str, Path]]
+    ] = {}  # a cell's module may name other files than the same module in another cell
     for name, files in (each for one in (experiment, *cells) for each in _files_of_settings(one).items()):
         named.setdefault(name, []).extend(files)
     for name, files in named.items():
