@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.intervals import half_width
 from pipeline.journal import read_json
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
-from pipeline.stages.seeds import Trained, metrics
+from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section
 
@@ -57,6 +57,18 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(tmp_path: P
 def test_mistakes_are_named(tmp_path: Path) -> None:
     assert refused(tmp_path, "stage=seeds", "stage.repeats=0", *SHORT).startswith("stage.repeats=0: should be greater ")
     assert refused(tmp_path, "stage=seeds", "profiler=torch", *SHORT).startswith("profiler=torch with stage=seeds: ")
+
+
+def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
+    receipts = [
+        {"training_s": seconds, "images_per_s": {"median": rate}, "peak_memory": {"process_bytes": peak}}
+        for seconds, rate, peak in ((1.0, 10.0, 7), (2.0, 40.0, 9), (4.0, 20.0, 8))
+    ]
+    assert timings([Trained("0", Path(), {}, receipt, []) for receipt in receipts]) == {
+        "training_s": 7.0,
+        "images_per_s": {"median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
+        "peak_memory": {"process_bytes": 9},
+    }
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
