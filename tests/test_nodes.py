@@ -144,7 +144,12 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
     monkeypatch.setenv("OTHER", "secret")
     monkeypatch.delenv("UNSET", raising=False)
     write_environment(tmp_path)
-    config = {"model": {"activation": "${oc.env:ACT}"}, "tracking": {"uri": "a-${oc.env:UNSET}"}}
+    nodes_own = ("SLURM_JOB_ID", "TMPDIR", "LD_LIBRARY_PATH")  # the login machine's, where this test sets them
+    for name in nodes_own:
+        monkeypatch.setenv(name, "login")
+    monkeypatch.setenv("TMPDIR_OF_MINE", "x")  # by its name no node's
+    named = [f"${{oc.env:{name}}}" for name in (*nodes_own, "TMPDIR_OF_MINE")]
+    config = {"model": {"activation": "${oc.env:ACT}"}, "tracking": {"uri": "a-${oc.env:UNSET}"}, "dataset": named}
     one: Any = SimpleNamespace(number=1, config=config, kind="cpu")
     remote = SimpleNamespace(remote=lambda *_: None)
     launcher: Any = SimpleNamespace(
@@ -159,7 +164,8 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
         write_environment(tmp_path)
         kind.start(launcher, one, job_file(tmp_path, 1))
         written = json.loads(environment_file(tmp_path).read_text())
-        assert written["ACT"] == "tanh" and not {"OTHER", "UNSET"} & written.keys()
+        assert written["ACT"] == "tanh" and not {"OTHER", "UNSET", *nodes_own} & written.keys()
+        assert written["TMPDIR_OF_MINE"] == "x"
         assert stat.S_IMODE(environment_file(tmp_path).stat().st_mode) == 0o600
 
 

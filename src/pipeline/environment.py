@@ -76,6 +76,16 @@ IGNORED = (
     "PYTORCH_NVML_*",  # set by Lightning's import
     "TRITON_HOME",
 )
+# What a cluster's node, or its scheduler, sets for a job: the submitting machine's values mean nothing there.
+NODES_OWN = (
+    "SLURM_*",
+    "SLURMD_*",
+    "SRUN_*",
+    "TMPDIR",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "XDG_RUNTIME_DIR",
+)
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -84,9 +94,14 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if _decides(name)}
 
 
+def is_nodes_own(name: str) -> bool:
+    """Whether a node sets this variable by itself."""
+    return any(fnmatchcase(name, pattern) for pattern in NODES_OWN)
+
+
 def handed_on(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those that a cluster's nodes are given. What a linker reads is theirs: their libraries lie elsewhere."""
-    return {name: value for name, value in variables.items() if not name.startswith("LD_")}
+    """Those that a cluster's nodes are given. What a linker reads is theirs too: their libraries lie elsewhere."""
+    return {name: value for name, value in variables.items() if not (name.startswith("LD_") or is_nodes_own(name))}
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -127,10 +127,13 @@ def write_environment(folder: Path) -> None:
 
 
 def add_environment(job: Path, config: Mapping[str, Any]) -> None:
-    """Add the variables that a cell's config names (`${oc.env:NAME}`): it fills them in on its node."""
+    """Add the variables that a cell's config names (`${oc.env:NAME}`): it fills them in on its node.
+
+    What the node sets by itself (TMPDIR, SLURM_JOB_ID) is filled in with the node's values.
+    """
     path = job.with_name("environment.json")
     given = json.loads(path.read_bytes())
-    named = {name: os.environ[name] for name in names_in(config) if name in os.environ}
+    named = handed_on({name: os.environ[name] for name in names_in(config) if name in os.environ})
     if not named.items() <= given.items():
         write_json(path, given | named, mode=0o600)
 

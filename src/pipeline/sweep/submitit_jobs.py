@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline import slurm
 from pipeline.device import canonical
+from pipeline.environment import is_nodes_own
 from pipeline.errors import UserError
 from pipeline.sweep import Sweep
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
@@ -24,7 +25,6 @@ KEY = "hydra.launcher.parameters"
 ASK_FOR_GPUS = ("gpus_per_node", "slurm_gpus_per_node", "slurm_gpus_per_task", "slurm_num_gpus", "slurm_gres")
 CPUS = 4  # for a cell that sets no backend.threads
 ARRAY = 1001  # Slurm's own MaxArraySize, where the controller does not say
-NODES_OWN = ("SLURM_", "SLURMD_", "SRUN_", "TMPDIR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_RUNTIME_DIR")
 
 
 class LocalJobs:
@@ -202,7 +202,7 @@ def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
 @contextmanager
 def _as_from_a_login() -> Iterator[None]:
     """sbatch hands its environment on. What belongs to this machine, or to the job that this command runs in, stays."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith(NODES_OWN) and name != "SLURM_CONF"}
+    kept = {name: value for name, value in os.environ.items() if is_nodes_own(name) and name != "SLURM_CONF"}
     for name in kept:
         del os.environ[name]
     try:
