@@ -62,6 +62,62 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     assert weights(cell) == weights(single)
 
 
+# The real command. A Ctrl-C arrives while it starts its second cell, or while it takes down how its first has ended.
+STOPPED = """
+import os, signal, sys
+from pipeline.sweep.schedule import Schedule
+from pipeline.sweep.ledger import Ledger
+
+def interrupt(owner, name, call):
+    whole, calls = getattr(owner, name), []
+    def interrupted(*arguments):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return whole(*arguments)
+    setattr(owner, name, interrupted)
+
+interrupt(*{"starts": (Ledger, "started", 2), "ends": (Schedule, "_end", 1)}[os.environ["STOP_WHEN_A_CELL"]])
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "when", "done"),
+    [
+        ("workers", "starts", 0),
+        ("submitit_local", "starts", 0),
+        pytest.param("ray", "starts", 0, marks=(pytest.mark.wide, pytest.mark.cluster)),
+        ("workers", "ends", 1),
+    ],
+)
+def test_ctrl_c_while_a_grid_starts_a_cell_or_sees_one_end(
+    launcher: str, when: str, done: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    jobs = 2 if when == "starts" else 1
+    words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", f"sweep.jobs={jobs}", *QUIET]
+    if launcher == "ray":
+        words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
+    told = subprocess.run(
+        [sys.executable, "-c", STOPPED, *words],
+        cwd=tmp_path,
+        env=environment(STOP_WHEN_A_CELL=when),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 130, told.stderr
+    assert "Traceback" not in told.stderr
+    counts = f"{done} done · {2 - done} failed · 0 skipped · 0 running · 0 waiting"
+    if when == "ends":
+        counts = "1 done · 0 failed · 0 skipped · 0 running · 1 waiting"
+    assert counts in told.stderr and "; the same command goes on" in told.stderr, told.stderr
+    (grid,) = grids(tmp_path)
+    assert status(grid).state == "KILLED"
+    assert [row["state"] for row in table(grid)] == (["done", "not run"] if done else ["killed"] * 2)
+
+
 @pytest.mark.wide
 def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     words = ("hydra/launcher=submitit_local", "dataset=digits", "training.epochs=100000", "tracking=none")

@@ -158,6 +158,7 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
         tasks={},
         gpus=None,
         executor=SimpleNamespace(submit=lambda *_: None),
+        log=tmp_path / "controllers.log",
         task=SimpleNamespace(options=lambda **_: remote),
     )
     for kind in (submitit_jobs.LocalJobs, submitit_jobs.SlurmJobs, ray_tasks.RayTasks):

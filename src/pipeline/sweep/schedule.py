@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline.errors import Stopped
+from pipeline.exits import stop_held_back
 from pipeline.journal import read_json, read_status
 from pipeline.runs import close_run
 from pipeline.sweep import Sweep
@@ -117,7 +118,10 @@ class Running:
 
 
 class Schedule:
-    """Runs the cells of a source."""
+    """Runs the cells of a source.
+
+    A signal stops it between two steps: a cell has started or has not, and one that has ended is among the outcomes.
+    """
 
     def __init__(self, source: Source, executor: Executor, settings: Sweep, folder: Path, watcher: Watcher) -> None:
         self.source, self.executor, self.settings = source, executor, settings
@@ -149,6 +153,7 @@ class Schedule:
     def _pause(self) -> float:
         return pause(time.monotonic() - self.changed) if self.executor.queues else POLL_SECONDS
 
+    @stop_held_back()
     def _take_over(self) -> None:
         for outcome in self.source.taken():
             self.changed = time.monotonic()
@@ -161,15 +166,23 @@ class Schedule:
             if self.waiting is None or not self.executor.room(self.waiting):
                 return
             cell, self.waiting = self.waiting, None
-            job = job_file(self.folder, cell.number)
-            write_job(job, Job(cell.number, cell.config, cell.keys, str(self.folder), cell.trial))
-            self.running[cell.number] = Running(cell, job, time.monotonic())
-            self.watcher.started(cell)
-            self.executor.start(cell, job)
+            self._start(cell)
 
-    def _look(self) -> None:
+    @stop_held_back()
+    def _start(self, cell: Cell) -> None:
+        job = job_file(self.folder, cell.number)
+        write_job(job, Job(cell.number, cell.config, cell.keys, str(self.folder), cell.trial))
+        self.running[cell.number] = Running(cell, job, time.monotonic())
+        self.watcher.started(cell)
+        self.executor.start(cell, job)
+
+    @stop_held_back()
+    def _take_ended(self) -> None:
         for number, violent in self.executor.poll():
             self._end(self.running.pop(number), violent)
+
+    def _look(self) -> None:
+        self._take_ended()
         noted = runs_noted(self.folder) if self.executor.queues else set()  # one look for all that wait
         for running in self.running.values():
             if running.job.stem in noted or not (self.executor.queues or running.run):
@@ -240,8 +253,7 @@ class Schedule:
             self.executor.stop(number, kill=False)
         end = time.monotonic() + GRACE_SECONDS
         while self.running and time.monotonic() < end:
-            for number, violent in self.executor.poll():
-                self._end(self.running.pop(number), violent)
+            self._take_ended()
             time.sleep(self._pause())
 
 

@@ -24,6 +24,7 @@ from pipeline.sweep.schedule import TooLong
 KEY = "hydra.launcher.parameters"
 ASK_FOR_GPUS = ("gpus_per_node", "slurm_gpus_per_node", "slurm_gpus_per_task", "slurm_num_gpus", "slurm_gres")
 CPUS = 4  # for a cell that sets no backend.threads
+STANDARD_ERROR = 2  # the descriptor
 ARRAY = 1001  # Slurm's own MaxArraySize, where the controller does not say
 
 
@@ -34,6 +35,7 @@ class LocalJobs:
 
     def __init__(self, settings: Sweep, folder: Path, parameters: Mapping[str, Any]) -> None:
         self.executor = executor(folder, "local", parameters)
+        self.log = folder / "submitit" / "controllers.log"  # what submitit's own processes print when they are stopped
         write_environment(folder)
         # A cluster queues by itself; on one machine nobody else would see to it that the cells fit.
         self.limit = settings.jobs or len(os.sched_getaffinity(0))
@@ -44,7 +46,8 @@ class LocalJobs:
 
     def start(self, cell: Cell, job: Path) -> None:
         add_environment(job, cell.config)
-        self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd())
+        with _standard_error(self.log):
+            self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd())
 
     def poll(self) -> list[tuple[int, str | None]]:
         done = [number for number, job in self.jobs.items() if job.done()]
@@ -234,10 +237,25 @@ def _said(error: Exception) -> str:
     return slurm.one_line("; ".join(dict.fromkeys(lines)) or str(error))
 
 
+@contextmanager
+def _standard_error(file: Path) -> Iterator[None]:
+    """Processes that are started inside have this file for standard error."""
+    before = os.dup(STANDARD_ERROR)
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        os.dup2(before, STANDARD_ERROR)
+        os.close(before)
+
+
 def _violent(job: Any) -> str | None:
     """What is known of a job that did not return."""
+    if not job.paths.result_pickle.exists():  # submitit would wait 15 s for what a cancelled job does not write
+        return f"job {job.job_id}: {job.state}"
     error = job.exception()
     if error is None:
         reason: str | None = job.result()
         return reason
-    return f"job {job.job_id} {job.state}: {slurm.one_line(str(error))}"
+    return f"job {job.job_id}: {job.state}: {slurm.one_line(str(error))}"
