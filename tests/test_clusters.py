@@ -83,20 +83,34 @@ sys.exit(main())
 """
 
 
+STARTS = ("starts", ("sweep.jobs=2",), "0 done · 2 failed · 0 skipped · 0 running · 0 waiting", "goes on")
+ENDS = (
+    "ends",
+    ("sweep.jobs=1", "sweep.retry=all"),
+    "1 done · 0 failed · 0 skipped · 0 running · 1 waiting",
+    "starts anew",
+)
+
+
 @pytest.mark.parametrize(
-    ("launcher", "when", "done"),
+    ("launcher", "when", "sweep", "counts", "again"),
     [
-        ("workers", "starts", 0),
-        ("submitit_local", "starts", 0),
-        pytest.param("ray", "starts", 0, marks=(pytest.mark.wide, pytest.mark.cluster)),
-        ("workers", "ends", 1),
+        ("workers", *STARTS),
+        ("submitit_local", *STARTS),
+        pytest.param("ray", *STARTS, marks=(pytest.mark.wide, pytest.mark.cluster)),
+        ("workers", *ENDS),
     ],
 )
 def test_ctrl_c_while_a_grid_starts_a_cell_or_sees_one_end(
-    launcher: str, when: str, done: int, tmp_path: Path, request: pytest.FixtureRequest
+    launcher: str,
+    when: str,
+    sweep: tuple[str, ...],
+    counts: str,
+    again: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    jobs = 2 if when == "starts" else 1
-    words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", f"sweep.jobs={jobs}", *QUIET]
+    words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", *sweep, *QUIET]
     if launcher == "ray":
         words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
     told = subprocess.run(
@@ -109,13 +123,10 @@ def test_ctrl_c_while_a_grid_starts_a_cell_or_sees_one_end(
     )
     assert told.returncode == 130, told.stderr
     assert "Traceback" not in told.stderr
-    counts = f"{done} done · {2 - done} failed · 0 skipped · 0 running · 0 waiting"
-    if when == "ends":
-        counts = "1 done · 0 failed · 0 skipped · 0 running · 1 waiting"
-    assert counts in told.stderr and "; the same command goes on" in told.stderr, told.stderr
+    assert counts in told.stderr and f"; the same command {again}" in told.stderr, told.stderr
     (grid,) = grids(tmp_path)
     assert status(grid).state == "KILLED"
-    assert [row["state"] for row in table(grid)] == (["done", "not run"] if done else ["killed"] * 2)
+    assert [row["state"] for row in table(grid)] == (["killed"] * 2 if when == "starts" else ["done", "not run"])
 
 
 @pytest.mark.wide

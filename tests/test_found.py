@@ -1,4 +1,4 @@
-"""A GPU that the checks let through and the framework does not find: one message, whatever the backend."""
+"""A device that the checks let through and the framework does not find: one message, whatever the backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import TWO_THEN_WIDE, environment, message
+from command import TWO_THEN_WIDE, environment, failed, message
 
 # A GPU as the driver would describe it, on a machine where no framework finds one. The rest is the real command.
 COMMAND = """
@@ -46,3 +46,21 @@ def test_a_problem_says_the_same(backend: str, tmp_path: Path) -> None:
 
 def test_a_solver_of_ours_says_the_same(tmp_path: Path) -> None:
     assert said(tmp_path, "stage=pinn", "dataset=function", "backend=jax") == expected("jax")
+
+
+EXCLUDES = "device=cpu: JAX_PLATFORMS={} excludes the CPU; unset it, or set JAX_PLATFORMS=cpu"
+DOES_NOT_START = "device=cpu: JAX does not start with JAX_PLATFORMS={} (Unable to initialize backend 'nope': "
+
+
+@pytest.mark.parametrize(
+    ("words", "platforms", "message"),
+    [
+        (("dataset=digits", "training=quick", "device=cpu"), "cuda", EXCLUDES),
+        (("stage=pinn", "dataset=function", "solver=adam", "device=auto"), "nope,cpu", DOES_NOT_START),
+        pytest.param(("stage=pinn", "dataset=function", "solver=deepxde"), "tpu", EXCLUDES, marks=pytest.mark.wide),
+    ],
+)
+def test_a_cpu_that_jax_may_not_use_is_one_message(
+    words: tuple[str, ...], platforms: str, message: str, tmp_path: Path
+) -> None:
+    assert failed(tmp_path, *words, "backend=jax", JAX_PLATFORMS=platforms).startswith(message.format(platforms))

@@ -133,7 +133,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
             run.say(f"impossible here: {decision.cell.label}: {decision.reason}")
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings = Sweep(jobs=1, stop_after=0)
-    outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep)
+    outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, resumes=False)
     beside = code_beside.edited(code_beside.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.say(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")

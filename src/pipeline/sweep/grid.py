@@ -113,7 +113,8 @@ def record(
         say(console, f"{file}: {claims.problem}; another command at the same time may run the same cells again")
     session = Session(name, first.experiment, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
-    outcomes = session.run(cells, make, decisions, len(todo), keep)
+    resumes = first.experiment.sweep.retry != "all"
+    outcomes = session.run(cells, make, decisions, len(todo), keep, resumes=resumes)
     edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
     if edited:
         more = f" and {len(edited) - 1} more" if edited[1:] else ""

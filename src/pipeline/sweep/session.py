@@ -36,12 +36,19 @@ class Session:
             raise
 
     def run(
-        self, source: Source, make: MakeExecutor, decisions: Sequence[Decision], total: int | None, keep: Keep
+        self,
+        source: Source,
+        make: MakeExecutor,
+        decisions: Sequence[Decision],
+        total: int | None,
+        keep: Keep,
+        *,
+        resumes: bool = True,
     ) -> list[Outcome]:
-        """Run the cells of `source`; `keep` writes what came out, also of a session that was stopped."""
+        """Run the cells of `source`: see `run_below`."""
         run = Run(self.journal, self.console)
         try:
-            outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep)
+            outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep, resumes=resumes)
         except Stopped as stop:
             self.journal.finish("KILLED", f"stopped by {stop.signal_name}")
             raise
@@ -66,10 +73,13 @@ def run_below(
     decisions: Sequence[Decision],
     total: int | None,
     keep: Keep,
+    *,
+    resumes: bool,
 ) -> tuple[list[Outcome], str | None]:
     """Run cells below the run, which is open and stays so: how they ended, and why they were given up, if they were.
 
-    `keep` writes what came out, also where a signal stopped it.
+    `keep` writes what came out, also where a signal stopped it. `resumes`: whether the same command then runs only the
+    cells that are left, and not all of them again.
     """
     executor = make(settings, run.folder)
     with Ledger(run.console, run.folder, decisions, total) as ledger:
@@ -78,7 +88,8 @@ def run_below(
             given_up = schedule.run()
         except Stopped:
             keep(run, schedule.outcomes)
-            say(run.console, f"{ledger.counts().plain}; the same command goes on")
+            again = "goes on" if resumes else "starts anew"
+            say(run.console, f"{ledger.counts().plain}; the same command {again}")
             raise
     keep(run, schedule.outcomes)
     say(run.console, ledger.counts().plain)
