@@ -15,6 +15,7 @@ from command import environment, pipeline, refused, runs, status
 from test_sweep import grids, table, trained, weights
 
 QUIET = ("dataset=digits", "training=quick", "training.batch_size=32", "tracking=none")
+ON_A_CLUSTER = (pytest.mark.wide, pytest.mark.cluster)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +37,7 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "launcher", ["submitit_local", pytest.param("ray", marks=(pytest.mark.wide, pytest.mark.cluster))]
-)
+@pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=ON_A_CLUSTER)])
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     launcher: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -62,7 +61,7 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     assert weights(cell) == weights(single)
 
 
-# The real command. A Ctrl-C arrives while it starts its second cell, or while it takes down how its first has ended.
+# The real command. A Ctrl-C arrives while it starts its second cell, while both train, or while it sees the first end.
 STOPPED = """
 import os, signal, sys
 from pipeline.sweep.schedule import Schedule
@@ -77,39 +76,38 @@ def interrupt(owner, name, call):
         return whole(*arguments)
     setattr(owner, name, interrupted)
 
-interrupt(*{"starts": (Ledger, "started", 2), "ends": (Schedule, "_end", 1)}[os.environ["STOP_WHEN_A_CELL"]])
+moments = {"starts": (Ledger, "started", 2), "trains": (Ledger, "became", 2), "ends": (Schedule, "_end", 1)}
+interrupt(*moments[os.environ["STOP_WHEN_A_CELL"]])
 from pipeline.__main__ import main
 sys.exit(main())
 """
 
 
-STARTS = ("starts", ("sweep.jobs=2",), "0 done · 2 failed · 0 skipped · 0 running · 0 waiting", "goes on")
-ENDS = (
-    "ends",
-    ("sweep.jobs=1", "sweep.retry=all"),
-    "1 done · 0 failed · 0 skipped · 0 running · 1 waiting",
-    "starts anew",
-)
+KILLED = ("0 done · 2 failed · 0 skipped · 0 running · 0 waiting", "goes on", ["killed", "killed"])
+MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
+    "starts": (("sweep.jobs=2",), KILLED),
+    "trains": (("sweep.jobs=2", "training.epochs=100000"), KILLED),
+    "ends": (
+        ("sweep.jobs=1", "sweep.retry=all"),
+        ("1 done · 0 failed · 0 skipped · 0 running · 1 waiting", "starts anew", ["done", "not run"]),
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("launcher", "when", "sweep", "counts", "again"),
+    ("launcher", "when"),
     [
-        ("workers", *STARTS),
-        ("submitit_local", *STARTS),
-        pytest.param("ray", *STARTS, marks=(pytest.mark.wide, pytest.mark.cluster)),
-        ("workers", *ENDS),
+        ("workers", "starts"),
+        ("submitit_local", "starts"),
+        pytest.param("ray", "starts", marks=ON_A_CLUSTER),
+        pytest.param("ray", "trains", marks=ON_A_CLUSTER),
+        ("workers", "ends"),
     ],
 )
-def test_ctrl_c_while_a_grid_starts_a_cell_or_sees_one_end(
-    launcher: str,
-    when: str,
-    sweep: tuple[str, ...],
-    counts: str,
-    again: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+def test_ctrl_c_at_every_moment_of_a_cell(
+    launcher: str, when: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    sweep, (counts, again, states) = MOMENTS[when]
     words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", *sweep, *QUIET]
     if launcher == "ray":
         words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
@@ -126,7 +124,8 @@ def test_ctrl_c_while_a_grid_starts_a_cell_or_sees_one_end(
     assert counts in told.stderr and f"; the same command {again}" in told.stderr, told.stderr
     (grid,) = grids(tmp_path)
     assert status(grid).state == "KILLED"
-    assert [row["state"] for row in table(grid)] == (["killed"] * 2 if when == "starts" else ["done", "not run"])
+    assert [row["state"] for row in table(grid)] == states
+    assert not [run.name for run in trained(tmp_path) if status(run).state == "RUNNING"]
 
 
 @pytest.mark.wide

@@ -26,6 +26,7 @@ from pipeline.journal import read_status, write_json
 from pipeline.variables import names_in
 
 GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
+POLL_SECONDS = 0.1  # of a cluster's job, for the end of its cell
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -155,7 +156,9 @@ def in_new_process(path: Path, place: Path) -> str | None:
             command, cwd=place, env={**os.environ, **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        found = violent(process.wait())
+        while process.poll() is None:  # no wait(): Ray's cancel is seen between two instructions of Python only
+            time.sleep(POLL_SECONDS)
+        found = violent(process.returncode)
         if found:
             end_file(path).write_text(found)
         return found

@@ -64,7 +64,8 @@ class RayTasks:
             reason: str | None = self.ray.get(task)
             return reason
         except self.ray.exceptions.RayError as error:
-            return f"its Ray task: {str(error).strip().splitlines()[0][:300]}"
+            said = str(error).strip() or type(error).__name__  # a cancelled task's error may have no text
+            return f"its Ray task: {said.splitlines()[0][:300]}"
 
 
 def kind_asked(gpus: float | None, device: str) -> Kind:
