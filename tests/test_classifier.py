@@ -435,7 +435,6 @@ def torch_checkpoint(file: Path, _: Path) -> None:
 
 
 DAMAGE: dict[Callable[[Path, Path], None], str] = {
-    missing: "weights.npz: not a readable set of weights (",
     truncated: "weights.npz: damaged (",
     flipped: "weights.npz: damaged (BadZipFile: Bad CRC-32",
     pickled_array: "weights.npz: not a readable set of weights (Object arrays cannot be loaded when allow_pickle=False",
@@ -464,6 +463,16 @@ def test_weights_that_are_not_the_runs(copied: Path, tmp_path: Path, damage: Cal
     damage(copied / "artifacts/model/weights.npz", trace)
     assert DAMAGE[damage] in failed(tmp_path, "stage=evaluate", f"run={copied.name}")
     assert not trace.exists()
+
+
+def test_a_run_without_a_model_is_refused_before_a_run_begins(copied: Path, tmp_path: Path) -> None:
+    missing(copied / "artifacts/model/weights.npz", tmp_path)
+    said = refused(tmp_path, "stage=evaluate", f"run={copied.name}")
+    assert said.startswith(f"run={copied.name}: has no artifacts/model/weights.npz; of a grid, a search or a stage ")
+    status = read(copied / "status.json") | {"state": "FAILED", "error": "out of memory"}
+    (copied / "status.json").write_text(json.dumps(status))
+    said = refused(tmp_path, "stage=predict", f"run={copied.name}")
+    assert said == f"run={copied.name}: has no artifacts/model/weights.npz; it is FAILED: out of memory"
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "predict"])
@@ -522,7 +531,11 @@ def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -
     )
     (copied / "receipt.json").write_text(json.dumps(receipt))
     config.write_text(config.read_text().replace("activation: tanh", "activation: relu"))
-    assert check_hashes(copied, {"weights": receipt["weights_sha256"], "data": receipt["data_sha256"]}) == ()
+    found = {"weights": receipt["weights_sha256"], "data": receipt["data_sha256"]}
+    assert check_hashes(copied, found) == ()
+    (copied / "receipt.json").write_text(json.dumps(receipt | {"code_sha256": "of an edited model"}))
+    (said,) = check_hashes(copied, found)
+    assert said.startswith(f"run={copied.name}: the code, or a file or variable that it reads, is not what trained it ")
 
 
 def test_config_of_a_saved_run_names_specs_only(copied: Path, tmp_path: Path) -> None:

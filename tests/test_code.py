@@ -270,6 +270,27 @@ def test_a_change_of_a_file_of_the_users(lab: Path, file: str, decides: bool) ->
     assert (code.hash_of(code.closure(["lab.models"])) != before) == decides
 
 
+def test_a_variable_that_the_users_code_reads_counts(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lab / "lab" / "always.py").write_text(
+        "import os\nfrom os import environ, getenv\n"
+        "WIDTH = os.environ['WIDTH'], environ.get('DEPTH', 2), getenv('ACT')\n"
+        "os.environ['MADE'] = '1'\nos.environ.setdefault('QUIET', '1')\nMADE = os.environ['MADE'], environ['QUIET']\n"
+        "TEMPORARY = os.environ['TMPDIR'], os.environ['KERAS_BACKEND'], 'NAMED', os.environ[__name__]\n"
+        "OTHER = {}.get('OTHER')\n"
+        "FAST = 'FAST' in os.environ\n"
+    )
+
+    def found() -> str:
+        forget()
+        return code.hash_of(code.closure(["lab.models"]))
+
+    for name in ("WIDTH", "DEPTH", "ACT", "FAST", "MADE", "QUIET", "TMPDIR", "KERAS_BACKEND", "NAMED", "OTHER"):
+        monkeypatch.delenv(name, raising=False)
+        before = found()
+        monkeypatch.setenv(name, "20")
+        assert (found() != before) == (name in ("WIDTH", "DEPTH", "ACT", "FAST")), name
+
+
 def test_a_module_that_cannot_be_parsed_counts_by_its_bytes(lab: Path) -> None:
     before = code.closure(["lab.models"])
     (lab / "lab" / "always.py").write_text("print 'of Python 2'\n")

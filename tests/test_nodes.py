@@ -150,7 +150,7 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
     monkeypatch.setenv("TMPDIR_OF_MINE", "x")  # by its name no node's
     named = [f"${{oc.env:{name}}}" for name in (*nodes_own, "TMPDIR_OF_MINE")]
     config = {"model": {"activation": "${oc.env:ACT}"}, "tracking": {"uri": "a-${oc.env:UNSET}"}, "dataset": named}
-    one: Any = SimpleNamespace(number=1, config=config, kind="cpu")
+    one: Any = SimpleNamespace(number=1, config=config, kind="cpu", experiment=None)
     remote = SimpleNamespace(remote=lambda *_: None)
     launcher: Any = SimpleNamespace(
         waiting=[],

@@ -101,7 +101,13 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     told = pipeline(tmp_path, *words)
     assert told.returncode == 0, told.stderr
     assert len(study(tmp_path)) == 6
-    assert len(trained(tmp_path)) <= 4  # two points; those that ran at the same time may have run twice
+    ran = len(trained(tmp_path))
+    assert ran <= 4  # two points; those that ran at the same time may have run twice
+    assert "6 done · 0 failed · 0 skipped · 0 running · 0 waiting" in told.stderr
+    assert told.stderr.count("(run before as ") == 6 - ran
+    assert "validation/accuracy 0." in told.stderr and "test/" not in told.stderr  # the test images stay unseen
+    rows = [dict(line) for line in _csv(session(tmp_path) / "artifacts" / "trials.csv")]
+    assert [row["state"] for row in rows] == ["done"] * 6
 
 
 def test_another_question_is_another_study(tmp_path: Path) -> None:

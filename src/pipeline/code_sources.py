@@ -11,12 +11,14 @@ import ast
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import sysconfig
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from pipeline import code_files, code_syntax
+from pipeline.environment import is_users
 from pipeline.spec import allowed_modules
 
 PACKAGE = "pipeline"
@@ -88,7 +90,7 @@ def imports(name: str, path: Path) -> tuple[str, ...]:
 
 @cache
 def digest(name: str, path: Path, here: Path) -> str:
-    """Hash of what a module does: of its code, and of the files that it names.
+    """Hash of what a module does: of its code, of the files that it names, and of the variables that it reads.
 
     `here`: the current folder, in which the user's code may name files too. This package has no such files.
     """
@@ -96,7 +98,16 @@ def digest(name: str, path: Path, here: Path) -> str:
     total = _code(path).copy()
     for shown, file in named:
         total.update(f"{shown} {code_files.content(file)}\n".encode())
+    for variable in variables(name, path):
+        total.update(f"${variable} {os.environ.get(variable)}\n".encode())
     return total.hexdigest()
+
+
+@cache
+def variables(name: str, path: Path) -> tuple[str, ...]:
+    """The environment's variables that a module of the user's reads, but for what machines and imports set."""
+    tree = None if is_ours(name) else _tree(path)
+    return () if tree is None else tuple(filter(is_users, code_syntax.variables(tree)))
 
 
 @cache

@@ -108,6 +108,37 @@ def imports(module: ast.Module, package: str, *, by_call: bool) -> tuple[str, ..
     return tuple(filter(None, found))
 
 
+def variables(module: ast.Module) -> tuple[str, ...]:
+    """The environment's variables that the code reads by a literal name, without those that it sets itself.
+
+    `environ["A"]`, `environ.get("A")`, `getenv("A")`, `"A" in environ`.
+    """
+    read, written = dict[str | None, None](), set[str | None]()
+    for node in _running(module):
+        if isinstance(node, ast.Subscript) and _is_environ(node.value):
+            if isinstance(node.ctx, ast.Load):
+                read[_text(node.slice)] = None
+            else:
+                written.add(_text(node.slice))
+        elif isinstance(node, ast.Compare) and _is_environ(node.comparators[0]):
+            read[_text(node.left)] = None
+        elif isinstance(node, ast.Call) and node.args:
+            of_environ = isinstance(node.func, ast.Attribute) and _is_environ(node.func.value)
+            if called(node) == "getenv" or (of_environ and called(node) == "get"):
+                read[_text(node.args[0])] = None
+            elif of_environ and called(node) == "setdefault":
+                written.add(_text(node.args[0]))
+    return tuple(name for name in read if name is not None and name not in written)
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) == "environ"
+
+
+def _text(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
 def called(node: ast.Call) -> str:
     """The name of what is called, without what it belongs to."""
     return getattr(node.func, "attr", getattr(node.func, "id", ""))

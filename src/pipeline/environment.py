@@ -86,6 +86,22 @@ NODES_OWN = (
     "ROCR_VISIBLE_DEVICES",
     "XDG_RUNTIME_DIR",
 )
+# What this package or a framework's import sets by itself: it says nothing of the user's.
+SET_BY_IMPORTS = (
+    "*_BACKEND",  # Keras's and DeepXDE's
+    "*_LOG_LEVEL",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MODULE_LOADING",
+    "EPATH_USE_TF",
+    "HYDRA_*",
+    "KMP_*",
+    "MLFLOW_*",
+    "PIPELINE_*",
+    "PYTORCH_NVML_*",
+    "TF2_BEHAVIOR",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "XLA_PYTHON_CLIENT_*",
+)
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -97,6 +113,11 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 def is_nodes_own(name: str) -> bool:
     """Whether a node sets this variable by itself."""
     return any(fnmatchcase(name, pattern) for pattern in NODES_OWN)
+
+
+def is_users(name: str) -> bool:
+    """Whether a variable that the user's code reads is the user's to set."""
+    return not is_nodes_own(name) and not any(fnmatchcase(name, pattern) for pattern in SET_BY_IMPORTS)
 
 
 def handed_on(variables: Mapping[str, str]) -> dict[str, str]:

@@ -29,8 +29,16 @@ def run_folders(root: Path) -> list[Path]:
 def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
     """The folder that `reference` means: a folder, an id, the unique beginning of an id, `latest`, an MLflow run id.
 
-    `latest` is the latest finished run that has the file `holding`. Raises UserError where it is not one run.
+    `latest` is the latest finished run that has the file `holding`. Raises UserError where it is not one run, or one
+    without that file.
     """
+    found = _meant(root, reference, holding)
+    if not (found / holding).exists():
+        raise UserError(_without(found, holding))
+    return found
+
+
+def _meant(root: Path, reference: str, holding: str) -> Path:
     folder = Path(reference)
     if reference and read_status(folder) is not None:
         return folder.absolute()
@@ -101,6 +109,16 @@ def _latest_finished(folders: list[Path]) -> list[Path]:
 
 def _mlflow_id(folder: Path) -> str | None:
     return read_json(folder / "mlflow.json").get("run_id")
+
+
+def _without(folder: Path, holding: str) -> str:
+    """Why a run lacks the file that is wanted of it, as far as its status says so."""
+    status = read_status(folder)
+    if status is not None and status.state != "FINISHED":
+        why = f"it is {status.state}" + (f": {status.error}" if status.error else "")
+    else:
+        why = "of a grid, a search or a stage that trains several, each cell's run has its own"
+    return f"run={folder.name}: has no {holding}; {why}"
 
 
 def _not_one(root: Path, reference: str, holding: str, folders: list[Path], found: list[Path]) -> str:

@@ -75,8 +75,8 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     """Compare what is there now with the receipt of the run in `folder`. Raises UserError for what was swapped.
 
     `found`: the sha256 now, by what it is of (`weights`, `card`, `data`). Returns a note for each of which the receipt
-    has no hash, and one where the run's config.yaml is no longer the one that its receipt names: that hash changes with
-    the package too, so it refuses nothing.
+    has no hash, and one where the run's config.yaml or the code are no longer those that its receipt names: their
+    hashes change with the package too, so they refuse nothing.
     """
     kept, notes = read_json(folder / "receipt.json"), []
     if not kept:
@@ -89,6 +89,11 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
             raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
     if kept.get("config_sha256") not in (None, _config_sha256(folder)):
         notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
+    elif kept.get("code_sha256") not in (None, _code_sha256(folder)):
+        notes.append(
+            f"run={folder.name}: the code, or a file or variable that it reads, is not what trained it (another "
+            "code_sha256): what the weights mean may have changed"
+        )
     return tuple(notes)
 
 
@@ -143,6 +148,17 @@ def _deciding(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]
 
 def _config_sha256(folder: Path) -> str | None:
     return _deciding(read_config(folder))[1]
+
+
+def _code_sha256(folder: Path) -> str | None:
+    """Hash of the code that would train the saved run now; None where its config cannot be built."""
+    from pipeline.code import code_sha256
+    from pipeline.experiment import load
+
+    try:
+        return code_sha256(load(read_config(folder)))
+    except UserError:
+        return None
 
 
 def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:

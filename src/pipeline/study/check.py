@@ -29,6 +29,7 @@ from pipeline.study.witness import Witness, witness
 LOCK, COMPOSED, MLFLOW = "dvc.lock", "composed.yaml", "MLflow run"
 SHOWN = 8  # digits of a hash that tell it from any other
 NOBODY = Witness(receipt={}, results={}, id="")  # where MLflow has no run
+MISSING = "none (`make study` builds what is missing)"
 
 
 @dataclass(frozen=True)
@@ -105,19 +106,22 @@ def _row(stage: str, names: set[str], locked: Mapping[str, lock.Locked], entries
 
 def _files(stage: str, found: lock.Locked, locked: Mapping[str, lock.Locked]) -> Iterator[Difference]:
     """What lies there against what DVC noted; and what this stage read against what other stages have written since."""
+    lying = {path: lock.md5(Path(path)) for path in found.outs}
+    missing = [path for path, there in lying.items() if there is None]
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        yield Difference(stage, "the folder", "files", f"{missing[0]}{more}, which {LOCK} names", MISSING)
     for path, noted in found.outs.items():
-        there = lock.md5(Path(path))
-        if there != noted:
-            yield Difference(stage, LOCK, f"md5 of {path}", f"{there or 'a file'}, as it lies there", noted)
+        if lying[path] not in (None, noted):
+            yield Difference(stage, LOCK, f"md5 of {path}", f"{lying[path]}, as it lies there", noted)
     written = [Path(path) for other in locked.values() for path in other.outs]
     for path, noted in found.deps.items():
         # A stage may read a whole folder of outputs (study/amp), for which dvc.lock has one hash of its own.
         if not any(out.is_relative_to(path) or Path(path).is_relative_to(out) for out in written):
             continue
         there = lock.md5(Path(path))
-        if there != noted:
-            expected = f"{there or 'a file or folder'}, as it lies there"
-            yield Difference(stage, LOCK, f"md5 of {path}, which it read", expected, noted)
+        if there not in (None, noted):  # what is missing is named by the stage that writes it
+            yield Difference(stage, LOCK, f"md5 of {path}, which it read", f"{there}, as it lies there", noted)
 
 
 def _params(stage: str, found: lock.Locked) -> Iterator[Difference]:

@@ -14,16 +14,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.environment import environment, handed_on
 from pipeline.errors import UserError
 from pipeline.exits import status_of, stop_on_signals
 from pipeline.journal import read_status, write_json
 from pipeline.variables import names_in
+
+if TYPE_CHECKING:
+    from pipeline.sweep.plan import Cell
 
 GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
 POLL_SECONDS = 0.1  # of a cluster's job, for the end of its cell
@@ -127,14 +129,17 @@ def write_environment(folder: Path) -> None:
     write_json(path, {name: value for name, value in os.environ.items() if name.startswith(kept)}, mode=0o600)
 
 
-def add_environment(job: Path, config: Mapping[str, Any]) -> None:
-    """Add the variables that a cell's config names (`${oc.env:NAME}`): it fills them in on its node.
+def add_environment(job: Path, cell: Cell) -> None:
+    """Add the variables that a cell's config names (`${oc.env:NAME}`) and those that the user's code reads.
 
-    What the node sets by itself (TMPDIR, SLURM_JOB_ID) is filled in with the node's values.
+    What the node sets by itself (TMPDIR, SLURM_JOB_ID) has the node's values there.
     """
+    from pipeline.code import own_variables
+
     path = job.with_name("environment.json")
     given = json.loads(path.read_bytes())
-    named = handed_on({name: os.environ[name] for name in names_in(config) if name in os.environ})
+    names = [*names_in(cell.config), *(own_variables(cell.experiment) if cell.experiment else ())]
+    named = handed_on({name: os.environ[name] for name in names if name in os.environ})
     if not named.items() <= given.items():
         write_json(path, given | named, mode=0o600)
 

@@ -120,7 +120,8 @@ def record(
         more = f" and {len(edited) - 1} more" if edited[1:] else ""
         say(
             console,
-            f"the code was edited meanwhile: {edited[0]}{more} ran the new code; the same command runs the others",
+            f"the code was edited meanwhile: {edited[0]}{more} ran other code than the plan's; "
+            "the same command runs again what is not of the code as it is then",
         )
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
     beside = code_beside.edited(code_beside.imported_by(run for run in runs if run is not None))

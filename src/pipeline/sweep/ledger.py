@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from pipeline.journal import read_metrics
 from pipeline.report.table import figure, seconds
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of
@@ -105,11 +106,17 @@ def told(outcome: Outcome) -> str:
     """The main figure of a finished cell, or why there is none."""
     if not outcome.done:
         return outcome.reason
-    name, _ = headline(outcome.cell)
-    value = figures_of(outcome.run).get(name)
+    name = outcome.cell.sought or headline(outcome.cell)[0]
+    value = _last(outcome.run, name)
     if value is None:
         return escape(outcome.reason)
     return f"{name} {figure(value)}" + (f" ({outcome.reason})" if outcome.reason else "")
+
+
+def _last(run: Path | None, name: str) -> float | None:
+    """A figure of the run's result, or the last that its journal has of that name."""
+    logged = {key: value for one in read_metrics(run) for key, value in one.metrics.items()} if run else {}
+    return (logged | figures_of(run)).get(name)
 
 
 def headline(cell: Cell) -> tuple[str, str]:

@@ -36,6 +36,7 @@ class Cell:
     resolved: Resolved | None  # None also for a cell that a cluster's node will resolve
     trial: dict[str, Any] | None = None
     kind: Kind = "cpu"  # of the device that the node is asked for
+    sought: str | None = None  # the figure that a search judges it by
 
     @property
     def where(self) -> Where:

@@ -40,7 +40,7 @@ class RayTasks:
         return self.limit is None or len(self.tasks) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
-        add_environment(job, cell.config)
+        add_environment(job, cell)
         gpus = (1 if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
         self.tasks[cell.number] = self.task.options(num_gpus=gpus).remote(job, Path.cwd())
 

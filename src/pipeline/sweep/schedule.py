@@ -89,7 +89,7 @@ class Source(Protocol):
         return False
 
     def taken(self) -> list[Outcome]:
-        """Since the last call: cells that somebody else has run."""
+        """Since the last call: cells that another command has run, now or before."""
         return []
 
 

@@ -84,6 +84,7 @@ class Trials(Source):
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
+        self.reused: list[Outcome] = []  # trials since the last look whose cell had run before
 
     def next(self) -> Cell | None:
         while finished(self.study) + self.failed + len(self.open) < self.search.trials:
@@ -94,7 +95,12 @@ class Trials(Source):
                 return cell
             assert cell.experiment is not None
             self._tell(trial, run, cell.experiment)  # the very same has run before
+            self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
         return None
+
+    def taken(self) -> list[Outcome]:
+        found, self.reused = self.reused, []
+        return found
 
     def ended(self, outcome: Outcome) -> None:
         from optuna.trial import TrialState
@@ -113,6 +119,7 @@ class Trials(Source):
     def _cell(self, trial: Trial) -> tuple[Cell, Path | None]:
         """The trial as a cell, and the finished run that it would repeat, if there is one."""
         cell, impossible = self.cells.at(trial.params, trial.number)
+        cell = replace(cell, sought=self.search.metrics[0])
         if impossible or cell.experiment is None:
             raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
         key = cell.experiment.config_sha256()

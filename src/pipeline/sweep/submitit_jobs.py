@@ -45,7 +45,7 @@ class LocalJobs:
         return len(self.jobs) < self.limit
 
     def start(self, cell: Cell, job: Path) -> None:
-        add_environment(job, cell.config)
+        add_environment(job, cell)
         with _standard_error(self.log):
             self.jobs[cell.number] = self.executor.submit(in_new_process, job, Path.cwd())
 
@@ -92,7 +92,7 @@ class SlurmJobs:
         return not self.jobs and len(self.waiting) < self.largest
 
     def start(self, cell: Cell, job: Path) -> None:
-        add_environment(job, cell.config)
+        add_environment(job, cell)
         self.waiting.append((cell, job))
 
     def poll(self) -> list[tuple[int, str | None]]:
