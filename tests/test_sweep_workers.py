@@ -82,7 +82,7 @@ class Planted:
         if AT_IMPORT == "computed":
             import importlib
             part = importlib.import_module("parts_" + os.environ.get("PLANTED_PART", "wide"))
-            if os.environ.get("PLANTED_EDITS"):
+            if os.environ.get("PLANTED_" + "EDITS"):  # by a literal name it would count as code
                 Path(part.__file__).write_text(f"UNITS = {part.UNITS + 1}\\n")
         return Linear().torch(shapes)
 """
