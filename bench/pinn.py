@@ -7,7 +7,7 @@ about 1, and DeepXDE on its JAX backend, whose seconds hold what JAX compiles in
 The time to DeepXDE's error has one rule for every side: the first row of the history whose error is at most the last of
 DeepXDE's on torch. The clock is the wall's, from the call of the solver, after its imports, to that row: with drawing
 points, building, compiling and every look at the loss (README.md). Both sides are looked at LOOKS times, or after each
-step where they have fewer. Every run is a process of its own without a compilation cache, as a first run is. The column
+step where they have fewer. Every run is a separate process without a compilation cache, as a first run is. The column
 "how" has points, method and precision.
 """
 

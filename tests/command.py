@@ -33,6 +33,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "200", **changes}
 
 
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    """Write texts by their path below `folder`."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
     """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
     told = environment(**changes)

@@ -277,12 +277,12 @@ def test_verdicts(tmp_path: Path) -> None:
         for seed, rate in enumerate(three)
     ]
     rows = {row.precision: row for row in compare.compare(runs)}
-    told = {name: compare.verdict(row, rows["fp32"]) for name, row in rows.items() if name != "fp32"}
-    assert told["bf16"].startswith("bf16: pays: 2.00x the speed of fp32 (")
-    assert told["fp16"].startswith("fp16: does not pay: 0.50x the speed of fp32 (")
-    assert "test accuracy -0.2000 (n=3, the same each time, too little)" in told["fp16"]
-    assert told["mixed_bf16"].startswith("mixed_bf16: no difference in speed that 3 pairs of runs can tell (")
-    assert "; no difference in test accuracy shown (" in told["mixed_bf16"]
+    result = {name: compare.verdict(row, rows["fp32"]) for name, row in rows.items() if name != "fp32"}
+    assert result["bf16"].startswith("bf16: pays: 2.00x the speed of fp32 (")
+    assert result["fp16"].startswith("fp16: does not pay: 0.50x the speed of fp32 (")
+    assert "test accuracy -0.2000 (n=3, the same each time, too little)" in result["fp16"]
+    assert result["mixed_bf16"].startswith("mixed_bf16: no difference in speed that 3 pairs of runs can tell (")
+    assert "; no difference in test accuracy shown (" in result["mixed_bf16"]
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
 
 

@@ -106,10 +106,10 @@ def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:
 
 def test_a_grid_that_can_claim_nothing_says_so_and_runs(tmp_path: Path) -> None:
     (tmp_path / "runs" / NAME).mkdir(parents=True)  # what nobody can open for writing, root neither
-    told = pipeline(tmp_path, "-m", "seed=0,1", "model=linear", *QUIET)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "seed=0,1", "model=linear", *QUIET)
+    assert result.returncode == 0, result.stderr
     said = f"runs/{NAME}: Is a directory; another command at the same time may run the same cells again"
-    assert told.stderr.splitlines().count(said) == 1, told.stderr
+    assert result.stderr.splitlines().count(said) == 1, result.stderr
     assert [status(run).state for run in trained(tmp_path)] == ["FINISHED"] * 2
 
 

@@ -509,9 +509,11 @@ def test_predict_takes_no_class_names_but_the_runs(
     )
     receipt = copied / "receipt.json"
     receipt.write_text(json.dumps({key: value for key, value in read(receipt).items() if key != "card_sha256"}))
-    told = pipeline(tmp_path, *words, "tracking=none")
-    assert told.returncode == 0, told.stderr
-    assert f"{copied.name}: its receipt has no card_sha256: not verified that these are its class names" in told.stderr
+    result = pipeline(tmp_path, *words, "tracking=none")
+    assert result.returncode == 0, result.stderr
+    assert (
+        f"{copied.name}: its receipt has no card_sha256: not verified that these are its class names" in result.stderr
+    )
 
 
 def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_ctrl_c_at_every_moment_of_a_cell(
     words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", *sweep, *QUIET]
     if launcher == "ray":
         words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", STOPPED, *words],
         cwd=tmp_path,
         env=environment(STOP_WHEN_A_CELL=when),
@@ -119,9 +119,9 @@ def test_ctrl_c_at_every_moment_of_a_cell(
         text=True,
         check=False,
     )
-    assert told.returncode == 130, told.stderr
-    assert "Traceback" not in told.stderr
-    assert counts in told.stderr and f"; the same command {again}" in told.stderr, told.stderr
+    assert result.returncode == 130, result.stderr
+    assert "Traceback" not in result.stderr
+    assert counts in result.stderr and f"; the same command {again}" in result.stderr, result.stderr
     (grid,) = grids(tmp_path)
     assert status(grid).state == "KILLED"
     assert [row["state"] for row in table(grid)] == states

@@ -14,6 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 
 import pytest
+from command import write_files
 
 from pipeline import code, code_files, code_sources, code_syntax
 
@@ -200,7 +201,7 @@ def test_a_comparison_has_the_code_and_the_packages_of_its_rows(source: Path) ->
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's package, a module of which is on the allow-list; helpers beside it, and something installed."""
-    for name, text in {
+    files = {
         "lab/__init__.py": "",
         "lab/models.py": "from typing import TYPE_CHECKING\nfrom .torch_parts import part\nif TYPE_CHECKING:\n"
         "    import lab.never\nelse:\n    import lab.always\n",
@@ -218,9 +219,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "site-packages/installed_two.py": "",
         "site-packages/Lab_Tools-2.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: Lab-Tools\nVersion: 2.0\n",
         "site-packages/Lab_Tools-2.0.dist-info/RECORD": "installed_one/__init__.py,,\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    }
+    write_files(tmp_path, files)
     monkeypatch.chdir(tmp_path)
     for folder in ("site-packages", "."):
         monkeypatch.syspath_prepend(str(tmp_path / folder))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import write_files
 
 # A process that has imported as a user's code does, and has loaded what a compiler makes as torch's inductor does.
 ASK = """
@@ -39,7 +40,7 @@ print(*code_beside.imported_beside(found))
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
     """A user's folder with a model and a part of it, and code of others: on the path, and generated."""
-    for name, text in {
+    files = {
         "lab/mine.py": "from pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n"
         "@spec\nclass Own(Mlp):\n    pass\n",
         "lab/parts/wide.py": "",
@@ -48,9 +49,8 @@ def lab(tmp_path: Path) -> Path:
         "lab/kernels/cabc.main.py": "",
         "other/namespace/deep.py": "",
         "temporary/cdef.main.py": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    }
+    write_files(tmp_path, files)
     return tmp_path
 
 

@@ -87,14 +87,14 @@ def test_the_table_tells_of_it(tmp_path: Path) -> None:
     )
     own = {"PIPELINE_MODULES": "mine", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     words = ("dataset=digits", "training=quick", "tracking=none", "backend.compile=true")
-    told = pipeline(tmp_path, "model=linear", "model._target_=mine.Own", *words, **own)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "model=linear", "model._target_=mine.Own", *words, **own)
+    assert result.returncode == 0, result.stderr
     (run,) = runs(tmp_path)
     assert "imported_beside" not in receipt(run)
-    line = next(line for line in told.stdout.splitlines() if line.startswith("compilation"))
+    line = next(line for line in result.stdout.splitlines() if line.startswith("compilation"))
     assert line.split(maxsplit=1)[1].strip().endswith(" s, not counted as training")
-    assert "backend.compile: the step is compiled\n" in told.stderr
-    assert "Profiler" not in told.stderr
+    assert "backend.compile: the step is compiled\n" in result.stderr
+    assert "Profiler" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_refused_where_there_is_no_compiler(tmp_path: Path) -> None:
 def test_a_compiler_that_is_switched_off_is_not_taken_for_one(tmp_path: Path) -> None:
     """torch trains uncompiled then, without a word."""
     words = ("model=linear", "dataset=digits", "training=quick", "device=cpu", "backend.compile=true")
-    told = pipeline(tmp_path, *words, "tracking=none", TORCHDYNAMO_DISABLE="1")
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-1] == (
+    result = pipeline(tmp_path, *words, "tracking=none", TORCHDYNAMO_DISABLE="1")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
         "error: backend.compile=true: torch compiled nothing of this step (TORCHDYNAMO_DISABLE=1 is set); "
         "use backend.compile=false"
     )

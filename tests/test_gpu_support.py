@@ -181,7 +181,7 @@ def test_torchs_architectures_are_the_longest_text_of_them(
     library = tmp_path / "libtorch_python.so"
     library.write_bytes(b"\0" + b"\0".join(texts) + b"\0")
     assert gpu_support.torch_kernels(library) == kernels
-    assert unusable(Build("torch", (13, 0), ()), card("H100"), *NEW_DRIVER) is None  # not told, not refused
+    assert unusable(Build("torch", (13, 0), ()), card("H100"), *NEW_DRIVER) is None  # not recorded, not refused
 
 
 OLD = ((11, 4), "470.0")

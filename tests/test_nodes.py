@@ -246,7 +246,7 @@ class Interrupted(Listed):
 
 
 class Silent:
-    """Nobody who is told how things stand."""
+    """A watcher that does nothing."""
 
     def started(self, cell: Cell) -> None: ...
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import write_files
 from override_sets import sets
 
 from pipeline import runner, spec
@@ -192,10 +193,8 @@ def test_nothing_of_others_is_imported_or_called(
     typed: str, nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (nowhere / "evil.py").write_text(EVIL)
-    for name, text in RECIPES.items():
-        path = nowhere / "mine/experiment" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# @package _global_\n{text}\n")
+    recipes = {f"{name}.yaml": f"# @package _global_\n{text}\n" for name, text in RECIPES.items()}
+    write_files(nowhere / "mine/experiment", recipes)
     monkeypatch.syspath_prepend(nowhere)
     before = sorted(nowhere.rglob("*"))
     mine = ["--config-dir", "mine"] if "experiment=" in typed else []

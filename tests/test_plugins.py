@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import done, failed, pipeline, refused, runs, status
+from command import done, failed, pipeline, refused, runs, status, write_files
 
 MODULE = '''
 """A softmax regression with dropout, and a set of bright and dark squares."""
@@ -111,10 +111,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The user's folder: a module, and choices for it."""
     folder = tmp_path_factory.mktemp("mine")
     (folder / "mine.py").write_text(MODULE)
-    for name, text in CHOICES.items():
-        path = folder / "conf" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_files(folder / "conf", CHOICES)
     return folder
 
 

@@ -118,12 +118,12 @@ def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: p
     journal.finish("FINISHED")
     experiment, _ = evaluated(tmp_path)
     assert experiment.model.activation == "relu"
-    told = (
+    result = (
         f"run={journal.id}: its settings name ACT, FORMAT, and filled in as the environment is now its config is not "
         "what its receipt names (another config_sha256); set ACT, FORMAT as they were when it was trained"
     )
     monkeypatch.setenv("ACT", "tanh")
-    assert refusal(tmp_path) == told
-    assert refusal(tmp_path, "precision=fp64") == told
+    assert refusal(tmp_path) == result
+    assert refusal(tmp_path, "precision=fp64") == result
     monkeypatch.delenv("ACT")
-    assert refusal(tmp_path) == told
+    assert refusal(tmp_path) == result

@@ -98,14 +98,14 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
         "hydra.sweeper.trials=6",
         "hydra.sweeper.sampler=random",
     )
-    told = pipeline(tmp_path, *words)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 0, result.stderr
     assert len(study(tmp_path)) == 6
     ran = len(trained(tmp_path))
     assert ran <= 4  # two points; those that ran at the same time may have run twice
-    assert "6 done · 0 failed · 0 skipped · 0 running · 0 waiting" in told.stderr
-    assert told.stderr.count("(run before as ") == 6 - ran
-    assert "validation/accuracy 0." in told.stderr and "test/" not in told.stderr  # the test images stay unseen
+    assert "6 done · 0 failed · 0 skipped · 0 running · 0 waiting" in result.stderr
+    assert result.stderr.count("(run before as ") == 6 - ran
+    assert "validation/accuracy 0." in result.stderr and "test/" not in result.stderr  # the test images stay unseen
     rows = [dict(line) for line in _csv(session(tmp_path) / "artifacts" / "trials.csv")]
     assert [row["state"] for row in rows] == ["done"] * 6
 

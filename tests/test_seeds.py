@@ -112,8 +112,8 @@ def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() 
 def test_equal_differences_have_no_interval(base: float, change: float, seeds: int) -> None:
     """Their interval would be of width zero, and anything above 0 "higher" by it."""
     values = [base + 0.01 * seed for seed in range(seeds)]
-    told = differences({"a": outcome(*values), "b": outcome(*(value + change for value in values))})
-    _, mean, interval, n, shown = told.splitlines()[2].split(" | ")
+    result = differences({"a": outcome(*values), "b": outcome(*(value + change for value in values))})
+    _, mean, interval, n, shown = result.splitlines()[2].split(" | ")
     assert (interval, n, shown.strip(" |")) == ("the same difference each time: no interval", str(seeds), "")
     assert float(mean) == pytest.approx(-change, abs=1e-4)
     assert half_width([change] * seeds) is None

@@ -52,8 +52,8 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     for number in range(20):
         text = f"# planted\n_target_: planted.Planted\nnumber: {number}\n"
         (tmp_path / "conf" / "model" / f"n{number}.yaml").write_text(text)
-    told = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", **environ)
-    assert told.returncode == 1
+    result = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", **environ)
+    assert result.returncode == 1
     rows = {row["model"].removeprefix("n"): row for row in table(grids(tmp_path)[0])}
     assert {number for number, row in rows.items() if row["state"] != "done"} == BAD
     reasons = {number: (rows[number]["state"], rows[number]["reason"]) for number in sorted(BAD, key=int)}
@@ -64,8 +64,8 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
         "12": ("failed", "took longer than sweep.timeout=15 s"),
         "15": ("killed", "its process ended without a word"),
     }
-    assert "15 done · 5 failed · 0 skipped" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert "15 done · 5 failed · 0 skipped" in result.stderr
+    assert "Traceback" not in result.stderr
     assert all(status(run).state != "RUNNING" for run in runs(tmp_path))
     assert status(grids(tmp_path)[0]).state == "FAILED"
     again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", "sweep.dry_run=true", **environ)

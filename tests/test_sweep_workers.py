@@ -172,8 +172,8 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
 
 def test_a_file_that_was_read_at_import_and_edited_since_is_refused(place: Path) -> None:
     """The next cell would run what its module has read under the hash of the file as it is now."""
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
-    assert told.returncode == 1, told.stderr
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
+    assert result.returncode == 1, result.stderr
     rows = table(grids(place)[0])
     assert [row["state"] for row in rows] == ["done", "failed"]
     assert rows[1]["reason"].endswith(
@@ -184,8 +184,8 @@ def test_a_file_that_was_read_at_import_and_edited_since_is_refused(place: Path)
 
 def test_a_log_and_a_cache_that_cells_write_fail_no_cell(place: Path) -> None:
     """The log, opened at import, is only written; the cache is read and written, by the cells. It counts once made."""
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "log"))
-    assert [row["state"] for row in table(grids(place)[0])] == ["done", "done"], told.stderr
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "log"))
+    assert [row["state"] for row in table(grids(place)[0])] == ["done", "done"], result.stderr
     assert set((place / "planted.log").read_text().splitlines()) == {"here"}
     dry = pipeline(place, *WORDS, "sweep.dry_run=true", **environ(place, "log")).stdout
     assert "1 to run, 1 finished before" in dry and "seed=0: changed since" in dry
@@ -215,15 +215,15 @@ print(json.dumps([[name for name in names if ask(Path(name))] for ask in (reads.
 
 
 def test_what_is_opened_for_reading_and_listed_is_observed(tmp_path: Path) -> None:
-    """While it is watched; of what this process writes by itself after that an edit cannot be told."""
-    told = subprocess.run([sys.executable, "-c", SEEN], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout) == [["both", "read"], ["folder"], ["read"]]
+    """While it is watched; what this process writes after that cannot be distinguished from an edit."""
+    result = subprocess.run([sys.executable, "-c", SEEN], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == [["both", "read"], ["folder"], ["read"]]
 
 
 def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place: Path) -> None:
     (place / "parts_wide.py").write_text("UNITS = 1\n")
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"))
-    assert told.returncode == 0, told.stderr
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"))
+    assert result.returncode == 0, result.stderr
     (run, _) = trained(place)
     (name,) = json.loads((run / "receipt.json").read_text())["imported_beside"].keys() & {"parts_wide"}
     dry = (*WORDS, "sweep.dry_run=true")
@@ -238,28 +238,28 @@ def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place:
 
 def test_a_grid_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(place: Path) -> None:
     (place / "parts_wide.py").write_text("UNITS = 1\n")
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"), PLANTED_EDITS="1")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"), PLANTED_EDITS="1")
+    assert result.returncode == 0, result.stderr
     assert (
         "parts_wide was edited meanwhile: not every cell ran it as it is now; the same command runs the others again"
-    ) in told.stderr
+    ) in result.stderr
 
 
 def test_a_search_says_that_a_module_of_a_computed_name_was_edited(place: Path) -> None:
     """Its trials are of one code: after an edit another study begins, and what is edited while it runs is said."""
     (place / "parts_wide.py").write_text("UNITS = 1\n")
     words = ("-m", "hydra/sweeper=optuna", "--config-dir=conf", "model=planted", "optimizer=adam,sgd", *QUIET)
-    told = pipeline(place, *words, "hydra.sweeper.trials=1", **environ(place, "computed"))
-    assert told.returncode == 0, told.stderr
+    result = pipeline(place, *words, "hydra.sweeper.trials=1", **environ(place, "computed"))
+    assert result.returncode == 0, result.stderr
     (place / "parts_wide.py").write_text("UNITS = 3\n")
     again = (*words, "hydra.sweeper.trials=2", "sweep.jobs=1", "hydra.sweeper.sampler=random")
-    told = pipeline(place, *again, **environ(place, "computed"), PLANTED_EDITS="1")
-    assert told.returncode == 0, told.stderr
-    assert "search was asked something else: parts_wide\nstudy search-2: 2 trials\n" in told.stderr
+    result = pipeline(place, *again, **environ(place, "computed"), PLANTED_EDITS="1")
+    assert result.returncode == 0, result.stderr
+    assert "search was asked something else: parts_wide\nstudy search-2: 2 trials\n" in result.stderr
     assert (
         "parts_wide was edited meanwhile: not every trial of search-2 ran the same; hydra.sweeper.study=<another name> "
         "begins another"
-    ) in told.stderr
+    ) in result.stderr
     said = message(pipeline(place, *again, "hydra.sweeper.study=search-2", **environ(place, "computed")))
     assert "its trials answer another question (parts_wide)" in said
 
@@ -269,9 +269,9 @@ def test_a_ladder_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(
     (place / "parts_wide.py").write_text("UNITS = 1\n")
     rungs = [f"~stage.rungs.{name}" for name in ("transfer", "workers", "resident", "amp", "compiled")]
     words = ("stage=ladder", "--config-dir=conf", "model=planted", *QUIET, *rungs)
-    told = pipeline(place, *words, **environ(place, "computed"), PLANTED_EDITS="1")
-    assert told.returncode == 0, told.stderr
-    assert "parts_wide was edited meanwhile: not every cell ran the same; give the command again" in told.stderr
+    result = pipeline(place, *words, **environ(place, "computed"), PLANTED_EDITS="1")
+    assert result.returncode == 0, result.stderr
+    assert "parts_wide was edited meanwhile: not every cell ran the same; give the command again" in result.stderr
     (receipt,) = [run / "receipt.json" for run in (place / "runs").iterdir() if (run / "cells").exists()]
     assert json.loads(receipt.read_text())["imported_beside"]["parts_wide"]["sha256"] == EDITED
 
@@ -293,12 +293,12 @@ def test_what_cells_have_imported_is_in_the_receipt_of_their_stage(tmp_path: Pat
 
 
 def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"), PLANTED_KILLS="old")
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"), PLANTED_KILLS="old")
     assert [row["state"] for row in table(grids(place)[0])] == ["killed", "done"]
     assert set((place / "seen").read_text().split()) == {"old", "new"}
     assert (
         "the code was edited meanwhile: seed=1 ran other code than the plan's; the same command runs again "
-        in told.stderr
+        in result.stderr
     )
 
 
@@ -340,7 +340,7 @@ def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unexpected_error_of_a_cell_is_in_its_log(tmp_path: Path) -> None:
-    """A job file that is no JSON: the error comes before there is a run to write it down."""
+    """A job file that is not JSON: the error comes before there is a run to write it down."""
     (tmp_path / "0000.json").write_text("{")
     code = """
 import os, signal, sys
@@ -349,8 +349,8 @@ command = {"environment": {}, "log": sys.argv[1] + "/log", "job": sys.argv[1] + 
 pid = worker.fork(command, worker.Channel())
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    told = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
-    assert told.returncode == 1
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+    assert result.returncode == 1
     log = (tmp_path / "log").read_text()
     assert log.startswith("Traceback") and "JSONDecodeError" in log.splitlines()[-1]
 

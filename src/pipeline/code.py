@@ -4,7 +4,7 @@ Starting from the modules of the experiment's specs, every import of this packag
 (code_sources.py says what that is) is followed, those inside functions too. Left out are, of this package, the modules
 that only watch or tell (WITNESSES) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
 The hash is of the syntax tree without docstrings (a comment, a docstring or a line break changes nothing) and of the
-files that the user's code and settings name. A stage with cells of its own (a ladder, a comparison) has the code of all
+files that the user's code and settings name. A stage that runs cells (a ladder, a comparison) has the code of all
 of them.
 """
 

@@ -64,10 +64,10 @@ class Engine:
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
         arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
-        told = self._batch(*arguments)
-        self._ran = self._ran or (self._batch, arguments, told[0].device)
-        self.loss_so_far = told[0]
-        return tuple(told)
+        result = self._batch(*arguments)
+        self._ran = self._ran or (self._batch, arguments, result[0].device)
+        self.loss_so_far = result[0]
+        return tuple(result)
 
     def waiter(self) -> Callable[[], Any]:
         return self.loss_so_far.numpy

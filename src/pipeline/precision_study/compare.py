@@ -138,15 +138,15 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
     speed = row.speedup
     if speed.low is None or speed.high is None:
         pairs = "one pair of runs" if speed.n == 1 else f"{speed.n} pairs of runs"
-        told = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {speed.no_interval} for an interval"
-        told += "" if row.precision == REFERENCE or speed.n >= LEAST_RUNS else " (stage.repeats=3 gives one)"
+        result = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {speed.no_interval} for an interval"
+        result += "" if row.precision == REFERENCE or speed.n >= LEAST_RUNS else " (stage.repeats=3 gives one)"
     elif speed.gains:
-        told = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
+        result = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     elif speed.loses:
-        told = f"does not pay: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
+        result = f"does not pay: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     else:
-        told = f"no difference in speed that {speed.n} pairs of runs can tell ({speed.low:.2f} to {speed.high:.2f}x)"
-    return f"{row.precision}: {told}; {_accuracy(row, baseline)}"
+        result = f"no difference in speed that {speed.n} pairs of runs can tell ({speed.low:.2f} to {speed.high:.2f}x)"
+    return f"{row.precision}: {result}; {_accuracy(row, baseline)}"
 
 
 def _accuracy(row: Compared, baseline: Compared) -> str:

@@ -128,7 +128,7 @@ class Schedule:
         self.folder, self.watcher = folder, watcher
         self.running: dict[int, Running] = {}
         self.outcomes: list[Outcome] = []
-        self.stopping = False  # by a signal: a cell that has not begun is no failure
+        self.stopping = False  # by a signal: a cell that has not begun has not failed
         self.waiting: Cell | None = None  # fetched from the source, but there is no room yet
         self.changed = time.monotonic()  # when a cell last began or ended
 

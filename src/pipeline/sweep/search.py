@@ -167,7 +167,7 @@ class Cells:
         return cell
 
     def of_choices(self, space: Space) -> dict[str, Cell]:
-        """The first cell, and one for each further choice that brings a config or code of its own."""
+        """The first cell, and one for each further choice with another config or code."""
         start = _start(space)
         found = {"first": self.first(space)}
         for key, distribution in space.items():

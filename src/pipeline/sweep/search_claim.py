@@ -39,8 +39,8 @@ ANOTHER = "hydra.sweeper.study=<another name> begins another"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a search asks. `cells`: the first point of the space, and one more for each further choice that brings
-    a config or code of its own."""
+    """What a search asks. `cells`: the first point of the space, and one more for each further choice with
+    another config or code."""
 
     metrics: tuple[str, ...]
     directions: tuple[Direction, ...]
