@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import machine
-from pipeline.repositories import git_state
+from pipeline.runs.repositories import git_state
 
 BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking", "sweep", "search", "amp", "pinn")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.machine import cpu_name
+from pipeline.machine.host import cpu_name
 
 PEERS = Path(__file__).parent / "peers"
 

@@ -24,11 +24,11 @@ from typing import Any
 
 from bench.measure import Side, agree, all_below, alternate, at_least, at_most, peer, pipeline, pipeline_in, ratios, row
 from pipeline import experiment as experiments
-from pipeline.journal import read_config
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.solvers.deepxde_adam import DeepxdeAdam
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
+from pipeline.runs.journal import read_config
 from pipeline.spec import choice
 
 ROUNDS = 5

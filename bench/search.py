@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from bench.measure import Side, agree, alternate, at_most, figure_rows, ratios, row
-from pipeline.journal import read_json, read_metrics
-from pipeline.runs import run_folders
+from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.lookup import run_folders
 
 ROUNDS = 3
 AGREEMENT = 0.01  # of the best validation accuracies, on 5,000 images: two standard deviations of one of them

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bench.measure import Side, alternate, at_most, figure_rows, ratios, row, wall
 from pipeline import experiment as experiments
-from pipeline.journal import read_config, read_json, read_status
-from pipeline.runs import run_folders
+from pipeline.runs.journal import read_config, read_json, read_status
+from pipeline.runs.lookup import run_folders
 
 ROUNDS = 3
 CELLS = 16

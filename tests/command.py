@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from warm import server
 
-from pipeline import journal as journals
-from pipeline import runs as runs_below
-from pipeline.journal import Status
+from pipeline.runs import journal as journals
+from pipeline.runs import lookup as runs_below
+from pipeline.runs.journal import Status
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")

@@ -25,14 +25,14 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from pipeline import experiment as experiments
-from pipeline.capability import Resolved, resolve, runnable
-from pipeline.conf_path import conf_path
-from pipeline.device import Place, gpus
+from pipeline.cli.conf_path import conf_path
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import Experiment
-from pipeline.journal import Journal, read_metrics
+from pipeline.machine.capability import Resolved, resolve, runnable
+from pipeline.machine.device import Place, gpus
 from pipeline.models import Shapes, weights
-from pipeline.run import Run
+from pipeline.runs.journal import Journal, read_metrics
+from pipeline.runs.run import Run
 from pipeline.stages.classifier import load_data
 
 BACKENDS = ("torch", "tensorflow", "jax")
@@ -361,7 +361,7 @@ def _keras_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Itera
 def _jax_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
     import jax
 
-    from pipeline.backends import keras_jax
+    from pipeline.backends.keras import engine_jax as keras_jax
 
     with jax.enable_x64(True), keras_jax._float64_kept(True):
         yield from _keras_updates(spec, start, gradients)
@@ -390,7 +390,7 @@ def _tensorflow_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> t
 def _jax_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
     import jax
 
-    from pipeline.backends import keras_jax
+    from pipeline.backends.keras import engine_jax as keras_jax
 
     wide = logits.dtype == np.float64
     with jax.enable_x64(wide), keras_jax._float64_kept(wide):
@@ -798,7 +798,7 @@ def _graph() -> list[tuple[str, str, str]]:
     """What is read off a graph that uses two devices."""
     import tensorflow as tf
 
-    from pipeline.backends import tensorflow_graph
+    from pipeline.backends.keras import tensorflow_graph
 
     with tf.device("/CPU:0"):
         total = tf.Variable(1.0)
@@ -822,7 +822,7 @@ def _memory_fraction() -> dict[str, Any]:
     """What JAX would tell its CUDA plugin with a limit of a quarter, and the environment afterwards."""
     from jaxlib import xla_client
 
-    from pipeline.backends import keras_jax
+    from pipeline.backends.keras import engine_jax as keras_jax
 
     os.environ |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with keras_jax._memory_fraction(2**30, 4 * 2**30):

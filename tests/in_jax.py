@@ -19,23 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from pipeline.device import Place
 from pipeline.errors import RunError
-from pipeline.journal import Journal
+from pipeline.machine.device import Place
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
 from pipeline.pinn.problem import Condition
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solution import Solution, enriched, outputs, predict
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.run import Run
-from pipeline.solvers.adam import Adam
-from pipeline.solvers.gauss_newton import GaussNewton
-from pipeline.solvers.lbfgs import Lbfgs
-from pipeline.solvers.ssbroyden import SsBroyden
-from pipeline.solvers.system import INSIDE, Ansatz, System
-from pipeline.solvers.training import settings
+from pipeline.pinn.solvers.adam import Adam
+from pipeline.pinn.solvers.gauss_newton import GaussNewton
+from pipeline.pinn.solvers.lbfgs import Lbfgs
+from pipeline.pinn.solvers.ssbroyden import SsBroyden
+from pipeline.pinn.solvers.system import INSIDE, Ansatz, System
+from pipeline.pinn.solvers.training import settings
+from pipeline.runs.journal import Journal
+from pipeline.runs.run import Run
 
 CPU = Place("cpu")
 SMALL = Fnn(units=(6, 5))

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 import torch
-from pipeline.backends.allocator import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 
 torch.set_num_threads(1)
 net = torch.nn.Sequential(torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3))

@@ -15,12 +15,12 @@ from command import TORCH_THEN_WIDE, done, pipeline, refused, status
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.intervals import half_width
+from pipeline.backends.shared.step_breakdown import steps_to_watch, window, with_rest
 from pipeline.models import weights
-from pipeline.precision_study import claims, compare, tables, why
-from pipeline.precision_study.measured import Measured
-from pipeline.probe import steps_to_watch, window, with_rest
-from pipeline.stages.amp import explained
+from pipeline.report.intervals import half_width
+from pipeline.stages.amp import claims, compare, tables, why
+from pipeline.stages.amp.measured import Measured
+from pipeline.stages.amp.stage import explained
 
 SMALL = ["stage=amp", "dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=1", "tracking=none"]
 NAMES = ["fp64", "fp32", "bf16", "mixed"]

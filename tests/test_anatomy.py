@@ -11,9 +11,9 @@ from command import done
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.backends import gpu_kernels
-from pipeline.backends.trace import HANDED_OVER, TASK_BEGINS, TASK_ENDS, Event, calls_by_owner, seconds_by_owner
-from pipeline.backends.xla_ops import Operations
+from pipeline.backends.keras.xla_ops import Operations
+from pipeline.backends.shared import gpu_kernels
+from pipeline.backends.shared.trace import HANDED_OVER, TASK_BEGINS, TASK_ENDS, Event, calls_by_owner, seconds_by_owner
 
 # Traces
 

@@ -15,12 +15,12 @@ from bench import pinn
 from bench.__main__ import asked, keep
 from bench.measure import Side, all_below, machine
 from bench.pinn import Training, how_trained
-from pipeline.problems.burgers import Burgers
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.solvers.deepxde import Deepxde
-from pipeline.solvers.gauss_newton import GaussNewton
+from pipeline.pinn.problems.burgers import Burgers
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.solvers.deepxde import Deepxde
+from pipeline.pinn.solvers.gauss_newton import GaussNewton
 
 RESULTS = Path(__file__).parents[1] / "results"
 

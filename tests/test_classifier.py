@@ -25,15 +25,15 @@ from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline
 from PIL import Image
 from rich.console import Console
 
-from pipeline import journal as journals
-from pipeline.backends.fit import Epoch, Fit, Observation
-from pipeline.backends.watch import Watch
+from pipeline.backends.shared.progress import Watch
 from pipeline.errors import RunError
-from pipeline.journal import Journal
 from pipeline.models import weights
 from pipeline.report.figures import image_sheet
-from pipeline.run import Run
-from pipeline.saved import check_hashes
+from pipeline.runs import journal as journals
+from pipeline.runs.fit import Epoch, Fit, Observation
+from pipeline.runs.journal import Journal
+from pipeline.runs.run import Run
+from pipeline.runs.saved import check_hashes
 from pipeline.stages import classifier as stage
 from pipeline.stages.predict import read_images
 
@@ -745,13 +745,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pipeline import experiment as experiments
-from pipeline.capability import resolve
-from pipeline.conf_path import conf_path
-from pipeline.journal import Journal
-from pipeline.run import Run
+from pipeline.machine.capability import resolve
+from pipeline.cli.conf_path import conf_path
+from pipeline.runs.journal import Journal
+from pipeline.runs.run import Run
 from pipeline.stages.classifier import load_data
 from pipeline.sweep import hydra_plugins
-from pipeline.terminal import messages
+from pipeline.cli.terminal import messages
 
 backend, *combinations = sys.argv[1:]
 hydra_plugins.register()

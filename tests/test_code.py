@@ -16,14 +16,18 @@ from pathlib import Path
 import pytest
 from command import write_files
 
-from pipeline import code, code_files, code_sources, code_syntax
+from pipeline.runs.code import code_hash as code
+from pipeline.runs.code import files as code_files
+from pipeline.runs.code import sources as code_sources
+from pipeline.runs.code import syntax as code_syntax
 
 SOURCE = Path(__file__).parents[1] / "src"
 ASK = """
 import sys
-from pipeline import code, experiment
+from pipeline import experiment
+from pipeline.runs.code import code_hash as code
 from pipeline.backends import Jax, TensorFlow, Torch
-from pipeline.conf_path import conf_path
+from pipeline.cli.conf_path import conf_path
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from pipeline.sweep import hydra_plugins
@@ -59,11 +63,11 @@ def ask(source: Path, *overrides: str, **environment: str) -> tuple[str, set[str
 def test_what_decides_and_what_does_not(source: Path) -> None:
     _, torch = ask(source)
     _, jax = ask(source, "backend=jax", "model=cnn")
-    assert {"backends.lightning", "models.mlp", "models.torch_layers", "datasets.idx", "optimizers.adam"} <= torch
-    assert {"backends.keras", "backends.keras_jax", "models.cnn", "models.keras_layers"} <= jax
+    assert {"backends.torch.fit", "models.mlp", "models.torch_layers", "datasets.idx", "optimizers.adam"} <= torch
+    assert {"backends.keras.fit", "backends.keras.engine_jax", "models.cnn", "models.keras_layers"} <= jax
     assert not any("keras" in name or name == "models.cnn" for name in torch)
-    assert not any("torch" in name or name in ("models.mlp", "backends.keras_tensorflow") for name in jax)
-    for name in ("report.figures", "tracking", "journal", "run", "terminal", "receipt"):
+    assert not any("torch" in name or name in ("models.mlp", "backends.keras.engine_tensorflow") for name in jax)
+    for name in ("report.figures", "tracking.tracker", "runs.journal", "runs.run", "cli.terminal", "runs.receipt"):
         assert name not in torch | jax
 
 
@@ -74,11 +78,11 @@ def test_a_solvers_code_decides_and_no_solver_is_no_part(source: Path) -> None:
     """Imports that wait until JAX is wanted are followed too: a change below them changes the hash."""
     before, found = ask(source, *PINN, "solver=ssbroyden")
     steps = {"training", "system", "ssbroyden_step", "quasi_newton", "line_search"}
-    assert {f"solvers.{name}" for name in ("ssbroyden", "own", *steps)} <= found
-    assert "solvers.adam_step" not in found
+    assert {f"pinn.solvers.{name}" for name in ("ssbroyden", "own", *steps)} <= found
+    assert "pinn.solvers.adam_step" not in found
     _, classifier = ask(source)
-    assert not any(name.startswith(("solvers", "problems")) for name in classifier)
-    changed = source / "solvers" / "line_search.py"
+    assert not any(name.startswith(("pinn.solvers", "pinn.problems")) for name in classifier)
+    changed = source / "pinn/solvers/line_search.py"
     changed.write_text(changed.read_text().replace("TRIALS = 40", "TRIALS = 41"))
     assert ask(source, *PINN, "solver=ssbroyden")[0] != before
 
@@ -88,12 +92,12 @@ def test_a_solvers_code_decides_and_no_solver_is_no_part(source: Path) -> None:
 )
 def test_every_solver_of_our_own_is_followed(source: Path, solver: str, step: str) -> None:
     _, found = ask(source, *PINN, f"solver={solver}")
-    assert {"solvers.training", "solvers.system", f"solvers.{step}"} <= found
+    assert {"pinn.solvers.training", "pinn.solvers.system", f"pinn.solvers.{step}"} <= found
 
 
 def test_a_stage_that_says_not_what_it_reads_has_its_solver(source: Path) -> None:
     _, found = ask(source, "stage=pinn_comparison")
-    assert "solvers.gauss_newton_step" in found
+    assert "pinn.solvers.gauss_newton_step" in found
 
 
 def test_a_comment_changes_nothing_and_a_statement_does(source: Path) -> None:
@@ -185,13 +189,13 @@ def test_a_rung_that_runs_nowhere_hides_none_of_those_above_it(source: Path) -> 
     """They stand on the last rung that goes together, as when the ladder is climbed."""
     never = "stage.rungs.transfer='backend=jax'"  # loader=dataloader, of the rung below, feeds torch alone
     _, found = ask(source, "stage=ladder", "model=mlp", never, "stage.rungs.workers='model=linear'")
-    assert {"models.linear", "backends.lightning", "loaders.memory"} <= found
+    assert {"models.linear", "backends.torch.fit", "loaders.memory"} <= found
     assert not any("keras" in name for name in found)
 
 
 def test_a_comparison_has_the_code_and_the_packages_of_its_rows(source: Path) -> None:
     _, found = ask(source, "stage=pinn_comparison", "stage.rows.adam='solver=deepxde backend=torch'")
-    assert {"solvers.deepxde", "solvers.gauss_newton_step", "solvers.lbfgs_step"} <= found
+    assert {"pinn.solvers.deepxde", "pinn.solvers.gauss_newton_step", "pinn.solvers.lbfgs_step"} <= found
     assert {f"package {name}" for name in ("deepxde", "torch", "jax", "scipy")} <= found
 
 

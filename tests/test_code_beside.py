@@ -16,8 +16,9 @@ ASK = """
 import importlib, importlib.util, json, sys
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from pipeline import code_beside, experiment
-from pipeline.conf_path import conf_path
+from pipeline import experiment
+from pipeline.runs.code import beside as code_beside
+from pipeline.cli.conf_path import conf_path
 from pipeline.sweep import hydra_plugins
 
 def loaded(name, file):

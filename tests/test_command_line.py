@@ -24,9 +24,9 @@ from command import (
     with_small_disk,
 )
 
+from pipeline.cli.terminal import Terminal
 from pipeline.report.table import show
-from pipeline.run import Run
-from pipeline.terminal import Terminal
+from pipeline.runs.run import Run
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "matplotlib", "sklearn", "deepxde")
@@ -154,8 +154,8 @@ REFUSALS = {
     "model._target_=pipelines.x.Y": "model._target_=pipelines.x.Y: not on the allow-list (pipeline); ...",
     "model._target_=pipeline.models.mlp.MLP": "model._target_=pipeline.models.mlp.MLP: module pipeline.models.mlp ...",
     "model._target_=pipeline.models.Shapes": "model._target_=pipeline.models.Shapes: not a spec (a class marked ...",
-    "model._target_=pipeline.backends.keras.X": (
-        "model._target_=pipeline.backends.keras.X: module pipeline.backends.keras cannot be imported "
+    "model._target_=pipeline.backends.keras.fit.X": (
+        "model._target_=pipeline.backends.keras.fit.X: module pipeline.backends.keras.fit cannot be imported "
         "(KeyError: 'KERAS_BACKEND')"
     ),
     "-m seed=1,2 --cfg job": "--multirun --cfg: give one of them; --cfg shows the configuration of a single run",
@@ -273,7 +273,8 @@ def test_linux_only(tmp_path: Path) -> None:
     assert {name for name in modules if name.startswith("pipeline")} == {
         "pipeline",
         "pipeline.__main__",
-        "pipeline.linux",
+        "pipeline.cli",
+        "pipeline.cli.linux",
     }
     assert modules.isdisjoint({*HEAVY, "pydantic", "hydra", "psutil", "rich"})
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from command import Done, done, pipeline, refused, runs
 
-from pipeline import journal as journals
-from pipeline.device import gpus
+from pipeline.machine.device import gpus
+from pipeline.runs import journal as journals
 
 # Dropout and all; 330 images in batches of 32: the last batch of an epoch is of another size. Two epochs of 11 steps.
 NET = ("model=mnist_cnn", "dataset=digits", "dataset.train_size=330", "training=quick", "training.epochs=2")

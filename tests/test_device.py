@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from command import environment
 
-from pipeline import device
+from pipeline.machine import device
 
 UUIDS = ("GPU-1111aaaa-0000", "GPU-1111bbbb-0000", "GPU-22220000-0000")
 PART = "MIG-33330000-0000"  # of the second GPU

@@ -18,9 +18,9 @@ import pytest
 from command import pipeline, runs, status
 from in_backend import outcomes
 
-from pipeline import gpu_support
-from pipeline.capability import runnable
-from pipeline.device import gpus
+from pipeline.machine import gpu_support
+from pipeline.machine.capability import runnable
+from pipeline.machine.device import gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")]
 
@@ -247,7 +247,7 @@ def test_cells_share_a_gpu_where_the_user_says_so(backend: str, tmp_path: Path) 
 def test_the_host_is_one_step_ahead_of_the_gpu(ahead: bool) -> None:
     import torch
 
-    from pipeline.backends.torch_blocks import StreamedBlocks
+    from pipeline.backends.torch.blocks import StreamedBlocks
 
     device = torch.device("cuda:0")
     watch = SimpleNamespace(profile=SimpleNamespace(loading=iter, steps=lambda batches, make: map(make, batches)))

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import backends, device, gpu_support, runner
-from pipeline.capability import resolve
-from pipeline.device import Device, Gpu
+from pipeline import backends, runner
 from pipeline.errors import Impossible
-from pipeline.gpu_support import Build, runs_by, unusable
+from pipeline.machine import device, gpu_support
+from pipeline.machine.capability import resolve
+from pipeline.machine.device import Device, Gpu
+from pipeline.machine.gpu_support import Build, runs_by, unusable
 
 ROOT = Path(__file__).parent.parent
 
@@ -243,7 +244,7 @@ def test_a_run_on_the_cpu_asks_no_framework_about_gpus(monkeypatch: pytest.Monke
 
 def test_the_installed_tensorflow_is_read_without_importing_it() -> None:
     code = (
-        "import sys; from pipeline import gpu_support as g\n"
+        "import sys; from pipeline.machine import gpu_support as g\n"
         "print(g.tensorflow_build((g._folder('tensorflow') / 'python/platform/build_info.py').read_text()))\n"
         "assert 'tensorflow' not in sys.modules"
     )

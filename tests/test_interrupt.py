@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, failed, message, runs, status
 
-from pipeline import journal as journals
-from pipeline import runs as runs_below
+from pipeline.runs import journal as journals
+from pipeline.runs import lookup as runs_below
 
 ENDLESS = ("dataset=digits", "training.epochs=1000000", "tracking=none")
 LONG = 200.0
@@ -207,8 +207,8 @@ sys.meta_path.insert(0, Stop())
 @pytest.mark.parametrize(
     ("module", "exit_status", "told"),
     [
-        ("pipeline.linux", -signal.SIGINT, ""),
-        ("pipeline.exits", -signal.SIGINT, ""),
+        ("pipeline.cli.linux", -signal.SIGINT, ""),
+        ("pipeline.cli.exits", -signal.SIGINT, ""),
         ("pipeline.command_line", 130, "stopped by SIGINT\n"),
         ("pydantic", 130, "stopped by SIGINT\n"),
     ],
@@ -232,7 +232,7 @@ def stopped_in_a_finalizer():
         def __del__(self):
             os.kill(os.getpid(), signal.SIGTERM)
     Dying()
-    from pipeline.exits import raise_if_stopped
+    from pipeline.cli.exits import raise_if_stopped
     raise_if_stopped()
 
 def stopped_and_undone_badly():
@@ -305,7 +305,7 @@ def test_a_terminal_that_is_gone_takes_what_is_printed() -> None:
     """A real terminal whose other end is closed answers EIO."""
     code = """
 import os, sys
-from pipeline.streams import outlive_readers
+from pipeline.cli.streams import outlive_readers
 outlive_readers()
 sys.stdin.readline()
 print("one", flush=True)
@@ -379,7 +379,7 @@ def test_a_stop_that_a_callback_swallowed_is_raised_again() -> None:
     """What a garbage collector's callback raises is ignored, also our stop; the next step of a loop has it again."""
     code = (
         "import gc, os, signal\n"
-        "from pipeline import exits\n"
+        "from pipeline.cli import exits\n"
         "from pipeline.errors import Stopped\n"
         "exits.stop_on_signals()\n"
         "exits.raise_if_stopped()\n"
@@ -397,7 +397,7 @@ def test_a_stop_that_a_callback_swallowed_is_raised_again() -> None:
 HUNDREDS_OF_STOPS = """
 import random, signal, sys, threading
 from pathlib import Path
-from pipeline import exits
+from pipeline.cli import exits
 from pipeline.errors import Stopped
 from pipeline.profilers.event_files import EventFiles
 

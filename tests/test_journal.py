@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import journal as journals
-from pipeline import runs as runs_below
 from pipeline.errors import UserError
-from pipeline.journal import Journal, read_config, read_metrics, read_status
-from pipeline.process import boot_time, machine
-from pipeline.runs import find_run, reap
+from pipeline.runs import journal as journals
+from pipeline.runs import lookup as runs_below
+from pipeline.runs.journal import Journal, read_config, read_metrics, read_status
+from pipeline.runs.lookup import find_run, reap
+from pipeline.runs.process import boot_time, machine
 
 SOURCE = str(Path(journals.__file__).parents[1])
 
@@ -185,7 +185,7 @@ FULL = """
 import sys
 from pathlib import Path
 from pipeline.errors import UserError
-from pipeline.journal import Journal, read_metrics, read_status
+from pipeline.runs.journal import Journal, read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
 try:
     for step in range(100_000):
@@ -221,7 +221,7 @@ def test_full_disk_is_told_and_the_run_is_marked_failed(tmp_path: Path, case: st
 
 def test_full_disk_at_the_start(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib; from pipeline.journal import Journal\n"
+        "import sys, pathlib; from pipeline.runs.journal import Journal\n"
         "root = pathlib.Path(sys.argv[1]); (root / 'fill').write_bytes(bytes(8192))\n"
         "try: Journal.begin(root, 'x', {'a': 'b' * 20000})\n"
         "except Exception as error: print(type(error).__name__, error, [p.name for p in root.iterdir()])"
@@ -235,7 +235,7 @@ def test_full_disk_at_the_start(tmp_path: Path) -> None:
 WRITER = """
 import sys, time
 from pathlib import Path
-from pipeline.journal import Journal
+from pipeline.runs.journal import Journal
 journal = Journal.begin(Path(sys.argv[1]), "writer", {})
 journal.log({"a": 1.0}, 1)
 print(journal.id, flush=True)
@@ -256,7 +256,7 @@ def killed_run(root: Path) -> str:
 def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     name = killed_run(tmp_path)
     own = Journal.begin(tmp_path, "own", {})
-    script = "import sys; from pipeline.runs import reap; print(*reap(sys.argv[1]))"
+    script = "import sys; from pipeline.runs.lookup import reap; print(*reap(sys.argv[1]))"
     command = [sys.executable, "-c", script, str(tmp_path)]
     reapers = [
         subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from command import pipeline
 
-from pipeline.architecture import ARCHITECTURES, PRECISIONS, architecture, since
-from pipeline.capability import GPU_NEEDS, runnable
-from pipeline.device import Gpu
-from pipeline.known_gpus import KNOWN, KnownGpu, known
-from pipeline.precision import FORMATS
-from pipeline.report import gpu_table
+from pipeline.machine import gpu_table
+from pipeline.machine.architecture import ARCHITECTURES, PRECISIONS, architecture, since
+from pipeline.machine.capability import GPU_NEEDS, runnable
+from pipeline.machine.device import Gpu
+from pipeline.machine.known_gpus import KNOWN, KnownGpu, known
+from pipeline.machine.precision import FORMATS
 
 NAMES = [gpu.name for gpu in KNOWN]
 BY_NAME = {gpu.name: gpu for gpu in KNOWN}

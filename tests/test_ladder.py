@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import COMMAND, Done, environment, pipeline, refused, runs, status
 
-from pipeline import journal as journals
+from pipeline.runs import journal as journals
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
 SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")

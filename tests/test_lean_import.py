@@ -10,14 +10,14 @@ import pytest
 SIGNAL = """
 import sys
 {before}
-import pipeline.backends.lightning
+import pipeline.backends.torch.fit
 early = "scipy.stats" in sys.modules
 import scipy.signal
 print(early, scipy.signal.windows.hamming(3)[1], scipy.signal is sys.modules["scipy.signal"])
 """
 STEP = """
 import sys, torch
-import pipeline.backends.lightning
+import pipeline.backends.torch.fit
 net = torch.nn.Linear(3, 1)
 optimizer = torch.optim.Adam(net.parameters())
 net(torch.ones(2, 3)).sum().backward()

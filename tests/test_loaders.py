@@ -17,7 +17,7 @@ from command import environment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.backends.torch_blocks import StreamedBlocks
+from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.loaders import block_lengths, blocks, one_ahead, paced
 from pipeline.profilers.none import Off
 from pipeline.profilers.session import Session

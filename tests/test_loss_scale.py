@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import LARGE, Outcome, outcomes
 
-from pipeline.backends.loss_scale import LossScale
-from pipeline.precision import GROWTH_STEPS, INITIAL_SCALE, UNSCALED
+from pipeline.machine.precision import GROWTH_STEPS, INITIAL_SCALE, UNSCALED
+from pipeline.runs.loss_scale import LossScale
 
 WAYS = ("planted", "in blocks", "streamed")
 

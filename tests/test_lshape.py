@@ -12,8 +12,8 @@ import skfem
 from skfem.models import poisson
 
 from pipeline.pinn import jets
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.references import lshape
-from pipeline.problems.poisson_lshape import PoissonLShape
 
 PROBLEM = PoissonLShape()
 # The root mean square of what no Laplacian of a smooth function that is 0 on the boundary mends; see `wrong_limit`.

@@ -11,7 +11,7 @@ held = bytearray(b"x") * 500_000_000
 print(subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, capture_output=True, text=True).stdout)
 """
 SMALL = """
-from pipeline.backends.memory import process_peak_bytes
+from pipeline.machine.memory import process_peak_bytes
 held = bytearray(b"x") * 50_000_000
 del held
 print(process_peak_bytes())

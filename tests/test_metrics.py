@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import special
 from sklearn import metrics as reference
 
-from pipeline import metrics
-from pipeline.metrics import METRICS
+from pipeline.metrics import classification as metrics
+from pipeline.metrics.classification import METRICS
 
 Case = tuple[np.ndarray, np.ndarray]
 

@@ -17,18 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from pipeline import code, receipt, slurm
-from pipeline.conf_path import conf_path
-from pipeline.device import Gpu
+from pipeline.cli.conf_path import conf_path
 from pipeline.errors import Stopped
-from pipeline.journal import Journal, read_json, read_status, write_json
-from pipeline.runs import reap
+from pipeline.machine.device import Gpu
+from pipeline.runs import receipt, slurm
+from pipeline.runs.code import code_hash as code
+from pipeline.runs.journal import Journal, read_json, read_status, write_json
+from pipeline.runs.lookup import reap
 from pipeline.sweep import ray_tasks, submitit_jobs
 from pipeline.sweep.cell import environment_file, job_file, write_environment
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, check, decide_one
 from pipeline.sweep.schedule import POLL_SECONDS, QUEUE_POLL_SECONDS, Listed, Outcome, Schedule, pause
-from pipeline.tracking_store import journal_mode
+from pipeline.tracking.store import journal_mode
 
 H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "compute_capability": "9.0"}
 
@@ -303,7 +304,7 @@ def test_a_stage_of_cells_has_one_hash_on_every_machine(
     """The login node of a cluster, which has no GPU, and the nodes agree on the code that decides."""
     hashes = {}
     for gpus in ((), (Gpu(0, "NVIDIA A100-SXM4-40GB", 40 << 30, (8, 0)),)):
-        monkeypatch.setattr("pipeline.device.gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("pipeline.machine.device.gpus", lambda gpus=gpus: gpus)
         monkeypatch.setattr("pipeline.backends.Torch.no_gpu_because", lambda *_: None)
         for device in ("cpu", "gpu", "auto"):
             found, impossible = cell(*words, f"device={device}", kind="cpu" if device == "cpu" else "gpu")

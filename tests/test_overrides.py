@@ -13,9 +13,9 @@ from command import write_files
 from override_sets import sets
 
 from pipeline import runner, spec
+from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.command_line import composed
 from pipeline.errors import UserError
-from pipeline.exits import LONGEST_MESSAGE, status_of
 from pipeline.experiment import Experiment
 from pipeline.spec import allowed_modules, take_allow_list
 

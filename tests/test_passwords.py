@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pipeline.datasets.sources import Mirror, say
 from pipeline.errors import Impossible, RunError, UserError
-from pipeline.journal import Journal, read_config, read_json, read_status
 from pipeline.passwords import without_password, without_passwords
+from pipeline.runs.journal import Journal, read_config, read_json, read_status
 from pipeline.spec import build
-from pipeline.tracking_store import flatten
+from pipeline.tracking.store import flatten
 
 SECRET = "S3cr/et"
 
@@ -111,7 +111,7 @@ def test_every_error_that_people_read_hides_them() -> None:
     for kind in (UserError, Impossible, RunError):
         assert str(kind(f"--uri {uri}: no")) == "--uri http://***@host: no"
     with pytest.raises(UserError, match=r"^tracking\.uri='htp://\*\*\*@host': not a tracking server"):
-        build({"_target_": "pipeline.tracking.Mlflow", "uri": f"htp://me:{SECRET}@host"}, "tracking")
+        build({"_target_": "pipeline.tracking.tracker.Mlflow", "uri": f"htp://me:{SECRET}@host"}, "tracking")
 
 
 def test_nothing_that_a_run_writes_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,15 @@ def test_nothing_that_a_run_writes_has_them(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_refused_address_is_not_echoed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.tracking", "sync", str(tmp_path), "--uri", f"htp://me:{SECRET}@host"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.tracking",
+        "sync",
+        str(tmp_path),
+        "--uri",
+        f"htp://me:{SECRET}@host",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "error: --uri htp://***@host: not a tracking server" in done.stderr

@@ -22,22 +22,22 @@ from hypothesis import strategies as st
 
 from pipeline import experiment as experiments
 from pipeline.errors import Impossible, UserError
-from pipeline.journal import read_config, read_metrics
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import guard, jets, rounding, solution
 from pipeline.pinn.at_points import read_points
 from pipeline.pinn.domain import Interval, Polygon, rectangle
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.fits import check_fits
-from pipeline.problems.allen_cahn import AllenCahn
-from pipeline.problems.burgers import Burgers
-from pipeline.problems.diffusion_inverse import DiffusionInverse
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.solvers.deepxde import Deepxde
-from pipeline.solvers.deepxde_adam import DeepxdeAdam
-from pipeline.solvers.gauss_newton import GaussNewton
+from pipeline.pinn.problems.allen_cahn import AllenCahn
+from pipeline.pinn.problems.burgers import Burgers
+from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.solvers.deepxde import Deepxde
+from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
+from pipeline.pinn.solvers.gauss_newton import GaussNewton
+from pipeline.runs.journal import read_config, read_metrics
 
 CONF = Path(__file__).parents[1] / "conf"
 OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}
@@ -49,8 +49,8 @@ ON_BACKENDS = ("torch", *(pytest.param(name, marks=pytest.mark.wide) for name in
 AROUND_TORCH = """
 from torch.overrides import _get_current_function_mode_stack as around
 from pipeline.backends import Torch
-from pipeline.device import Place
-from pipeline.solvers.deepxde_start import started
+from pipeline.machine.device import Place
+from pipeline.pinn.solvers.deepxde_start import started
 
 with started(Torch(threads=1), "fp32", 0, Place("cpu"), 1e3):
     while_training = len(around())

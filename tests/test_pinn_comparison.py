@@ -15,9 +15,9 @@ import yaml
 from command import pipeline, refused, runs
 from rich.console import Console
 
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.report.table import figure, show_grid
 from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, costs, errors, reached, times, to_reach
 

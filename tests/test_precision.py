@@ -24,14 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcome, outcomes
 
-from pipeline import receipt
-from pipeline.backends.fit import Fit, Observation
-from pipeline.backends.hlo import allows_tf32, products
-from pipeline.backends.tf32 import by_program
-from pipeline.capability import Resolved, refusal, resolve, runnable
-from pipeline.device import Device, Gpu, Place, canonical, parse_size
+from pipeline.backends.keras.hlo import allows_tf32, products
+from pipeline.backends.keras.tf32 import by_program
 from pipeline.errors import RunError, UserError
-from pipeline.precision import AUTO, FORMATS
+from pipeline.machine.capability import Resolved, refusal, resolve, runnable
+from pipeline.machine.device import Device, Gpu, Place, canonical, parse_size
+from pipeline.machine.precision import AUTO, FORMATS
+from pipeline.runs import receipt
+from pipeline.runs.fit import Fit, Observation
 
 COMPUTE = {name: form.compute for name, form in FORMATS.items()} | {"mixed": "bfloat16"}
 NO_TF32 = (

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipeline.problems
+import pipeline.pinn.problems
 from pipeline.errors import UserError
 from pipeline.pinn.domain import Interval, Polygon, SpaceTime, rectangle
 from pipeline.pinn.problem import Problem, on_boundary
@@ -28,7 +28,7 @@ CONF = Path(__file__).parents[1] / "conf" / "dataset"
 def shipped() -> dict[str, dict[str, Any]]:
     """The configs of conf/dataset that are problems, by name."""
     nodes = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
-    return {name: node for name, node in nodes.items() if node["_target_"].startswith("pipeline.problems.")}
+    return {name: node for name, node in nodes.items() if node["_target_"].startswith("pipeline.pinn.problems.")}
 
 
 NAMES = list(shipped())
@@ -94,7 +94,7 @@ def residual(problem: Any, factor: float = 1.0) -> float:
 
 
 def test_every_problem_ships_with_its_config() -> None:
-    assert set(NAMES) == {module.name for module in pkgutil.iter_modules(pipeline.problems.__path__)}
+    assert set(NAMES) == {module.name for module in pkgutil.iter_modules(pipeline.pinn.problems.__path__)}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -34,13 +34,13 @@ from command import (
     status,
 )
 
-from pipeline.device import Place
 from pipeline.errors import Impossible, RunError, UserError
-from pipeline.journal import read_json
+from pipeline.machine.device import Place
 from pipeline.profilers import Subject, window
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
+from pipeline.runs.journal import read_json
 
 BACKENDS = TWO_THEN_WIDE
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
@@ -378,9 +378,9 @@ exit $status
 BECOMES_A_RUN = """
 import sys
 from pathlib import Path
-from pipeline.journal import Journal
+from pipeline.runs.journal import Journal
 from pipeline.profilers.nsys import Marks
-from pipeline.run import Run
+from pipeline.runs.run import Run
 journal = Journal.begin(Path(sys.argv[1]), "marked", {})
 Marks(Run(journal, None))
 journal.finish("FINISHED")

@@ -14,13 +14,13 @@ import yaml
 from command import environment, pipeline
 
 from pipeline import experiment as experiments
-from pipeline import machine
-from pipeline.capability import Resolved
-from pipeline.device import Place
-from pipeline.environment import differences
-from pipeline.environment import environment as variables
-from pipeline.receipt import versions
-from pipeline.repositories import git_state, repositories
+from pipeline.machine import host as machine
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
+from pipeline.machine.environment import differences
+from pipeline.machine.environment import environment as variables
+from pipeline.runs.receipt import versions
+from pipeline.runs.repositories import git_state, repositories
 from pipeline.sweep.history import device_differences, software_differences
 
 SOURCE = Path(__file__).parents[1] / "src" / "pipeline"
@@ -54,7 +54,7 @@ def committed(folder: Path) -> str:
 
 def state(folder: Path, search: Path) -> Any:
     return said(
-        "import json; from pipeline.repositories import git_state; print(json.dumps(git_state()))", folder, search
+        "import json; from pipeline.runs.repositories import git_state; print(json.dumps(git_state()))", folder, search
     )
 
 
@@ -295,7 +295,8 @@ def test_versions_name_the_part_of_jax_that_computes() -> None:
     assert "jaxlib" not in versions(("torch",))
 
 
-ASK = "import json; from pipeline import backends, cuda; print(json.dumps(dict(cuda.versions(backends.Torch()))))"
+ASK = "import json; from pipeline import backends; from pipeline.machine import cuda; "
+ASK += "print(json.dumps(dict(cuda.versions(backends.Torch()))))"
 
 
 @pytest.mark.parametrize("built_for", ["'13.0'", "None"])

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipeline import saved
-from pipeline.capability import Resolved
-from pipeline.device import Place
 from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
 from pipeline.runner import explained
+from pipeline.runs import saved
 from pipeline.stages.classifier import Classifier
 from pipeline.stages.evaluate import Evaluate
 from pipeline.stages.pinn import Pinn

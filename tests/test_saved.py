@@ -10,13 +10,13 @@ import pytest
 import yaml
 from command import pipeline
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
-from pipeline.journal import Journal
+from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 from pipeline.runner import ready
+from pipeline.runs import receipt
+from pipeline.runs.journal import Journal
 from pipeline.stages.classifier import load_data
 from pipeline.sweep.history import History
 

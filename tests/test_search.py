@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from test_sweep import trained
 
-from pipeline import journal as journals
+from pipeline.runs import journal as journals
 from pipeline.sweep import search_claim, search_report, space
 from pipeline.sweep.search import Search
 

@@ -12,9 +12,9 @@ from command import done, pipeline, refused, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.intervals import half_width
-from pipeline.journal import read_json
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
+from pipeline.report.intervals import half_width
+from pipeline.runs.journal import read_json
 from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section

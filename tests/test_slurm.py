@@ -18,7 +18,7 @@ from test_claims import held_model
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, metrics_of, wait_until
 
-from pipeline import slurm
+from pipeline.runs import slurm
 
 pytestmark = pytest.mark.cluster
 

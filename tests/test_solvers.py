@@ -18,18 +18,18 @@ from pipeline.errors import Impossible, UserError
 from pipeline.pinn import solution
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Interval, Polygon
+from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solution import Fitted
-from pipeline.problems.diffusion_inverse import DiffusionInverse
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.solvers.adam import Adam
-from pipeline.solvers.gauss_newton import GaussNewton
-from pipeline.solvers.lbfgs import Lbfgs
-from pipeline.solvers.own import Own
-from pipeline.solvers.peak_memory import free_in_groups
-from pipeline.solvers.side_by_side import chosen
-from pipeline.solvers.ssbroyden import SsBroyden
+from pipeline.pinn.solvers.adam import Adam
+from pipeline.pinn.solvers.gauss_newton import GaussNewton
+from pipeline.pinn.solvers.lbfgs import Lbfgs
+from pipeline.pinn.solvers.own import Own
+from pipeline.pinn.solvers.peak_memory import free_in_groups
+from pipeline.pinn.solvers.side_by_side import chosen
+from pipeline.pinn.solvers.ssbroyden import SsBroyden
 
 pytestmark = pytest.mark.timeout(1000)  # everything that needs JAX runs once, in one process
 

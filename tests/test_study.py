@@ -164,12 +164,12 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
-        ("src/pipeline/backends/keras_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
-        ("src/pipeline/backends/keras.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
+        ("src/pipeline/backends/keras/engine_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
+        ("src/pipeline/backends/keras/fit.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
         ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
         ("src/pipeline/datasets/digits.py", "TEST_SIZE = 360", "TEST_SIZE = 361", {"data", *EXPERIMENTS[1:], "amp"}),
-        ("src/pipeline/tracking.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
+        ("src/pipeline/tracking/tracker.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
         ("src/pipeline/report/predictions.py", '"actual"', '"true"', {*EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, "amp", "physics", "report"}),
@@ -267,7 +267,12 @@ def test_a_tampered_record_is_named(
         ("tags", "receipt.config_sha256", "0000", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
         ("tags", "receipt.code_sha256", "0000", "MLflow run: code: expected {code} (dvc.lock and composed.yaml)"),
         ("tags", "receipt.data_sha256", "0000", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
-        ("tags", "pipeline.run", "0000", "MLflow run: the run: expected one that tells of this execution, found none"),
+        (
+            "tags",
+            "pipeline.run",
+            "0000",
+            "MLflow run: the run: expected one that tells of this execution, found none",
+        ),
         ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
     ],
 )
@@ -320,10 +325,16 @@ def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
     report = documents.read(study.folder / "composed.yaml", "")["report"]["code"]
     drawn = {"figures", "predictions", "canvas", "table"}
     assert {f"pipeline.report.{name}" for name in drawn} <= found["classifier_jax"].keys()
-    assert {"pipeline.report.pinn_figures", "pipeline.report.canvas"} <= found["physics"].keys()
+    assert {"pipeline.pinn.figures", "pipeline.report.canvas"} <= found["physics"].keys()
     assert {f"pipeline.report.{name}" for name in ("comparison", "canvas", "table")} <= report.keys()
     assert {"pipeline.study.report", "pipeline.study.outcome", "pipeline.study.documents"} <= report.keys()
-    kept = {"pipeline.study.outcome", "pipeline.receipt", "pipeline.machine", "pipeline.journal", "pipeline.runner"}
+    kept = {
+        "pipeline.study.outcome",
+        "pipeline.runs.receipt",
+        "pipeline.machine.host",
+        "pipeline.runs.journal",
+        "pipeline.runner",
+    }
     assert all(kept <= writers.keys() for writers in found.values())
     every = {f"pipeline.report.{path.stem}" for path in (ROOT / "src/pipeline/report").glob("[a-z]*.py")}
     tracked = {name for writers in (*found.values(), report) for name in writers}

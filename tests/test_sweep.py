@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
 
-from pipeline import journal as journals
+from pipeline.runs import journal as journals
 
 QUIET = ("tracking=none", *DIGITS)
 

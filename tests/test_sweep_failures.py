@@ -15,7 +15,7 @@ import pytest
 from command import COMMAND, environment, pipeline, runs, status
 from test_sweep import QUIET, grids, table, trained
 
-from pipeline import journal as journals
+from pipeline.runs import journal as journals
 
 # A model that does what a bad day does, by its number: 15 are fine, 5 are not, each in its own way.
 PLANTED = """

@@ -21,10 +21,10 @@ from test_device import DRIVER, UUIDS
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
-from pipeline import device
-from pipeline.capability import Resolved
-from pipeline.code_beside import EDITED, changed, edited, imported_by_cells
-from pipeline.device import Gpu
+from pipeline.machine import device
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Gpu
+from pipeline.runs.code.beside import EDITED, changed, edited, imported_by_cells
 from pipeline.sweep import Sweep, worker
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.workers import Workers

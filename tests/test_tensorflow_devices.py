@@ -8,15 +8,15 @@ import sys
 import pytest
 from command import environment
 
-from pipeline.backends.memory import still_free
-from pipeline.backends.tensorflow_devices import GROWTH, free_bytes
+from pipeline.backends.shared.tensorflow_devices import GROWTH, free_bytes
+from pipeline.machine.memory import still_free
 
 # Two GPUs as TensorFlow lists them before it starts any; what it would start them with is computed by its own code.
 TWO_GPUS = """
 import sys
 from types import SimpleNamespace
-from pipeline.device import Device, Place
-from pipeline.quiet import quiet_import
+from pipeline.machine.device import Device, Place
+from pipeline.machine.quiet import quiet_import
 import os
 os.environ["KERAS_BACKEND"] = "tensorflow"
 tf = quiet_import("tensorflow")
@@ -35,8 +35,8 @@ experiment = SimpleNamespace(device=device, backend=SimpleNamespace(threads=None
 keras_tensorflow._configure_devices(experiment, SimpleNamespace(place=Place("gpu", 1)))
 """
 DEEPXDE = """
-from pipeline.precision import FORMATS
-from pipeline.solvers import deepxde_start
+from pipeline.machine.precision import FORMATS
+from pipeline.pinn.solvers import deepxde_start
 with deepxde_start._tensorflow(SimpleNamespace(threads=None), FORMATS["fp32"], Place("gpu", 1), 0.0):
     pass
 """

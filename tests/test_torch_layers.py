@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from pipeline.models import Shapes
 from pipeline.models.mnist_cnn import MnistCnn
-from pipeline.backends.fit import Observation
-from pipeline.backends.torch_observer import Observer, multiplied_in_tf32
-from pipeline.backends.torch_products import products, ways_to_multiply
+from pipeline.runs.fit import Observation
+from pipeline.backends.torch.observer import Observer, multiplied_in_tf32
+from pipeline.backends.torch.products import products, ways_to_multiply
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
 found = {}

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from command import with_small_disk
 
-from pipeline import journal as journals
-from pipeline import runs as runs_below
-from pipeline import tracking_record as records
 from pipeline.errors import UserError
-from pipeline.journal import Journal
+from pipeline.runs import journal as journals
+from pipeline.runs import lookup as runs_below
+from pipeline.runs.journal import Journal
 from pipeline.spec import build
-from pipeline.tracking import Mlflow, Off, Tracker, start
-from pipeline.tracking_store import legal_name
+from pipeline.tracking import record as records
+from pipeline.tracking.store import legal_name
+from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
 SOURCE = str(Path(journals.__file__).parents[1])
 LONG = 100.0  # trackers run when a core is idle: on a busy machine they take their time
@@ -45,7 +45,7 @@ CONFIG = {
 @pytest.fixture(scope="session")
 def warm_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database as the tracker makes it, made once (2.6 s)."""
-    from pipeline.tracking_store import open_store
+    from pipeline.tracking.store import open_store
 
     here = Path.cwd()
     path = tmp_path_factory.mktemp("warm") / "mlflow.db"
@@ -224,9 +224,9 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib, hydra, pipeline.spec\n"
-        "from pipeline.journal import Journal\n"
+        "from pipeline.runs.journal import Journal\n"
         "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
-        "from pipeline.tracking import Mlflow, start\n"
+        "from pipeline.tracking.tracker import Mlflow, start\n"
         "tracker = start(Mlflow(uri='http://127.0.0.1:1'), journal)\n"
         "tracker.process.kill(); tracker.process.wait(); journal.finish('FINISHED')\n"
         "print([name for name in ('mlflow', 'sqlalchemy', 'psutil', 'filelock') if name in sys.modules])"
@@ -260,7 +260,8 @@ def test_eight_runs_at_once_on_a_cold_database(tmp_path: Path) -> None:
 
 def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
     script = (
-        "import sys, time, pathlib\nfrom pipeline.journal import Journal\nfrom pipeline.tracking import Mlflow, start\n"
+        "import sys, time, pathlib\nfrom pipeline.runs.journal import Journal\n"
+        "from pipeline.tracking.tracker import Mlflow, start\n"
         "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
         "start(Mlflow(uri=sys.argv[2], experiment='study'), journal)\n"
         "journal.log({'a': 1.0}, 1)\nprint(journal.folder, flush=True)\ntime.sleep(100)"
@@ -486,7 +487,7 @@ def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:
     prefix = with_small_disk("300k", disk)
     if prefix is None:
         pytest.skip("no user namespace with mounts here")
-    make = f"from pipeline.tracking_store import open_store; open_store('sqlite:///{disk}/mlflow.db', 'x')"
+    make = f"from pipeline.tracking.store import open_store; open_store('sqlite:///{disk}/mlflow.db', 'x')"
     script = '"$1" -c "$2"; echo $?; ls "$3"'
     command = [*prefix, "sh", "-c", script, "sh", sys.executable, make, str(disk)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
@@ -498,7 +499,8 @@ def test_read_only_database(uri: str, tmp_path: Path) -> None:
     """A read-only mount: even root cannot write there."""
     place = tmp_path / "a place"
     script = (
-        "import sys, pathlib\nfrom pipeline.journal import Journal\nfrom pipeline.tracking import Mlflow, start\n"
+        "import sys, pathlib\nfrom pipeline.runs.journal import Journal\n"
+        "from pipeline.tracking.tracker import Mlflow, start\n"
         "journal = Journal.begin(pathlib.Path(sys.argv[1]), 'x', {})\n"
         "tracker = start(Mlflow(uri=sys.argv[2]), journal)\njournal.finish('FINISHED')\nprint(tracker.close(100.0))"
     )
@@ -576,7 +578,7 @@ def test_a_password_is_kept_from_others(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("uri", ["mlruns", "file:///x", "sqlite://", "sqlite:///:memory:", "htp://x"])
 def test_uri_that_mlflow_cannot_take(uri: str) -> None:
     with pytest.raises(UserError, match=r"tracking\.uri='.*': .*sqlite:///"):
-        build({"_target_": "pipeline.tracking.Mlflow", "uri": uri}, "tracking")
+        build({"_target_": "pipeline.tracking.tracker.Mlflow", "uri": uri}, "tracking")
 
 
 def test_shipped_choices_build() -> None:

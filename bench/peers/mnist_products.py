@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from pipeline.backends.allocator import keep_freed_memory
+from pipeline.machine.allocator import keep_freed_memory
 from pipeline.models.torch_quick import WORTH_ONEDNN
 
 BATCH, STEPS = 64, 100

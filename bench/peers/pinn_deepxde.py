@@ -21,12 +21,12 @@ import deepxde as dde
 import numpy as np
 import torch
 
-from pipeline.problems.allen_cahn import AllenCahn
-from pipeline.problems.burgers import Burgers
-from pipeline.problems.diffusion_inverse import DiffusionInverse
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.problems.allen_cahn import AllenCahn
+from pipeline.pinn.problems.burgers import Burgers
+from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 
 WARM = 200  # steps before the clock starts, at the most half of them
 ONE_THREAD = ("function", "ode", "diffusion")

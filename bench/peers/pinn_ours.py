@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.device import Place
+from pipeline.machine.device import Place
 from pipeline.models.fnn import Fnn
+from pipeline.pinn.problems.function import Function
+from pipeline.pinn.problems.ode import Ode
+from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solution import predict
-from pipeline.problems.function import Function
-from pipeline.problems.ode import Ode
-from pipeline.problems.poisson_lshape import PoissonLShape
-from pipeline.solvers.adam import Adam
+from pipeline.pinn.solvers.adam import Adam
 
 PROBLEMS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "function": (Function(interior=16), (20, 20, 20)),

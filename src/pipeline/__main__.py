@@ -8,14 +8,14 @@ _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until main() there is nothing
 
 import sys  # noqa: E402
 
-from pipeline.linux import refuse_elsewhere  # noqa: E402
+from pipeline.cli.linux import refuse_elsewhere  # noqa: E402
 
 
 def main() -> None:
     """The command."""
     refuse_elsewhere()
-    from pipeline.exits import status_of, stop_on_signals
-    from pipeline.streams import forgive, outlive_readers
+    from pipeline.cli.exits import status_of, stop_on_signals
+    from pipeline.cli.streams import forgive, outlive_readers
 
     outlive_readers()
     forgive(sys.stdout)
@@ -25,8 +25,8 @@ def main() -> None:
 
 def compose_and_run() -> int:
     """Let Hydra compose what the command line asks for and run it (pipeline.runner), or with -m the grid."""
-    from pipeline.exits import raise_if_stopped
-    from pipeline.help import help_asked_for
+    from pipeline.cli.exits import raise_if_stopped
+    from pipeline.cli.help import help_asked_for
 
     told = help_asked_for(sys.argv[1:])
     if told is not None:

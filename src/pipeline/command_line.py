@@ -27,13 +27,13 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.conf_path import conf_path
-from pipeline.device import canonical
+from pipeline.cli.conf_path import conf_path
+from pipeline.cli.help import choices
+from pipeline.cli.interpolation import resolved
 from pipeline.errors import UserError, bad_choice, bad_key, cut, shown
 from pipeline.experiment import GROUPS
-from pipeline.help import choices
 from pipeline.hydra_settings import check_override, hydra_kept_in_bounds
-from pipeline.interpolation import resolved
+from pipeline.machine.device import canonical
 from pipeline.runner import run_one
 from pipeline.spec import take_allow_list
 from pipeline.sweep import hydra_plugins

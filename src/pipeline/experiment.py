@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
-from pipeline.device import Device
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
+from pipeline.machine.device import Device
+from pipeline.machine.precision import Precision
 from pipeline.pinn.check import check_problem
-from pipeline.precision import Precision
 from pipeline.spec import build, build_as, choice, spec
 from pipeline.sweep import Sweep
 from pipeline.variables import filled
@@ -37,7 +37,7 @@ class Training:
     evaluation_batch_size: PositiveInt = 1000
 
     def __post_init__(self) -> None:
-        from pipeline.metrics import METRICS  # NumPy, which a refusal has no time for
+        from pipeline.metrics.classification import METRICS  # NumPy, which a refusal has no time for
 
         for name in self.metrics:
             if name not in METRICS:
@@ -90,7 +90,7 @@ GROUPS: dict[str, type[Any]] = {
 }
 
 # Groups that the runs saved before they existed do not have.
-SINCE = {"solver": {"_target_": "pipeline.solvers.none.Off"}}
+SINCE = {"solver": {"_target_": "pipeline.pinn.solvers.none.Off"}}
 
 # Keys that say what a run is called, where things lie, who looks on, who is told and how cells are run.
 NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")

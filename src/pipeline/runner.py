@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.errors import Pruned, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
-    from pipeline.capability import Resolved
-    from pipeline.device import Place
     from pipeline.experiment import Experiment
-    from pipeline.journal import Journal
-    from pipeline.run import Run
+    from pipeline.machine.capability import Resolved
+    from pipeline.machine.device import Place
+    from pipeline.runs.journal import Journal
+    from pipeline.runs.run import Run
     from pipeline.sweep.cell import Member
 
 
@@ -34,7 +34,7 @@ def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
 
 def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
-    from pipeline.device import count_by_bus
+    from pipeline.machine.device import count_by_bus
 
     count_by_bus()
     if config.get("run") is None:
@@ -51,8 +51,8 @@ def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal[
 
     What only the node knows, which GPU it has and which precisions that one runs, is judged there. Raises UserError.
     """
-    from pipeline.capability import resolve
-    from pipeline.device import Place
+    from pipeline.machine.capability import resolve
+    from pipeline.machine.device import Place
 
     experiment = _built(config, overridden)
     if not any(hasattr(experiment.stage, name) for name in ("plan", "variants")):
@@ -69,7 +69,7 @@ def _built(config: Mapping[str, Any], overridden: Sequence[str]) -> Experiment:
     from pipeline import experiment as experiments
 
     if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
-        from pipeline.saved import config_of
+        from pipeline.runs.saved import config_of
 
         folder, merged = config_of(config, overridden)
         config = {**merged, "run": str(folder)}
@@ -94,9 +94,9 @@ def _check_place(experiment: Experiment, place: Place) -> None:
 
 def cell_of(config: Mapping[str, Any]) -> Resolved:
     """What a config's backend, device and precision come to on this machine. Raises UserError."""
-    from pipeline.capability import resolve
-    from pipeline.device import canonical, gpus
     from pipeline.experiment import place_of
+    from pipeline.machine.capability import resolve
+    from pipeline.machine.device import canonical, gpus
 
     backend, device, precision = place_of(config)
     on_cpu = canonical(device.name) == "cpu"  # then no GPU is asked about
@@ -106,8 +106,8 @@ def cell_of(config: Mapping[str, Any]) -> Resolved:
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
     """Run a stage that prints and leaves nothing behind."""
+    from pipeline.cli.terminal import results
     from pipeline.report.table import show
-    from pipeline.terminal import results
 
     result = experiment.stage.run(experiment, resolved, None)
     show(results(), type(experiment.stage).__name__.lower(), result.table)
@@ -119,10 +119,10 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
     `member` is given to a cell of a grid, and ties its run to the grid's.
     """
-    from pipeline.journal import Journal
-    from pipeline.run import Run
-    from pipeline.terminal import messages
-    from pipeline.tracking import start
+    from pipeline.cli.terminal import messages
+    from pipeline.runs.journal import Journal
+    from pipeline.runs.run import Run
+    from pipeline.tracking.tracker import start
 
     journal = Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
     run = Run(journal, messages())
@@ -155,8 +155,8 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 def keep_imported(experiment: Experiment, journal: Journal) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
-    from pipeline.code_beside import imported_beside, imported_by_cells, merged
-    from pipeline.journal import read_json
+    from pipeline.runs.code.beside import imported_beside, imported_by_cells, merged
+    from pipeline.runs.journal import read_json
 
     found = merged([imported_beside(experiment), imported_by_cells(journal.folder)])
     receipt = read_json(journal.folder / "receipt.json") if found else {}
@@ -166,9 +166,9 @@ def keep_imported(experiment: Experiment, journal: Journal) -> None:
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
-    from pipeline.device import gpus
-    from pipeline.precision import UNSCALED
-    from pipeline.receipt import unscaled
+    from pipeline.machine.device import gpus
+    from pipeline.machine.precision import UNSCALED
+    from pipeline.runs.receipt import unscaled
 
     run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
     run.say(f"run {run.id}")
@@ -182,8 +182,8 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
 
 def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
     """The table on standard output; where things lie."""
+    from pipeline.cli.terminal import results
     from pipeline.report.table import show, show_grid
-    from pipeline.terminal import results
 
     for note in result.notes:
         run.say(note)
@@ -211,8 +211,8 @@ def needs_less(stage: Any) -> str:
 
 def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Any = None) -> BaseException:
     """What a person can act on, for the errors that the machine makes; any other error as it is."""
-    from pipeline.backends.memory import as_user_error, is_out_of_memory
-    from pipeline.journal import cannot_write
+    from pipeline.machine.memory import as_user_error, is_out_of_memory
+    from pipeline.runs.journal import cannot_write
 
     if isinstance(error, (UserError, RunError)):
         return error

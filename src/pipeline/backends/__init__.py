@@ -1,6 +1,6 @@
 """Backends: what trains a model. One process runs one of them; none is imported before it is needed.
 
-Here: the specs that a config names. What they load offers (types: pipeline.backends.fit)
+Here: the specs that a config names. What they load offers (types: pipeline.runs.fit)
 
     fit(experiment, data, resolved, run) -> Fit
     predictor(experiment, shapes, weights, resolved) -> a function from images (N, H, W, C) in [0, 1] to logits
@@ -18,9 +18,9 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline.backends.allocator import keep_freed_memory
-from pipeline.device import Gpu, Place
 from pipeline.errors import Impossible, UserError
+from pipeline.machine.allocator import keep_freed_memory
+from pipeline.machine.device import Gpu, Place
 from pipeline.spec import spec
 
 THREADS_PER_CORE = 4  # the most that may be asked for
@@ -37,8 +37,8 @@ class Torch:
     name: ClassVar[str] = "torch"
     builder: ClassVar[str] = "torch"
     packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.lightning",)
-    probe: ClassVar[str] = "pipeline.backends.torch_probe"
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.fit",)
+    probe: ClassVar[str] = "pipeline.backends.torch.probe"
 
     threads: PositiveInt | None = None
     compile: bool = False
@@ -66,7 +66,7 @@ class Torch:
 
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
         """Why this installation cannot use `gpu` (None: any GPU at all), read off its files; None where it can."""
-        from pipeline import gpu_support
+        from pipeline.machine import gpu_support
 
         return gpu_support.reason(gpu_support.torch(), gpu)
 
@@ -82,8 +82,8 @@ class TensorFlow:
     name: ClassVar[str] = "tensorflow"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_tensorflow")
-    probe: ClassVar[str] = "pipeline.backends.keras_probe"
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_tensorflow")
+    probe: ClassVar[str] = "pipeline.backends.keras.probe"
 
     xla: bool | None = None
     threads: PositiveInt | None = None
@@ -97,7 +97,7 @@ class TensorFlow:
 
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
         """As for Torch."""
-        from pipeline import gpu_support
+        from pipeline.machine import gpu_support
 
         return gpu_support.reason(gpu_support.tensorflow(), gpu)
 
@@ -109,8 +109,8 @@ class Jax:
     name: ClassVar[str] = "jax"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras", "pipeline.backends.keras_jax")
-    probe: ClassVar[str] = "pipeline.backends.keras_probe"
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_jax")
+    probe: ClassVar[str] = "pipeline.backends.keras.probe"
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""
@@ -118,7 +118,7 @@ class Jax:
 
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
         """As for Torch."""
-        from pipeline import gpu_support
+        from pipeline.machine import gpu_support
 
         return gpu_support.reason(gpu_support.jax(), gpu)
 
@@ -151,4 +151,4 @@ def _load_keras(backend: str) -> ModuleType:
     if backend != "tensorflow":
         sys.meta_path.insert(0, WithoutTensorFlow())
         os.environ.setdefault("EPATH_USE_TF", "false")  # JAX's cache of programs would look for it through etils.epath
-    return importlib.import_module("pipeline.backends.keras")
+    return importlib.import_module("pipeline.backends.keras.fit")

@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.datasets.idx import GZIP_MAGIC
 from pipeline.datasets.sources import File, Source, SourceError, find, say
 from pipeline.errors import UserError
-from pipeline.regular_file import open_regular
+from pipeline.machine.regular_file import open_regular
 
 CACHE_VARIABLE = "PIPELINE_CACHE"
 INCOMING = "incoming"  # below the cache: what is on its way, compressed and not yet verified

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.regular_file import open_regular
+from pipeline.machine.regular_file import open_regular
 
 GZIP_MAGIC = b"\x1f\x8b"
 PIECE = 1 << 20  # bytes

@@ -146,7 +146,7 @@ def _append(response: requests.Response, part: Path, start: int) -> None:
     """The body of `response` to the end of `part`, or to a new one if `start` is 0; a bar on a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-    from pipeline.terminal import messages
+    from pipeline.cli.terminal import messages
 
     length, console = response.headers.get("Content-Length"), messages()
     columns = ("{task.description}", BarColumn(bar_width=None), DownloadColumn(), TransferSpeedColumn())

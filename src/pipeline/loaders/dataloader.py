@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.datasets import Split
-from pipeline.device import Place
 from pipeline.errors import Impossible
 from pipeline.loaders import epoch_order
+from pipeline.machine.device import Place
 from pipeline.spec import spec
 
 

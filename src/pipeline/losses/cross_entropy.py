@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from pipeline import metrics
+from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
 
 

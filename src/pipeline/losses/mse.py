@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import metrics
+from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
 
 

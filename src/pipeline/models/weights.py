@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.regular_file import open_regular
+from pipeline.machine.regular_file import open_regular
 
 Weights = dict[str, np.ndarray]
 

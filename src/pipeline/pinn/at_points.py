@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.regular_file import open_regular
 from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.problem import Problem
-from pipeline.regular_file import open_regular
-from pipeline.run import Result, Run
-from pipeline.saved import check_hashes
+from pipeline.runs import receipt
+from pipeline.runs.run import Result, Run
+from pipeline.runs.saved import check_hashes
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
 from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Layers, outputs
-from pipeline.precision import FORMATS, Format
 
 LIMIT = 1e-4  # of the residual: above it a training has little to go by
 SAMPLE = 256  # points

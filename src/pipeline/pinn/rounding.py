@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
 from pipeline.pinn.guard import WORK, as_computed, asked, sample_size
 from pipeline.pinn.problem import Functions, Problem
 from pipeline.pinn.solution import Fitted, Solution, enriched, outputs
-from pipeline.precision import FORMATS, Format
 
 INSIDE = "inside"
 NEAR = 0.1  # of the loss: a training does not go far below ten times the floor

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pipeline.device import Place
 from pipeline.errors import UserError
+from pipeline.machine.device import Place
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.models.weights import Weights
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 FOLDER = "profile"  # below the run's artifacts
 

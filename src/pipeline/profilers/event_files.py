@@ -22,7 +22,7 @@ from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
 
-from pipeline.exits import stop_held_back  # noqa: E402
+from pipeline.cli.exits import stop_held_back  # noqa: E402
 
 
 class EventFiles:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from pipeline.machine.quiet import captured_stderr
 from pipeline.profilers import Subject, Tool
-from pipeline.quiet import captured_stderr
 
 
 class Kineto(Tool):

@@ -9,7 +9,7 @@ from pipeline.spec import spec
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.profilers import Tool
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 
 @spec

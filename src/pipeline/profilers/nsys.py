@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from pipeline.device import Place
 from pipeline.errors import Impossible, RunError, UserError
+from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Subject, Tool
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 INSIDE = "PIPELINE_UNDER_NSYS"  # set for the inner process: the folder in which it says what run it has become
 NEEDED = ("--trace", "--capture-range", "--capture-range-end", "--output")
@@ -143,7 +143,7 @@ def _collect(report: Path, note: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(report, target)
     print(f"profiler=nsys: {os.path.relpath(target)}", file=sys.stderr)
-    from pipeline import tracking_record as records
+    from pipeline.tracking import record as records
 
     record = records.read(run)
     if record is not None:

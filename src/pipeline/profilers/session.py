@@ -20,7 +20,7 @@ from pipeline.profilers import FOLDER, Subject, Tool, window
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 NOTHING = contextlib.nullcontext()
 

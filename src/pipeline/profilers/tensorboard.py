@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeInt
 
-from pipeline.device import Place
 from pipeline.errors import RunError, UserError
+from pipeline.machine.device import Place
 from pipeline.profilers import Subject, Tool
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 FOLDER = "tensorboard"  # below the run's artifacts
 

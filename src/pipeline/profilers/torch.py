@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from pipeline.device import Place
 from pipeline.errors import Impossible, RunError
+from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Tool
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 ROWS = 100
 COLUMNS = {"cpu": "self_cpu_time_total", "device": "self_device_time_total"}

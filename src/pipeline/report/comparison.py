@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.intervals import half_width
 from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.report.intervals import half_width
 
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
 LEAST_SPAN = 0.01  # of the axis of test accuracies: what is closer together than that is not drawn far apart

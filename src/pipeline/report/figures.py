@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.backends.fit import Epoch
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
+from pipeline.runs.fit import Epoch
 
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars

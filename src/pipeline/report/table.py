@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.run import Grid
+    from pipeline.runs.run import Grid
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:

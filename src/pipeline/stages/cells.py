@@ -26,7 +26,7 @@ from pipeline.sweep.plan import Decision, cell_name, check
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
     from pipeline.sweep.schedule import Outcome
     from pipeline.sweep.summary import Entry
 
@@ -120,7 +120,7 @@ def experiment_of(one: Variant) -> Experiment | None:
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
-    from pipeline import code_beside
+    from pipeline.runs.code import beside as code_beside
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline import metrics, probe, receipt
-from pipeline.backends.fit import Epoch, Fit, Observation
-from pipeline.backends.loss_scale import LossScale
-from pipeline.backends.watch import diverged
-from pipeline.capability import Resolved
+from pipeline.backends.shared import step_breakdown as probe
+from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Arrays
 from pipeline.datasets.check import check_arrays
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes, weights
 from pipeline.profilers import window
 from pipeline.report import table
-from pipeline.run import Result, Run, seconds_since_start
-from pipeline.saved import card_sha256
+from pipeline.runs import receipt
+from pipeline.runs.fit import Epoch, Fit, Observation
+from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.run import Result, Run, seconds_since_start
+from pipeline.runs.saved import card_sha256
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 class Classifier:
     """What it trains on what is said by the other groups.
 
-    `probe`: look into a step afterwards (pipeline.probe), for the precision study: artifacts/probe/.
+    `probe`: look into a step afterwards (backends/shared/step_breakdown.py), for the precision study: artifacts/probe/.
     """
 
     probe: bool = False
@@ -42,7 +44,7 @@ class Classifier:
     starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
-    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.receipt")
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""

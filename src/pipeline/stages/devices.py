@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline import backends, receipt
-from pipeline.capability import Resolved, runnable
-from pipeline.device import Place, gpus
+from pipeline import backends
 from pipeline.errors import UserError, bad_choice
-from pipeline.machine import cpu_name
-from pipeline.precision import FORMATS
-from pipeline.report import gpu_table
+from pipeline.machine import gpu_table
+from pipeline.machine.capability import Resolved, runnable
+from pipeline.machine.device import Place, gpus
+from pipeline.machine.host import cpu_name
+from pipeline.machine.precision import FORMATS
 from pipeline.report.table import size
-from pipeline.run import Result, Run
+from pipeline.runs import receipt
+from pipeline.runs.run import Result, Run
 from pipeline.spec import group_of, spec
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import UserError
-from pipeline.journal import read_json
+from pipeline.machine.capability import Resolved
 from pipeline.models import Shapes, weights
-from pipeline.run import Result, Run
-from pipeline.saved import check_hashes, check_logits
+from pipeline.runs import receipt
+from pipeline.runs.journal import read_json
+from pipeline.runs.run import Result, Run
+from pipeline.runs.saved import check_hashes, check_logits
 from pipeline.spec import spec
 from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
 

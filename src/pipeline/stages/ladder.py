@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import UserError, bad_choice
-from pipeline.journal import read_json
-from pipeline.run import Grid, Result, Run
+from pipeline.machine.capability import Resolved
+from pipeline.runs import receipt
+from pipeline.runs.journal import read_json
+from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,

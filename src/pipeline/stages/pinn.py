@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline import receipt
-from pipeline.backends.fit import Observation
-from pipeline.capability import Resolved
 from pipeline.errors import RunError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.precision import FORMATS
 from pipeline.pinn import errors, guard, rounding, solution, unseen
 from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
 from pipeline.pinn.solution import Solution
-from pipeline.precision import FORMATS
 from pipeline.report import table
-from pipeline.run import Result, Run, seconds_since_start
+from pipeline.runs import receipt
+from pipeline.runs.fit import Observation
+from pipeline.runs.run import Result, Run, seconds_since_start
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Pinn:
     solves: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/relative_l2", "min")
     reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model", "dataset", "solver", "seed")
-    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.pinn_figures", "pipeline.receipt")
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.pinn.figures", "pipeline.runs.receipt")
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
@@ -169,7 +169,7 @@ def weights_sha256(found: Solution) -> str:
 
 def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) -> None:
     """The history with its errors as a table, and the figures."""
-    from pipeline.report import pinn_figures as drawing
+    from pipeline.pinn import figures as drawing
 
     problem, title = experiment.dataset, experiment.name
     way = errors.along(problem, found.history)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
-from pipeline.run import Grid, Result, Run
+from pipeline.runs import receipt
+from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline import metrics, receipt
-from pipeline.capability import Resolved
 from pipeline.datasets.idx import read_idx
-from pipeline.device import Place
 from pipeline.errors import UserError
-from pipeline.journal import read_json
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
+from pipeline.machine.regular_file import fault_of, open_regular
+from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes, weights
-from pipeline.regular_file import fault_of, open_regular
-from pipeline.run import Result, Run
-from pipeline.saved import card_sha256, check_hashes, check_logits
+from pipeline.runs import receipt
+from pipeline.runs.journal import read_json
+from pipeline.runs.run import Result, Run
+from pipeline.runs.saved import card_sha256, check_hashes, check_logits
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
 

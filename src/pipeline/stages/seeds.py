@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline import receipt
-from pipeline.capability import Resolved
 from pipeline.errors import RunError
-from pipeline.intervals import half_width, why_none
-from pipeline.journal import read_json, read_metrics
-from pipeline.run import Grid, Result, Run
+from pipeline.machine.capability import Resolved
+from pipeline.report.intervals import half_width, why_none
+from pipeline.runs import receipt
+from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pipeline.exits import status_of, stop_on_signals
-from pipeline.linux import refuse_elsewhere
-from pipeline.streams import forgive, outlive_readers
+from pipeline.cli.exits import status_of, stop_on_signals
+from pipeline.cli.linux import refuse_elsewhere
+from pipeline.cli.streams import forgive, outlive_readers
 
 
 def main() -> None:

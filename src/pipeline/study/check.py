@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import code
 from pipeline import experiment as experiments
 from pipeline.errors import RunError, UserError
+from pipeline.runs.code import code_hash as code
 from pipeline.study import composed, data, documents, lock, outcome, params
 from pipeline.study.witness import Witness, witness
 
@@ -75,7 +75,7 @@ def show(rows: list[Row]) -> None:
     """The table, on standard output."""
     from rich.table import Table
 
-    from pipeline.terminal import results
+    from pipeline.cli.terminal import results
 
     table = Table(box=None, pad_edge=False)
     columns = ("files", "config", "code", "data", "MLflow run")

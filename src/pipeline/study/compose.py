@@ -17,14 +17,14 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import code
 from pipeline import experiment as experiments
+from pipeline.cli.conf_path import conf_path
+from pipeline.cli.interpolation import resolved
 from pipeline.command_line import canonical_device, explained
-from pipeline.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
-from pipeline.interpolation import resolved
 from pipeline.runner import ready
+from pipeline.runs.code import code_hash as code
 from pipeline.study import documents, params
 from pipeline.study.composed import FILE
 from pipeline.study.watched import refuse_unwatched

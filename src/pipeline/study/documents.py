@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from pipeline.errors import UserError
-from pipeline.journal import cannot_write
+from pipeline.runs.journal import cannot_write
 
 
 def read(path: Path, if_missing: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import RunError
-from pipeline.journal import cannot_write, read_json, read_metrics, read_status, write_json
+from pipeline.runs.journal import cannot_write, read_json, read_metrics, read_status, write_json
 from pipeline.study import documents
 
 ROOT = Path("study")

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.intervals import LEAST_RUNS, half_width
-from pipeline.journal import cannot_write
+from pipeline.report.intervals import LEAST_RUNS, half_width
 from pipeline.report.table import figure, markdown_rows
+from pipeline.runs.journal import cannot_write
 from pipeline.study import composed
 from pipeline.study.outcome import ROOT, Outcome, is_timing, read
 

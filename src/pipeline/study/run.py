@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.code import modules
 from pipeline.errors import UserError
-from pipeline.journal import read_status
-from pipeline.process import process_started
 from pipeline.runner import ready, record
-from pipeline.runs import run_folders
+from pipeline.runs.code.code_hash import modules
+from pipeline.runs.journal import read_status
+from pipeline.runs.lookup import run_folders
+from pipeline.runs.process import process_started
 from pipeline.study import composed, outcome
 from pipeline.study.writers import writers_of
 

@@ -6,9 +6,9 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.code_sources import is_installed
-from pipeline.conf_path import VARIABLE, conf_path
+from pipeline.cli.conf_path import VARIABLE, conf_path
 from pipeline.errors import UserError
+from pipeline.runs.code.sources import is_installed
 from pipeline.study import documents
 
 FILE = Path("dvc.yaml")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import tracking_record as records
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import load
 from pipeline.passwords import without_password
 from pipeline.study import composed, outcome
-from pipeline.tracking import Mlflow
+from pipeline.tracking import record as records
+from pipeline.tracking.tracker import Mlflow
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Witness:
 
 def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
     """The run that the stage's receipt names. Raises RunError where MLflow has no such finished run."""
-    from pipeline.tracking_find import find
+    from pipeline.tracking.find import find
 
     run = str(kept.receipt.get("run"))
     uri = _uri(Path(str(entry.rest["output_dir"])) / run, entry)

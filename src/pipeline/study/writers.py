@@ -1,7 +1,8 @@
 """The modules that write what DVC keeps of a stage, beside those that decide its result.
 
-A run's hash of code leaves out what changes no result (pipeline.code): figures, tables, the receipt, the journal. They
-make the files in study/<stage>/, so DVC tracks their hashes too. Imports are followed within PACKAGES alone.
+A run's hash of code leaves out what changes no result (runs/code/code_hash.py): figures, tables, the receipt, the
+journal. They make the files in study/<stage>/, so DVC tracks their hashes too. Imports are followed within PACKAGES
+alone.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from pipeline import code
+from pipeline.runs.code import code_hash as code
 
 PACKAGES = (
-    "pipeline.environment",
-    "pipeline.journal",
-    "pipeline.machine",
-    "pipeline.receipt",
+    "pipeline.machine.environment",
+    "pipeline.machine.gpu_table",
+    "pipeline.machine.host",
+    "pipeline.pinn.figures",
     "pipeline.report",
-    "pipeline.repositories",
-    "pipeline.run",
     "pipeline.runner",
+    "pipeline.runs",
     "pipeline.study",
 )
 ALWAYS = ("pipeline.runner", "pipeline.study.outcome")  # by which every stage is run and its files are kept

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 
-from pipeline.device import gpus
+from pipeline.machine.device import gpus
 from pipeline.sweep.plan import Cell
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.environment import environment, handed_on
+from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.errors import UserError
-from pipeline.exits import status_of, stop_on_signals
-from pipeline.journal import read_status, write_json
+from pipeline.machine.environment import environment, handed_on
+from pipeline.runs.journal import read_status, write_json
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def add_environment(job: Path, cell: Cell) -> None:
 
     What the node sets by itself (TMPDIR, SLURM_JOB_ID) has the node's values there.
     """
-    from pipeline.code import own_variables
+    from pipeline.runs.code.code_hash import own_variables
 
     path = job.with_name("environment.json")
     given = json.loads(path.read_bytes())

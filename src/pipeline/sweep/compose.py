@@ -19,11 +19,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.cli.conf_path import conf_path
+from pipeline.cli.interpolation import resolved
 from pipeline.command_line import canonical_device, explained, keys_of
-from pipeline.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
-from pipeline.interpolation import resolved
 
 if TYPE_CHECKING:
     from pipeline.sweep.plan import Ask

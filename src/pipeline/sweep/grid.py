@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline import code_beside
-from pipeline.code import code_sha256
 from pipeline.errors import UserError
-from pipeline.journal import read_json
-from pipeline.run import Run
+from pipeline.runs.code import beside as code_beside
+from pipeline.runs.code.code_hash import code_sha256
+from pipeline.runs.journal import read_json
+from pipeline.runs.run import Run
 from pipeline.sweep import summary
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
@@ -35,7 +35,7 @@ WORDS: dict[Verdict, str] = {
 
 def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: MakeExecutor) -> int:
     """Run every cell that has not run before. Returns the exit status: 1 where a cell failed."""
-    from pipeline.terminal import messages, results
+    from pipeline.cli.terminal import messages, results
 
     cells = compose(composer, overrides)
     first = next((cell for cell, _ in cells if cell.experiment), None)

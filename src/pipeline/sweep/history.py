@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import code_beside
-from pipeline.capability import Resolved
-from pipeline.code import code_sha256
-from pipeline.cuda import is_cuda
-from pipeline.environment import differences, environment, handed_on
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
-from pipeline.journal import Status, read_json, read_status
+from pipeline.machine.capability import Resolved
+from pipeline.machine.cuda import is_cuda
+from pipeline.machine.environment import differences, environment, handed_on
 from pipeline.models import weights
-from pipeline.receipt import hardware, profiler, software
-from pipeline.runs import reap_these
+from pipeline.runs.code import beside as code_beside
+from pipeline.runs.code.code_hash import code_sha256
+from pipeline.runs.journal import Status, read_json, read_status
+from pipeline.runs.lookup import reap_these
+from pipeline.runs.receipt import hardware, profiler, software
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
 Where = Resolved | Kind  # what this machine makes of a cell, or what a cluster's node is asked for

@@ -143,7 +143,7 @@ class SubmititLauncher(CellLauncher):
     def ask(self) -> Any:
         if self.cluster == "local":
             return None
-        from pipeline.slurm import check_controller
+        from pipeline.runs.slurm import check_controller
         from pipeline.sweep.submitit_jobs import kind_asked
 
         check_controller()

@@ -29,8 +29,8 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
     edited after it, and where a file that a module has read when it was imported has been edited since: either would be
     hashed as another than it runs.
     """
-    from pipeline import code_sources
-    from pipeline.code import modules, own_modules
+    from pipeline.runs.code import sources as code_sources
+    from pipeline.runs.code.code_hash import modules, own_modules
 
     if known and own_modules(experiment):  # its code is kept as it was imported; the state of its files is asked anew
         code_sources.digest.cache_clear()
@@ -56,9 +56,9 @@ def _check_files(experiment: Experiment, *, first: bool) -> None:
 
     `first`: in the process that has imported all of it just now.
     """
-    from pipeline.code import own_modules
-    from pipeline.code_beside import imported_beside
-    from pipeline.code_sources import files
+    from pipeline.runs.code.beside import imported_beside
+    from pipeline.runs.code.code_hash import own_modules
+    from pipeline.runs.code.sources import files
 
     here = Path.cwd()
     beside = imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here
@@ -79,7 +79,7 @@ def _check_files(experiment: Experiment, *, first: bool) -> None:
 
 def _read_at_import(files: Sequence[Path]) -> dict[Path, str]:
     """Those that were read, by the hash of their content now; those in a folder that was listed, as being there."""
-    from pipeline.code_files import content
+    from pipeline.runs.code.files import content
 
     found = dict[Path, str]()
     for file in files:

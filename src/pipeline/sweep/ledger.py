@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pipeline.journal import read_metrics
 from pipeline.report.table import figure, seconds
+from pipeline.runs.journal import read_metrics
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of
-from pipeline.tracking_follow import CELLS
+from pipeline.tracking.follow import CELLS
 
 REFRESH_SECONDS = 0.5
 

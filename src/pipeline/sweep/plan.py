@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.capability import Resolved
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import Experiment
+from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready
-from pipeline.runs import is_live, silence
+from pipeline.runs.lookup import is_live, silence
 from pipeline.sweep import Sweep
 from pipeline.sweep.history import History, Kind, Past, Where
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.device import canonical
 from pipeline.errors import UserError
+from pipeline.machine.device import canonical
 from pipeline.sweep import Sweep
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind

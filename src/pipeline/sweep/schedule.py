@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
-from pipeline.exits import stop_held_back
-from pipeline.journal import read_json, read_status
-from pipeline.runs import close_run
+from pipeline.runs.journal import read_json, read_status
+from pipeline.runs.lookup import close_run
 from pipeline.sweep import Sweep
 from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job
 from pipeline.sweep.plan import Cell

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from pipeline.code_beside import edited, imported_by, merged
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
-from pipeline.journal import read_json, read_metrics
+from pipeline.runs.code.beside import edited, imported_by, merged
+from pipeline.runs.journal import read_json, read_metrics
 from pipeline.spec import spec
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
     from rich.console import Console
 
-    from pipeline.run import Run
+    from pipeline.runs.run import Run
 
 Direction = Literal["maximize", "minimize"]
 STEP = "epoch/number"  # in an epoch's record of the journal
@@ -181,7 +181,7 @@ class Cells:
 
 def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: Space, executor: MakeExecutor) -> int:
     """Run trials until the study has as many as asked for. Returns the exit status."""
-    from pipeline.terminal import messages
+    from pipeline.cli.terminal import messages
 
     cells = Cells(composer, fixed)
     first = cells.first(space).experiment
@@ -207,7 +207,7 @@ def _go_on(
     trials: Trials, first: Experiment, texts: Mapping[str, str], executor: MakeExecutor, console: Console
 ) -> int:
     """Run what the study lacks, and show what it has found. Returns the exit status."""
-    from pipeline.terminal import results
+    from pipeline.cli.terminal import results
 
     study, search = trials.study, trials.search
     before = finished(study)

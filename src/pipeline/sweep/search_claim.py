@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline import variables
-from pipeline.capability import Resolved
-from pipeline.device import Place
 from pipeline.errors import UserError, shown
 from pipeline.experiment import Experiment
-from pipeline.receipt import before
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
+from pipeline.runs.receipt import before
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.search_study import begin_study, finished, study_in

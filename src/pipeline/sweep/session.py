@@ -11,13 +11,13 @@ from rich.console import Console
 
 from pipeline.errors import Stopped
 from pipeline.experiment import Experiment
-from pipeline.journal import Journal
-from pipeline.run import Run
+from pipeline.runs.journal import Journal
+from pipeline.runs.run import Run
 from pipeline.sweep import Sweep
 from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Decision
 from pipeline.sweep.schedule import Executor, Outcome, Schedule, Source
-from pipeline.tracking import start
+from pipeline.tracking.tracker import start
 
 MakeExecutor = Callable[[Sweep, Path], Executor]
 Keep = Callable[[Run, Sequence[Outcome]], None]

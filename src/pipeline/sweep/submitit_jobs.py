@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pipeline import slurm
-from pipeline.device import canonical
-from pipeline.environment import is_nodes_own
 from pipeline.errors import UserError
+from pipeline.machine.device import canonical
+from pipeline.machine.environment import is_nodes_own
+from pipeline.runs import slurm
 from pipeline.sweep import Sweep
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind

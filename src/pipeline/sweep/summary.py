@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.journal import read_metrics
 from pipeline.report.table import figure, seconds
+from pipeline.runs.journal import read_metrics
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome, figures_of

@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.device import count_by_bus, gpus
-from pipeline.exits import status_of, stop_on_signals
+from pipeline.cli.exits import status_of, stop_on_signals
+from pipeline.machine.device import count_by_bus, gpus
 from pipeline.sweep.cell import end_with
 
 
@@ -63,9 +63,9 @@ def serve(told: Lines, channel: Channel, woken: socket.socket, children: dict[in
 
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
-    from pipeline.code import own_modules
     from pipeline.experiment import place_of
     from pipeline.runner import ready
+    from pipeline.runs.code.code_hash import own_modules
     from pipeline.sweep.imports import forkable, import_code
     from pipeline.sweep.reads import watched
 

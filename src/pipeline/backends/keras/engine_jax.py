@@ -1,0 +1,256 @@
+"""The compiled part of Keras on JAX: a block of optimizer steps as one jitted loop over the model's state."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from keras.src.backend.common import dtypes
+
+from pipeline.backends.keras.hlo import products
+from pipeline.backends.keras.tf32 import by_program
+from pipeline.backends.shared.found import jax_device
+from pipeline.errors import RunError
+from pipeline.loaders import padded
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import gpus
+from pipeline.machine.precision import Format
+from pipeline.runs.fit import ON_CPU, Observation
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+PRODUCTS = ("dot_general", "conv_general_dilated")
+FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX's newer and older name of one thing
+
+
+class Engine:
+    """A model, its optimizer and its loss; their variables are carried as a value from call to call."""
+
+    def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.batch_size = experiment.training.batch_size
+        self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
+        # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
+        self.state = tuple([v.value for v in group] for group in self.variables)
+        scale = getattr(optimizer, "dynamic_scale", None)  # of Keras's LossScaleOptimizer alone
+        self.scale_at = next((at for at, variable in enumerate(optimizer.variables) if variable is scale), None)
+        self._programs: dict[tuple[int, ...], Any] = {}
+        self._jaxpr: Any = None
+        self.compile_s = 0.0
+
+    def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
+        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
+
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
+        found = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
+        return tuple(np.asarray(each)[:count] for each in found)
+
+    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
+        x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
+        found = self._call(self._step, x.shape, x, y)
+        self.loss_so_far = found[0]
+        return found
+
+    def waiter(self) -> Callable[[], Any]:
+        return partial(jax.block_until_ready, self.loss_so_far)
+
+    def settle(self) -> None:
+        """Wait until the device has done the steps so far."""
+        jax.block_until_ready(self.state)
+
+    def sync(self) -> None:
+        """Write the carried values into the Keras variables."""
+        for group, values in zip(self.variables, self.state, strict=True):
+            for variable, value in zip(group, values, strict=True):
+                variable.assign(value)
+
+    def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[Any, ...]:
+        """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns.
+
+        What else it returns is still on the device, and may still be computed.
+        """
+        if shape not in self._programs:
+            started = time.perf_counter()
+            traced = jax.jit(function).trace(self.state, *arguments)
+            self._jaxpr = self._jaxpr or traced.jaxpr
+            self._programs[shape] = traced.lower().compile()
+            self.compile_s += time.perf_counter() - started
+        self.state, found = self._programs[shape](self.state, *arguments)
+        return tuple(found)
+
+    def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        logits, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
+        loss = self.loss(logits, y)
+        with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
+            scaled = self.optimizer.scale_loss(loss)
+        return scaled, (loss, logits, fixed)
+
+    def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
+        trainable, fixed, optimizer = state
+        gradient = jax.grad(self._loss, has_aux=True)
+        gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
+        with jax.named_scope("optimizer"):
+            trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        hits = (logits.argmax(1) == y).sum().astype(jnp.float32)
+        scale = () if self.scale_at is None else (optimizer[self.scale_at],)
+        return (trainable, fixed, optimizer), (loss, hits, *scale)
+
+    def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
+        wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+        dtypes = (wide, jnp.float32) if self.scale_at is None else (wide, jnp.float32, jnp.float32)
+
+        def step(i: Any, carried: Any) -> Any:
+            state, told = carried
+            with jax.named_scope("data"):
+                batch = x[rows[i]], y[rows[i]]
+            state, now = self._step(state, *batch)
+            return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(told, now, strict=True))
+
+        return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))
+
+    def program(self) -> str:
+        """What XLA made of the first call, as HLO text."""
+        text: str = next(iter(self._programs.values())).as_text()
+        return text
+
+    def observe(self) -> Observation:
+        """The operations of the program that was traced, and the matrix products that XLA made of it."""
+        assert self._jaxpr is not None, "observe() before the first step"
+        # One program for one device: that of the state, which the program gave back.
+        (device,) = map(str, self.state[0][0].devices())
+        seen = Observation(how="jaxpr of the training step, compiled as one program for the one device")
+        for equation in _equations(self._jaxpr.jaxpr):
+            dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
+            seen.operations[(equation.primitive.name, device, dtype)] += 1
+            seen.devices[device] += 1
+            if equation.primitive.name in PRODUCTS:
+                seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
+                seen.product_devices[device] += 1
+        program = self.program()
+        seen.compiled = Counter(products(program))
+        on_cpu = self.state[0][0].device.platform == "cpu"
+        seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
+        return seen
+
+
+def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """A compiled function from images to logits. `model.predict` would import TensorFlow for its data adapters."""
+
+    @jax.jit
+    def forward(trainable: Any, fixed: Any, x: Any) -> Any:
+        return model.stateless_call(trainable, fixed, x, training=False)[0]
+
+    def run(x: np.ndarray) -> np.ndarray:
+        state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
+        return np.asarray(forward(*state, jnp.asarray(x)).astype(jnp.float64 if x.dtype == np.float64 else jnp.float32))
+
+    return run
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr and of the jaxprs inside it (loops, calls)."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in value if isinstance(value, (list, tuple)) else [value]:
+                inside = getattr(inner, "jaxpr", inner)
+                if hasattr(inside, "eqns"):
+                    yield from _equations(inside)
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
+    """JAX's process-wide settings as this run needs them, put back afterwards.
+
+    JAX multiplies float32 in TF32 on a GPU unless told otherwise, and makes float64 float32 unless x64 is on.
+    """
+    with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
+        if experiment.device.logical_devices > 1:
+            jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
+    wide = "float64" in (form.parameters, *getattr(experiment.model, "layer_dtypes", ()))
+    with (
+        jax.enable_x64(wide),
+        jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
+        jax.default_device(_device(resolved, experiment.device.memory_limit_bytes)),
+        _float64_kept(wide),
+    ):
+        yield
+
+
+def _device(resolved: Resolved, limit: int | None) -> Any:
+    """The run's device, at most `limit` bytes of whose memory JAX takes.
+
+    Raises RunError where it took more before, and Impossible where it finds no such GPU.
+    """
+    place = resolved.place
+    if limit is None:
+        return jax_device(place)
+    with _memory_fraction(limit, gpus()[place.index].memory_bytes):
+        device = jax_device(place)
+    taken = device.memory_stats()["bytes_limit"]
+    if taken > limit:
+        raise RunError(f"device.memory_limit: {limit} bytes asked for, but JAX already holds {taken} of {place} here")
+    return device
+
+
+@contextlib.contextmanager
+def _memory_fraction(limit: int, total: int) -> Iterator[None]:
+    """Have JAX take `limit` of a GPU's `total` bytes if it starts in here: it reads its environment then and only then.
+
+    `total` is the driver's figure; the share is of the little less that CUDA has of it, so the bound holds.
+    """
+    before = {name: os.environ.pop(name) for name in FRACTIONS if name in os.environ}
+    os.environ[FRACTIONS[0]] = repr(min(1.0, limit / total))
+    try:
+        yield
+    finally:
+        del os.environ[FRACTIONS[0]]
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _float64_kept(wide: bool) -> Iterator[None]:
+    """Stop Keras from computing in float32 what JAX has in float64.
+
+    Keras's rules of promotion end in a table that makes float64 float32 on JAX, x64 or not: ops.mean, ops.tanh and more
+    would lose half the digits of an fp64 run, without a word.
+    """
+    table = dtypes.BIT64_TO_BIT32_DTYPE
+    before = table["float64"]
+    table["float64"] = "float64" if wide else before
+    try:
+        yield
+    finally:
+        table["float64"] = before
+
+
+def logical_devices() -> list[str]:
+    """Names of the devices of this process."""
+    return [str(device) for device in jax.devices()]
+
+
+def cpu_threads() -> None:
+    """CPU threads of one operation: XLA chooses, and does not tell."""
+
+
+def gpu_free_bytes(index: int, limit: int | None) -> int:
+    """Memory of a GPU that JAX's allocator may still give out; the limit is in its own bound already."""
+    stats = jax.devices("cuda")[index].memory_stats()
+    return int(stats["bytes_limit"] - stats["bytes_in_use"])
+
+
+def gpu_peak_bytes(index: int) -> int:
+    """Most that JAX's allocator has given out."""
+    return int(jax.devices("cuda")[index].memory_stats()["peak_bytes_in_use"])

@@ -1,0 +1,300 @@
+"""Keras 3, on the backend that KERAS_BACKEND names when this module is imported (pipeline.backends sees to that).
+
+Models, losses, optimizers and dtype policies are Keras's. The loop is ours, for two reasons: a block of steps runs as
+one compiled call with the data resident, which `model.fit` has no way to say, and batches come in the order that every
+backend of this package shares. The compiled parts are in engine_tensorflow.py and engine_jax.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import psutil
+
+from pipeline.backends.shared.progress import Watch
+from pipeline.datasets import Arrays, Split
+from pipeline.loaders import block_lengths, blocks, epoch_order, paced
+from pipeline.loaders.memory import Memory
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
+from pipeline.machine.memory import process_peak_bytes, refuse_too_large
+from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
+from pipeline.machine.quiet import quiet_import
+from pipeline.models import Shapes, built, check_logits, weights
+from pipeline.profilers import Subject
+from pipeline.runs.fit import Fit, Observation, Predict
+
+BACKEND = os.environ["KERAS_BACKEND"]
+EPSILON = 1e-7  # Keras's own default
+if BACKEND == "jax":
+    engine_module = quiet_import("pipeline.backends.keras.engine_jax")
+else:
+    engine_module = quiet_import("pipeline.backends.keras.engine_tensorflow")
+keras = quiet_import("keras")
+global_state = quiet_import("keras.src.backend.common.global_state")
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+# Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
+POLICIES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "mixed_fp16": "mixed_float16",
+    "mixed_bf16": "mixed_bfloat16",
+}
+
+
+KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
+
+
+class Engine(Protocol):
+    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they can be told."""
+
+    compile_s: float
+
+    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,).
+
+        Where the loss is scaled, also the scale (k,) after each step.
+        """
+        ...
+
+    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
+        """One step on a batch from the host; its loss and hits, and the scale if any, as scalars on the device."""
+        ...
+
+    def waiter(self) -> Callable[[], Any]:
+        """A function that waits until the device has done the steps on batches so far."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the device has done the steps so far."""
+        ...
+
+    def sync(self) -> None:
+        """Bring the Keras model's variables up to date with the steps that have run."""
+        ...
+
+    def observe(self) -> Observation:
+        """What the compiled step that ran consists of."""
+        ...
+
+
+def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
+    """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
+    with switches(experiment, resolved):
+        keras.utils.set_random_seed(experiment.seed)
+        model, parameters = _initial_model(experiment, data, resolved)
+        optimizer = _optimizer(experiment, model, resolved)
+        watch = Watch(experiment, run, len(data.train))
+        engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
+        feed = _feed(engine, experiment, data, watch)
+        held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
+        try:
+            watch.profile.attach(_subject(model, engine, data, resolved.place))
+            for epoch in range(experiment.training.epochs):
+                _epoch(epoch, engine, feed, watch)
+                if len(data.validation):
+                    engine.sync()
+                    watch.end_epoch(*_validate(experiment, forward, *held_out))
+                else:
+                    watch.end_epoch()
+        finally:
+            watch.close()
+        engine.sync()
+        return Fit(
+            cpu_threads=engine_module.cpu_threads(),
+            weights=weights.of_keras(model),
+            epochs=tuple(watch.epochs),
+            loss_scale=watch.loss_scale,
+            observed=engine.observe(),
+            parameters=parameters,
+            peak_memory=peak_memory(resolved),
+            files={"model.json": model.to_json(indent=2) + "\n"},
+        )
+
+
+def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
+    """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
+    with switches(experiment, resolved):
+        model = built(experiment.model.keras, shapes)
+        weights.into_keras(model, saved, "the saved run")
+        forward = engine_module.inference(model)
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        with switches(experiment, resolved):
+            return _logits(forward, images, experiment.training.evaluation_batch_size)
+
+    return predict
+
+
+def _subject(model: Any, engine: Engine, data: Arrays, place: Place) -> Subject:
+    """What a profiler may look at."""
+
+    def current() -> weights.Weights:
+        engine.sync()
+        return weights.of_keras(model)
+
+    return Subject(model, current, engine.settle, (data.shape, keras.config.floatx()), place)
+
+
+def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) -> Any:
+    """A function from the epoch's number to its (batch size, losses, hits, scales if any), block by block."""
+    profile = watch.profile
+    batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
+    if isinstance(loader, Memory):
+        engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
+
+        def resident(epoch: int) -> Iterator[tuple[Any, ...]]:
+            order = epoch_order(len(data.train), seed, epoch)
+            for rows in profile.blocks(blocks(order, batch_size, loader.steps_per_execution)):
+                yield rows.shape[1], *engine.block(rows)
+
+        return resident
+    stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
+
+    lengths = block_lengths(len(data.train), batch_size, loader.steps_per_execution)
+
+    def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
+        batches = paced(profile.loading(stream), engine.waiter)
+        for length in lengths:
+            steps: list[tuple[Any, ...]] = []
+            for x, y in profile.steps(islice(batches, length)):
+                steps.append(engine.batch(x, y))
+                size = len(y)
+                if not watch.step and len(steps) == 1:
+                    engine.settle()
+                    watch.run.mark("first_step_s")
+            yield size, *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True))
+        next(batches, None)  # the loader sees its end
+
+    return streamed
+
+
+def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
+    watch.begin_epoch()
+    for size, losses, hits, *scales in feed(epoch):
+        if not watch.step and "first_step_s" not in watch.run.marks:  # a block of one call has one end
+            watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
+        watch.compiled(engine.compile_s)
+        watch.block(losses, hits, size, *scales)
+    watch.pause()
+
+
+def _scaled(data: Arrays, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    return data.scaled(split.x, keras.config.floatx()), split.y.astype(np.int32)
+
+
+def _loss(experiment: Experiment) -> Any:
+    """The experiment's loss over logits widened to float32 at least (see pipeline.losses)."""
+    loss = experiment.loss.keras()
+
+    def widened(logits: Any, labels: Any) -> Any:
+        wide = "float64" if logits.dtype == "float64" else "float32"
+        return loss(keras.ops.cast(logits, wide), labels)
+
+    return widened
+
+
+def _validate(experiment: Experiment, forward: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    logits = _logits(forward, x, experiment.training.evaluation_batch_size)
+    loss = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
+    return float(loss), float((logits.argmax(axis=1) == y).mean())
+
+
+def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
+    parts = [forward(images[first : first + batch_size]) for first in range(0, len(images), batch_size)]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
+    """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
+    model = built(experiment.model.keras, Shapes(data.shape, len(data.classes)))
+    if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
+        check_logits(model.output_shape, len(data.classes))
+    each = bytes_per_number(FORMATS[resolved.precision].parameters)
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    numbers = 2 + experiment.optimizer.slots()
+    refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
+    start = weights.initial(weights.of_keras(model), experiment.seed)
+    weights.into_keras(model, start, "the initial weights")
+    return model, parameters
+
+
+def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
+    optimizer = experiment.optimizer.keras()
+    if FORMATS[resolved.precision].loss_scaling:
+        scale = experiment.precision.loss_scale
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+@contextlib.contextmanager
+def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
+    """Keras's and the framework's process-wide settings as this run needs them, put back afterwards.
+
+    Also those that Keras reads from the user's ~/.keras/keras.json, which is in no receipt.
+    """
+    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    epsilon, layout = keras.config.epsilon(), keras.config.image_data_format()
+    form = FORMATS[resolved.precision]
+    with engine_module.switches(experiment, resolved, form), _random_states():
+        keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
+        keras.config.set_dtype_policy(POLICIES[resolved.precision])
+        keras.config.set_epsilon(EPSILON)
+        keras.config.set_image_data_format("channels_last")
+        try:
+            yield
+        finally:
+            keras.config.set_floatx(floatx)
+            keras.config.set_dtype_policy(policy)
+            keras.config.set_epsilon(epsilon)
+            keras.config.set_image_data_format(layout)
+
+
+@contextlib.contextmanager
+def _random_states() -> Iterator[None]:
+    """Put back the generators that keras.utils.set_random_seed seeds: Python's, NumPy's and Keras's own."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the generator that Keras seeds
+    own = {name: global_state.get_global_attribute(name) for name in KERAS_SEEDS}
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+        for name, value in own.items():
+            global_state.set_global_attribute(name, value)
+
+
+def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
+    """Every logical device that the framework makes of this machine under the experiment's settings."""
+    with switches(experiment, resolved):
+        return list(engine_module.logical_devices())
+
+
+def free_memory(experiment: Experiment, resolved: Resolved) -> int:
+    """Bytes that can still be had on the run's device."""
+    if resolved.place.kind == "gpu":
+        return int(engine_module.gpu_free_bytes(resolved.place.index, experiment.device.memory_limit_bytes))
+    return int(psutil.virtual_memory().available)
+
+
+def peak_memory(resolved: Resolved) -> dict[str, int]:
+    """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
+    peak = {"process_bytes": process_peak_bytes()}
+    if resolved.place.kind == "gpu":
+        peak["device_bytes"] = int(engine_module.gpu_peak_bytes(resolved.place.index))
+    return peak

@@ -1,0 +1,119 @@
+"""Looking into a step of Keras's, on TensorFlow or JAX: its gradients, and the machine's rates at its dtypes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.backends.keras.breakdown import anatomy as anatomy
+from pipeline.backends.keras.fit import BACKEND, _initial_model, _loss, _optimizer, keras, switches
+from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
+from pipeline.datasets import Arrays
+from pipeline.machine.capability import Resolved
+from pipeline.machine.precision import FORMATS
+from pipeline.models import weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+SIDE = {"cpu": 1024, "gpu": 8192}
+
+
+def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
+    """The first step again, from the same weights and images, without dropout."""
+    with switches(experiment, resolved):
+        model, _ = _initial_model(experiment, data, resolved)
+        for layer in model._flatten_layers():
+            if isinstance(layer, keras.layers.Dropout):
+                layer.rate = 0.0
+        optimizer, loss = _optimizer(experiment, model, resolved), _loss(experiment)
+        rows = first_batch(experiment, data)
+        x = keras.ops.convert_to_tensor(data.scaled(data.train.x[rows], keras.config.floatx()))
+        y = keras.ops.convert_to_tensor(data.train.y[rows].astype(np.int32))
+        value, gradients = (_by_tape if BACKEND == "tensorflow" else _by_jax)(model, optimizer, loss, x, y)
+        scale = float(optimizer.scale_loss(1.0)) if FORMATS[resolved.precision].loss_scaling else 1.0
+        named = {
+            variable.path: np.asarray(keras.ops.convert_to_numpy(gradient), np.float64) / scale
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
+        }
+        optimizer.apply(gradients, model.trainable_variables)
+        return FirstStep(value, named, weights.of_keras(model))
+
+
+def _by_tape(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[float, list[Any]]:
+    """Loss and gradients, scaled as the optimizer expects them, by TensorFlow."""
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        value = loss(model(x, training=True), y)
+        scaled = optimizer.scale_loss(value)
+    return float(value), tape.gradient(scaled, [variable.value for variable in model.trainable_variables])
+
+
+def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[float, list[Any]]:
+    """Loss and gradients, scaled as the optimizer expects them, by JAX."""
+    import jax
+
+    trainable, fixed = (
+        [v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)
+    )
+
+    def scaled(trainable: Any) -> tuple[Any, Any]:
+        logits, _ = model.stateless_call(trainable, fixed, x, training=True)
+        value = loss(logits, y)
+        return optimizer.scale_loss(value), value
+
+    gradients, value = jax.grad(scaled, has_aux=True)(trainable)
+    return float(value), gradients
+
+
+class OnTensorFlow:
+    """Moving and multiplying by TensorFlow, for `Machine.measure`."""
+
+    def move(self, array: np.ndarray) -> Any:
+        import tensorflow as tf
+
+        return tf.identity(tf.constant(array))
+
+    def product(self, a: Any, b: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.matmul(a, b)
+
+    def wait(self, result: Any) -> None:
+        result[..., :1].numpy()
+
+
+class OnJax:
+    """Moving and multiplying by JAX, for `Machine.measure`."""
+
+    def __init__(self) -> None:
+        import jax
+
+        self.product = jax.jit(jax.numpy.matmul)
+
+    def move(self, array: np.ndarray) -> Any:
+        import jax
+
+        return jax.device_put(array, may_alias=False)
+
+    def wait(self, result: Any) -> None:
+        result.block_until_ready()
+
+
+def machine(experiment: Experiment, resolved: Resolved) -> Machine:
+    """The machine's rates at this precision's dtypes."""
+    form, side = FORMATS[resolved.precision], SIDE[resolved.place.kind]
+    with switches(experiment, resolved):
+        square = keras.ops.cast(keras.random.normal((side, side), seed=0, dtype="float32"), form.compute)
+        return Machine.measure(
+            OnTensorFlow() if BACKEND == "tensorflow" else OnJax(), np.ones(NUMBERS, _numpy(form.parameters)), square
+        )
+
+
+def _numpy(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name; bfloat16 is the one of ml_dtypes, which TensorFlow and JAX share."""
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)

@@ -1,0 +1,1 @@
+"""What the backends share: progress, traces, the breakdown of a step."""

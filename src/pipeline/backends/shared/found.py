@@ -1,0 +1,66 @@
+"""The device of a run as its framework finds it. Files, driver and GPU fitted each other (gpu_support.py); where the
+framework finds no GPU all the same, its own error says nothing of that."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pipeline.errors import Impossible
+from pipeline.machine.device import Place
+
+
+def check_torch(place: Place) -> None:
+    """Raise Impossible where torch does not find the GPU."""
+    if place.kind == "gpu":
+        import torch
+
+        # By is_available, CUDA is asked; device_count alone may be the driver's answer.
+        _check("torch", torch.cuda.device_count() if torch.cuda.is_available() else 0, place)
+
+
+def check_tensorflow(place: Place) -> None:
+    """Raise Impossible where TensorFlow does not find the GPU, as where its libraries of CUDA are not found."""
+    if place.kind == "gpu":
+        import tensorflow as tf
+
+        _check("TensorFlow", len(tf.config.list_physical_devices("GPU")), place)
+
+
+def jax_device(place: Place) -> Any:
+    """JAX's device. Raises Impossible where JAX does not find it."""
+    import jax
+
+    if place.kind == "cpu":
+        try:
+            return jax.devices("cpu")[place.index]
+        except (RuntimeError, AssertionError) as error:  # JAX starts no platform but those of JAX_PLATFORMS
+            raise _no_cpu(os.environ.get("JAX_PLATFORMS", ""), str(error)) from error
+    try:
+        found = jax.devices("cuda")
+    except RuntimeError as error:  # JAX knows no such platform, or could not start it
+        raise _missing("JAX", place, f" ({_one_line(str(error))})") from error
+    _check("JAX", len(found), place)
+    return found[place.index]
+
+
+def _check(framework: str, found: int, place: Place) -> None:
+    if place.index >= found:
+        raise _missing(framework, place)
+
+
+def _no_cpu(platforms: str, said: str) -> Impossible:
+    if platforms and "cpu" not in platforms.split(","):
+        return Impossible(f"device=cpu: JAX_PLATFORMS={platforms} excludes the CPU; unset it, or set JAX_PLATFORMS=cpu")
+    named = f" with JAX_PLATFORMS={platforms}" if platforms else ""
+    return Impossible(f"device=cpu: JAX does not start{named} ({_one_line(said)})")
+
+
+def _one_line(said: str) -> str:
+    return " ".join(said.split())[:200]
+
+
+def _missing(framework: str, place: Place, said: str = "") -> Impossible:
+    return Impossible(
+        f"device={place}: {framework} finds no {place}, though the driver has one{said}; device=cpu runs here"
+    )

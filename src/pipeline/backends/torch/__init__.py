@@ -1,0 +1,1 @@
+"""PyTorch through Lightning."""

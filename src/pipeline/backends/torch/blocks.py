@@ -1,0 +1,122 @@
+"""What the Trainer iterates over: blocks of batches, each batch fetched when its step begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pipeline.loaders import blocks, epoch_order, one_ahead, paced
+
+if TYPE_CHECKING:
+    from pipeline.backends.torch.fit import Classifier
+
+
+class HeldOut:
+    """Validation batches on the device. Not a list: Lightning takes a list for several loaders."""
+
+    def __init__(self, x: tuple[torch.Tensor, ...], y: tuple[torch.Tensor, ...]) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(self.x, self.y, strict=True)
+
+
+class ResidentBlocks:
+    """Blocks gathered from tensors on the device; each pass is the next epoch."""
+
+    def __init__(self, module: Classifier, steps: int) -> None:
+        self.module, self.steps, self.epoch = module, steps, 0
+        self.x, self.y = module.resident(module.data.train.x, module.data.train.y)
+
+    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+        experiment = self.module.experiment
+        order = epoch_order(len(self.y), experiment.seed, self.epoch)
+        self.epoch += 1
+        for rows in blocks(order, experiment.training.batch_size, self.steps):
+            # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
+            index_KB = torch.from_numpy(rows).to(self.y.device)
+            yield self.module.watch.profile.steps(index_KB, self.gathered)
+
+    def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x.index_select(0, batch), self.y.index_select(0, batch)
+
+
+class StreamedBlocks:
+    """Blocks of batches from a loader on the host. `lengths`: batches in each; a batch is fetched when its step begins.
+
+    `ahead`: the batches lie in page-locked memory, and each is on its way to the GPU during the step before. The host
+    does not run further ahead of a GPU: see `paced`.
+    """
+
+    def __init__(self, module: Classifier, stream: Any, lengths: Sequence[int], *, ahead: bool) -> None:
+        self.module, self.stream, self.lengths = module, stream, lengths
+        on_gpu = module.home.type == "cuda"
+        self.copies = Copies(module.home) if ahead and on_gpu else None
+        self.waiter = self.steps_so_far if on_gpu else None  # a CPU has done a step when it returns
+
+    def close(self) -> None:
+        """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
+        self.stream = None
+
+    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+        profile = self.module.watch.profile
+        batches = iter(profile.loading(self.stream))
+        make: Callable[[Any], Any] = self.moved
+        if self.copies is not None:
+            batches = one_ahead(batches, partial(self.copies.begin, self.moved))
+            make = self.copies.finish
+        if self.waiter is not None:
+            batches = paced(batches, self.waiter)
+        for number, length in enumerate(self.lengths, start=1):
+            last = number == len(self.lengths)
+            # Lightning asks for a block before the one before it has run: nothing is fetched for that.
+            yield profile.steps(_taken(batches, length, last=last), make)
+
+    def steps_so_far(self) -> Callable[[], None]:
+        """A function that waits until the GPU has done the steps so far."""
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(self.module.home))
+        return done.synchronize
+
+    def moved(self, batch: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and labels on the device."""
+        device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
+        images = torch.as_tensor(batch[0]).to(device, dtype, non_blocking=True)
+        return images, torch.as_tensor(batch[1]).to(device, non_blocking=True)
+
+
+def _taken(source: Iterator[Any], length: int, *, last: bool) -> Iterator[Any]:
+    """The next `length` batches; after the last block the loader is asked once more, so that it sees its end."""
+    yield from islice(source, length)
+    if last:
+        next(source, None)
+
+
+class Copies:
+    """Copies to a GPU on a stream of their own, which run while the steps compute."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stream = device, torch.cuda.Stream(device)
+
+    def begin(self, moved: Callable[[Any], Any], batch: Any) -> tuple[Any, torch.cuda.Event]:
+        """Start copying; the tensors are not to be read before the event."""
+        with torch.cuda.stream(self.stream):
+            tensors, done = moved(batch), torch.cuda.Event()
+            done.record(self.stream)
+        return tensors, done
+
+    def finish(self, begun: tuple[Any, torch.cuda.Event]) -> Any:
+        """The tensors, for the stream of the steps: it waits for this copy, and not for the next one's."""
+        tensors, done = begun
+        steps = torch.cuda.current_stream(self.device)
+        steps.wait_event(done)
+        for tensor in tensors:
+            tensor.record_stream(steps)  # else the allocator may reuse the memory while a step reads it
+        return tensors

@@ -1,0 +1,217 @@
+"""Reading torch's profiler: the time of a step by kind of operation, and its matrix products with their sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from pipeline.backends.shared.gpu_kernels import ON_TENSOR_CORES
+from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
+from pipeline.machine.quiet import captured_stderr
+
+MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+LINEAR = ("aten::mkldnn_linear", "aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights")
+FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
+BACKWARD = ("aten::convolution_backward",)
+COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
+LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
+BARE = "bare product "  # how the range of each turn begins
+RANGES = ("data", "optimizer")  # as torch_probe names them
+
+
+def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, float]:
+    """The share of `wall_s` in each kind: products, copies, data, optimizer, other; the rest is none's (`outside`).
+
+    On a GPU it is the GPU's time, and `outside` is when it waits for work.
+    """
+    found: dict[str, float] = dict.fromkeys(("products", "copies", "data", "optimizer", "other"), 0.0)
+    for event in events:
+        kind = kind_of(event)
+        if kind is not None and (gpu or kind != "data"):
+            found[kind] += own_seconds(event, gpu=gpu) / wall_s
+        elif event.name == "data" and not gpu:  # the whole range: waiting for a loader's workers is no operation
+            found["data"] += event.cpu_time_total / 1e6 / wall_s
+    return with_rest(found)
+
+
+def kind_of(event: Any) -> str | None:
+    """The kind of an operation; None for what is none (a range, a kernel, the engine's own events)."""
+    if not event.name.startswith("aten::"):
+        return None
+    above = event.cpu_parent
+    while above is not None:
+        if above.name in RANGES:
+            return str(above.name)
+        above = above.cpu_parent
+    if event.name in (*MATMULS, *LINEAR, *FORWARD, *BACKWARD):
+        return "products"
+    return "copies" if event.name in COPIES else "other"
+
+
+def operations(events: Sequence[Any], steps: int, *, gpu: bool) -> list[Operation]:
+    """The operations of one of `steps` steps, those of one name and kind together."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for event in events:
+        kind = kind_of(event)
+        if kind is not None:
+            seconds[event.name, kind] += own_seconds(event, gpu=gpu) / steps
+    return [Operation(*key, seconds=seconds[key]) for key in seconds]
+
+
+def own_seconds(event: Any, *, gpu: bool) -> float:
+    """Time of an operation without those that it calls."""
+    return float(event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6
+
+
+def products(events: Sequence[Any], image: tuple[int, ...], steps: int, *, gpu: bool) -> list[Product]:
+    """The products of one of `steps` steps, those of one kind and size together. `image`: (H, W, C) of the batch."""
+    outputs = {_pair(event.input_shapes[1:]): event.input_shapes[0][2:] for event in events if event.name in BACKWARD}
+    seconds: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
+    calls: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
+    for event in events:
+        sizes = _sizes(event, outputs, image)
+        if sizes is not None and kind_of(event) == "products":
+            name, m, n, k, count = sizes
+            seconds[name, m, n, k] += own_seconds(event, gpu=gpu) / steps
+            calls[name, m, n, k] += count / steps
+    found = [Product(*key, seconds=seconds[key], calls=calls[key]) for key in seconds]
+    return sorted(found, key=lambda product: -product.seconds)
+
+
+def _sizes(event: Any, outputs: dict[Any, Any], image: tuple[int, ...]) -> tuple[str, int, int, int, int] | None:
+    """Name, m, n, k of a product, and how many such products the call comes to."""
+    shapes = event.input_shapes
+    if event.name in MATMULS:
+        left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
+        batch = left[0] if len(left) == 3 else 1
+        return "product", left[-2], right[-1], left[-1], batch
+    if event.name in LINEAR:
+        return "product", *_linear(event.name, shapes), 1
+    if event.name in FORWARD and _pair(shapes) in outputs:
+        return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
+    if event.name in BACKWARD:
+        given = [image[2], *image[:2]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
+        return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
+    return None
+
+
+def _linear(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+    """(m, n, k) of oneDNN's Dense layer on (N, inputs), of its input's gradient, or of its kernel's."""
+    if name == "aten::mkldnn_linear":
+        (rows, inputs), (units, _) = shapes[:2]
+        return rows, units, inputs
+    (rows, units), (_, inputs) = shapes[1:3] if name.endswith("input") else shapes[:2]
+    return (rows, inputs, units) if name.endswith("input") else (units, inputs, rows)
+
+
+def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(shapes[0]), tuple(shapes[1])
+
+
+def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> tuple[int, int, int]:
+    """(m, n, k) of the product of image patches that a convolution is. x: (N, C, H, W), kernel: (F, C, h, w)."""
+    return x[0] * output[0] * output[1], kernel[0], kernel[1] * kernel[2] * kernel[3]
+
+
+def with_ceilings(found: Sequence[Product], device: torch.device, dtype: torch.dtype) -> list[Product]:
+    """The products, each with the rate of a bare one of its sizes: of the quickest way and round."""
+    ways = [
+        (place, multiply)
+        for place, product in enumerate(found)
+        for multiply in ways_to_multiply(*operands(product, device, dtype))
+    ]
+    calls = [calls_for(product) for product in found]
+    best: dict[int, float] = {}
+    turns = ways * ROUNDS
+    for turn, seconds in bare_seconds([(multiply, calls[place]) for place, multiply in turns], device).items():
+        place = turns[turn][0]
+        best[place] = min(best.get(place, math.inf), seconds / calls[place])
+    return [
+        dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / best[place])
+        if best.get(place)
+        else product
+        for place, product in enumerate(found)
+    ]
+
+
+def bare_seconds(turns: Sequence[tuple[Callable[[], torch.Tensor], int]], device: torch.device) -> dict[int, float]:
+    """Seconds in the products of each turn, (a call, how often), without what calls them: by the profiler.
+
+    By the clock a short product would be a time of calling it.
+    """
+    gpu = device.type == "cuda"
+    whole = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])])
+    with torch.inference_mode():
+        with captured_stderr():
+            whole.start()
+        for turn, (multiply, calls) in enumerate(turns):
+            multiply()
+            with record_function(f"{BARE}{turn}"):
+                for _ in range(calls):
+                    multiply()
+        if gpu:
+            torch.cuda.synchronize(device)
+        with captured_stderr():
+            whole.stop()
+    found: defaultdict[int, float] = defaultdict(float)
+    for event in whole.events():
+        number = _turn_of(event)
+        if number is not None and kind_of(event) == "products":
+            found[number] += own_seconds(event, gpu=gpu)
+    return dict(found)
+
+
+def _turn_of(event: Any) -> int | None:
+    """The turn whose range an operation lies in."""
+    above = event.cpu_parent
+    while above is not None:
+        if above.name.startswith(BARE):
+            return int(above.name.removeprefix(BARE))
+        above = above.cpu_parent
+    return None
+
+
+def operands(product: Product, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers (m, k) and (k, n) for a bare product."""
+    return (
+        torch.randn(product.m, product.k, device=device).to(dtype),
+        torch.randn(product.k, product.n, device=device).to(dtype),
+    )
+
+
+def calls_for(product: Product) -> int:
+    """How many bare products take about SECONDS."""
+    return min(MOST_CALLS, max(LEAST_CALLS, int(SECONDS * product.calls / max(product.seconds, 1e-9))))
+
+
+def onednn_multiplies(a: torch.Tensor) -> bool:
+    """Whether oneDNN has products of such tensors that torch itself does not take."""
+    return a.device.type == "cpu" and a.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+
+
+def ways_to_multiply(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], torch.Tensor]]:
+    """Calls that each give a @ b: torch's own, and in float32 on a CPU oneDNN's too."""
+    ways = [lambda: torch.mm(a, b)]
+    if onednn_multiplies(a):
+        left, right = a.to_mkldnn(), b.T.contiguous().to_mkldnn()
+        ways.append(lambda: functional.linear(left, right))
+    return ways
+
+
+def tensor_core_share(events: Iterable[Any]) -> float | None:
+    """Share of the GPU's busy time in kernels that, by their names, run on Tensor Cores; None where none ran.
+
+    The profiler draws our named ranges over the kernels too: those are no work of their own.
+    """
+    on_gpu = [event for event in events if str(event.device_type).endswith("CUDA")]
+    kernels = [event for event in on_gpu if not event.is_user_annotation]
+    busy = sum(event.self_device_time_total for event in kernels)
+    tensor = sum(event.self_device_time_total for event in kernels if ON_TENSOR_CORES.search(event.name))
+    return tensor / busy if busy else None

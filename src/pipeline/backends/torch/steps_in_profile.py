@@ -1,0 +1,78 @@
+"""A training under torch's profiler for a few steps, so that what is explained is the step that was timed.
+
+It is the backend's own `fit`, begun again with the same experiment: the same loop, blocks, loader, threads, autocast
+and compiled step. It ends with the last step that is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+
+from pipeline.backends.shared.step_breakdown import window
+from pipeline.backends.torch import fit as lightning
+from pipeline.datasets import Arrays
+from pipeline.machine.capability import Resolved
+from pipeline.profilers import Tool
+from pipeline.profilers.kineto import Kineto
+from pipeline.runs.journal import Journal
+from pipeline.runs.run import Run
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+WARM_UP = 4  # steps before: the first is observed, and on a GPU three more go before a step is captured
+COMPILED = "; of what the compiler has fused, the sizes and kinds are not told apart"
+
+
+class Enough(Exception):
+    """The window is over, and with it the training."""
+
+
+@dataclass
+class Look:
+    """A profiler's spec for one window of `steps` steps after the first `skip`; what it saw is here afterwards."""
+
+    skip: int
+    steps: int
+    compiled: str
+    events: Sequence[Any] = field(default_factory=list)
+    step_s: float = 0.0
+    threads: int = 1
+
+    @classmethod
+    def at(cls, experiment: Experiment, images: int, step_s: float) -> Look:
+        """A window of whole batches within one epoch."""
+        skip, steps = window(images, experiment.training.batch_size, step_s, WARM_UP)
+        return cls(skip, steps, COMPILED if experiment.backend.compile else "")
+
+    def tool(self, experiment: Experiment, run: Run) -> Tool:
+        """torch's profiler with the sizes of the products."""
+        return Kineto(self._keep, shapes=True, memory=False, stacks=False)
+
+    def _keep(self, profile: Any, device: str, seen: Mapping[str, Any]) -> None:
+        self.events, self.step_s, self.threads = profile.events(), seen["step_s"], torch.get_num_threads()
+        raise Enough
+
+
+def watch(experiment: Experiment, data: Arrays, resolved: Resolved, look: Look) -> None:
+    """Train until the window is over."""
+    each = math.ceil(len(data.train) / experiment.training.batch_size)
+    training = replace(experiment.training, epochs=(look.skip + look.steps) // each + 1)
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal.begin(Path(folder), "look", experiment.config)
+        try:
+            run = Run(journal, Console(file=io.StringIO()))
+            with contextlib.suppress(Enough):
+                lightning.fit(replace(experiment, profiler=look, training=training), data, resolved, run)
+        finally:
+            journal.finish("KILLED")

@@ -1,0 +1,1 @@
+"""How a command begins, talks and ends: signals, streams, messages, help. Imports no framework."""

@@ -1,0 +1,24 @@
+"""Where the shipped configs lie: in the environment's word, here, in the checkout, or in the installed package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pipeline.errors import UserError
+
+VARIABLE = "PIPELINE_CONF"
+
+
+def conf_path() -> Path:
+    """The folder that holds config.yaml. Raises UserError where PIPELINE_CONF names another."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not (Path(named) / "config.yaml").is_file():
+            raise UserError(f"{VARIABLE}={named}: holds no config.yaml")
+        return Path(named).absolute()
+    package = Path(__file__).parents[1]
+    for folder in (Path.cwd() / "conf", package.parents[1] / "conf", package / "conf"):
+        if (folder / "config.yaml").is_file() and (folder / "stage").is_dir():
+            return folder.absolute()
+    raise UserError(f"no conf/config.yaml here, in the checkout or in the package; set {VARIABLE} to the folder")

@@ -1,0 +1,128 @@
+"""How a command ends: 0 done, 1 the run (or a cell) failed, 2 the user's mistake, 128 + n stopped by signal n."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from pipeline.cli.streams import leave, printable
+from pipeline.errors import RunError, Stopped, UserError, cut
+
+LONGEST_MESSAGE = 2000
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def status_of(task: Callable[[], int]) -> int:
+    """Run `task` and return its exit status, with what a person can act on as one line on standard error."""
+    try:
+        status = task()
+        sys.stdout.flush()
+        return status
+    except Stopped as stop:
+        return _stopped(stop)
+    except Exception as error:
+        if _asked is not None:  # an error of what the stop has unwound
+            return _stopped(_asked)
+        known = _status_of_error(error)
+        if known is None:
+            raise
+        return known
+
+
+def _stopped(stop: Stopped) -> int:
+    print(f"stopped by {stop.signal_name}", file=sys.stderr)
+    return stop.exit_status
+
+
+def _status_of_error(error: Exception) -> int | None:
+    """Say what is wrong; None for an error of ours, which keeps its traceback."""
+    if isinstance(error, UserError | RunError):
+        if os.environ.get("PIPELINE_TRACEBACK"):
+            traceback.print_exc()
+        print(f"error: {cut(printable(str(error)), LONGEST_MESSAGE)}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    if isinstance(error, OSError) and error.filename is None and _output_refused():
+        print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)
+        return 1
+    return None
+
+
+def _output_refused() -> bool:
+    """Whether standard output takes no more (a full disk). What it still holds is dropped then."""
+    try:
+        print(flush=True)  # what failed may have left nothing to flush
+    except OSError:
+        leave(sys.stdout.fileno())
+        return True
+    return False
+
+
+def stop_on_signals() -> None:
+    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once.
+
+    A SIGHUP that is ignored stays so: that is what `nohup` is for.
+    """
+    for number in SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
+    sys.unraisablehook = _unraisable
+
+
+def raise_if_stopped() -> None:
+    """Raise the stop that a signal asked for, where it was lost.
+
+    A signal that arrives while a garbage collector's callback runs (JAX has one) raises into that callback, and Python
+    ignores what a callback raises. So a training loop asks here, between its steps.
+    """
+    if _asked is not None:
+        raise _asked
+
+
+@contextmanager
+def stop_held_back() -> Iterator[None]:
+    """A stop that is asked for inside is raised at the end of the block, or of the function that this decorates.
+
+    For whatever works under a lock written in Python, such as a queue's: an exception that a signal raises within its
+    `__enter__` leaves it locked for ever, and the run then hangs where it closes its files.
+    """
+    global _held, _late
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
+        yield
+        return
+    _held += 1
+    try:
+        yield
+    finally:
+        _held -= 1
+        if _late and not _held:
+            _late = False
+            raise_if_stopped()
+
+
+_asked: Stopped | None = None
+_held = 0  # blocks under way that hold a stop back
+_late = False  # whether one is held back now
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    global _asked, _late
+    for each in SIGNALS:
+        if signal.getsignal(each) is _stop:
+            signal.signal(each, signal.SIG_DFL)
+    _asked = Stopped(signal.Signals(number).name, 128 + number)
+    if _held:
+        _late = True
+    else:
+        raise _asked
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """A stop that was raised where Python ignores it is no news to the user: `raise_if_stopped` has it again."""
+    if not isinstance(what.exc_value, Stopped):
+        sys.__unraisablehook__(what)

@@ -1,0 +1,68 @@
+"""`--help`: examples, and what there is to choose, read off the files in conf/ (Hydra takes half a second for it)."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.cli.conf_path import conf_path
+from pipeline.errors import UserError
+
+TEXT = """\
+pipeline: declarative GPU machine-learning experiments, with a receipt of what really ran.
+
+Say what you want by group=choice and key=value; the rest stays as below.
+
+  python -m pipeline                                        the main job: an MLP on Fashion-MNIST
+  python -m pipeline precision=mixed model=cnn              another precision, another model
+  python -m pipeline backend=jax training.epochs=2          another framework, a shorter run
+  python -m pipeline -m precision=fp32,mixed model=mlp,cnn  a grid: every combination
+  python -m pipeline -m experiment=keras_search             a search: many cells, the next from the last
+  python -m pipeline experiment=softmax_regression          a recipe from conf/experiment/
+  python -m pipeline stage=amp training.epochs=1            what mixed precision buys here, and why
+  python -m pipeline stage=evaluate run=latest              the test figures of a saved run again
+  python -m pipeline stage=predict run=latest stage.images=[shoe.png]  a picture of yours
+  python -m pipeline stage=pinn dataset=ode                 differential equations, solved by a network
+  python -m pipeline experiment=amp_ladder                  what each change of a training gains
+  python -m pipeline stage=devices                          what this machine can run
+
+Groups and their choices (conf/<group>/<choice>.yaml says what each is):
+
+{groups}
+
+Any key of the configuration can be set, for example model.units=[256,128] or optimizer.learning_rate=0.01.
+`--cfg job` prints the whole configuration; `--cfg job --package model` only the part named.
+Devices may be written cpu, gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
+Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration, --config-dir DIR add a folder of
+your own choices, --hydra-help the rest. PIPELINE_TRACEBACK=1 shows where an error message comes from."""
+
+
+def help_asked_for(arguments: Sequence[str]) -> str | None:
+    """The text for `--help` (with `--config-dir`, also the choices in there); None where it is not asked for.
+
+    Raises UserError for a `--config-dir` that is not there.
+    """
+    if not {"-h", "--help"}.intersection(arguments):
+        return None
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    own = parser.parse_known_args(list(arguments))[0].config_dir
+    folders = [conf_path()]
+    if own is not None:
+        if not Path(own).is_dir():
+            raise UserError(f"--config-dir {own}: no such folder")
+        folders.append(Path(own))
+    return TEXT.format(groups="\n".join(f"{group}: {', '.join(found)}" for group, found in choices(folders).items()))
+
+
+def choices(folders: Sequence[Path]) -> dict[str, list[str]]:
+    """The choices of each group, sorted: the YAML files of each folder below `folders`. Hydra's own come last."""
+    found: dict[str, set[str]] = {}
+    for folder in folders:
+        for path in folder.rglob("*.yaml"):
+            if path.parent != folder:
+                found.setdefault(path.parent.relative_to(folder).as_posix(), set()).add(path.stem)
+    return {
+        group: sorted(found[group]) for group in sorted(found, key=lambda group: (group.startswith("hydra/"), group))
+    }

@@ -1,0 +1,1 @@
+"""Metrics of a trained model, in NumPy."""

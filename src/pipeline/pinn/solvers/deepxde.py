@@ -1,0 +1,15 @@
+"""DeepXDE as the problem's source has it: Adam, and L-BFGS after it where the source goes on with it."""
+
+from __future__ import annotations
+
+from pipeline.pinn.problem import Problem, recipe_of
+from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
+from pipeline.spec import spec
+
+
+@spec
+class Deepxde(DeepxdeAdam):
+    """As DeepxdeAdam; then as many steps of L-BFGS, at the most, as the problem's recipe has."""
+
+    def lbfgs_steps_for(self, problem: Problem) -> int:
+        return recipe_of(problem).lbfgs_steps

@@ -1,0 +1,91 @@
+"""DeepXDE with Adam, as the source has it: DeepXDE's geometry, sampling, network and training (rows A17 and A18)."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline.errors import Impossible, UserError
+from pipeline.pinn.problem import Problem, recipe_of
+from pipeline.spec import choice, spec
+
+if TYPE_CHECKING:
+    from pipeline.machine.device import Place
+    from pipeline.pinn.solution import Solution
+    from pipeline.runs.run import Run
+
+# What DeepXDE imports on each backend besides the framework: the module, and the package that has it.
+EXTRAS = {
+    "tensorflow": (("tensorflow_probability", "tensorflow-probability"), ("tf_keras", "tf_keras")),
+    "jax": (("flax", "flax"),),
+}
+
+
+@spec
+class DeepxdeAdam:
+    """`steps` and `test_points` are those of the problem's recipe, where they are null.
+
+    `every`: steps between two looks at the loss.
+    """
+
+    steps: PositiveInt | None = None
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    every: PositiveInt = 100
+    test_points: PositiveInt | None = None
+
+    backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64", "tf32", "fp16")
+    packages: ClassVar[tuple[str, ...]] = ("deepxde",)
+
+    def steps_for(self, problem: Problem) -> int:
+        """Of Adam."""
+        return self.steps or recipe_of(problem).steps
+
+    def lbfgs_steps_for(self, problem: Problem) -> int:
+        """Of L-BFGS after it, at the most."""
+        return 0
+
+    def line_search(self, problem: Problem) -> bool:
+        """L-BFGS has one, to which rounding may look like the end."""
+        return self.lbfgs_steps_for(problem) > 0
+
+    def hard_for(self, problem: Problem) -> bool:
+        """Whether the conditions on the boundary are built into the outputs: as the source has it."""
+        return recipe_of(problem).hard
+
+    def check(self, problem: Problem, precision: str) -> None:
+        """Refuse a precision that DeepXDE lacks. Raises Impossible, and UserError for a recipe that does not fit."""
+        if recipe_of(problem).hard and not hasattr(problem, "hard"):
+            raise UserError(f"dataset={choice(problem)}: its recipe has hard conditions, and it has no hard()")
+        if precision not in self.precisions:
+            raise Impossible(
+                f"precision={precision} with solver={choice(self)}: DeepXDE has one float for everything and no "
+                f"scaling of the loss; choose from {', '.join(self.precisions)}"
+            )
+
+    def check_backend(self, backend: str, problem: Problem) -> None:
+        """Refuse a backend for which DeepXDE lacks a package, or L-BFGS. Raises Impossible."""
+        if backend == "jax" and self.lbfgs_steps_for(problem):
+            raise Impossible(
+                f"backend=jax with solver={choice(self)}: DeepXDE has no L-BFGS on JAX, and {choice(problem)} is to go "
+                "on with it; use backend=torch, or solver=deepxde_adam"
+            )
+        missing = [package for module, package in EXTRAS.get(backend, ()) if importlib.util.find_spec(module) is None]
+        if missing:
+            raise Impossible(
+                f"backend={backend}: DeepXDE needs {' and '.join(missing)} there, which is not installed; "
+                "pip install -c constraints.txt -e '.[physics]', or use backend=torch"
+            )
+
+    def solve(
+        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
+    ) -> Solution:
+        """Train. Raises RunError for a loss that is not finite."""
+        from pipeline.pinn.solvers.deepxde_start import started, step_flop
+
+        with started(backend, precision, seed, place, step_flop(problem, model)) as dde:
+            from pipeline.pinn.solvers.deepxde_training import train
+
+            return train(dde, self, problem, model, backend=backend.name, place=place, run=run)

@@ -1,0 +1,101 @@
+"""A training by DeepXDE, from its data to our Solution."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.pinn.problem import Problem, recipe_of, terms_of
+from pipeline.pinn.solution import Solution
+from pipeline.pinn.solvers.deepxde_lbfgs import lbfgs
+from pipeline.pinn.solvers.deepxde_network import device_of, fitted_of
+from pipeline.pinn.solvers.deepxde_problem import data_of, output_transform
+from pipeline.pinn.solvers.deepxde_watch import Watch
+from pipeline.pinn.solvers.peak_memory import peak_memory
+
+if TYPE_CHECKING:
+    from pipeline.machine.device import Place
+    from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
+    from pipeline.runs.run import Run
+
+
+def train(
+    dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *, backend: str, place: Place, run: Run
+) -> Solution:
+    """Adam, then L-BFGS where the solver has it."""
+    called = time.perf_counter()
+    unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
+    recipe = recipe_of(problem)
+    data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
+    net = dde.nn.FNN(model.sizes(problem), model.activation, recipe.initializer)
+    if recipe.hard:
+        net.apply_output_transform(output_transform(problem, backend))
+    learner = dde.Model(data, net)
+    if backend == "jax":
+        _initialise(dde, learner)
+    steps, lbfgs_steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
+    watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps, called)
+    callback = watch.callback(dde)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back
+            learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
+            learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
+            evaluations = steps
+            if lbfgs_steps:
+                watch.method = "L-BFGS"
+                evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
+                watch.look()  # the last block is not told of where nothing was left to gain
+    finally:
+        watch.close()
+    fitted = fitted_of(learner, backend, unknowns, recipe.hard)
+    last = watch.history[-1]
+    return Solution(
+        fitted=fitted,
+        points=points_of(problem, data),
+        history=tuple(watch.history),
+        steps=last.step,
+        seconds=watch.seconds,
+        compile_s=None,
+        parameters=sum(kernel.size + bias.size for kernel, bias in fitted.layers) + len(unknowns),
+        residual_evaluations=evaluations * len(data.train_x),
+        dtypes={
+            "parameters": str(fitted.layers[0][0].dtype),
+            "loss": str(np.asarray(learner.train_state.loss_train).dtype),
+        },
+        peak_memory=peak_memory(backend, place),
+        device=device_of(learner, backend),
+    )
+
+
+def _initialise(dde: ModuleType, learner: Any) -> None:
+    """Draw the parameters as DeepXDE would, in the float that it was told: flax makes them float32 whatever that is."""
+    import jax
+
+    net, dtype = learner.net, dde.config.real(np)
+    drawn = net.init(jax.random.PRNGKey(dde.config.jax_random_seed), learner.data.test()[0])
+    net.params = jax.tree.map(lambda array: array.astype(dtype), drawn)
+    learner.params = [net.params, []]  # not drawn again then
+
+
+def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
+    """A coefficient to be found."""
+    if backend == "tensorflow":
+        return dde.Variable(guess, dtype=dde.config.default_float())
+    return dde.Variable(guess)
+
+
+def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
+    """What was trained on, by part."""
+    conditions = terms_of(problem, recipe_of(problem).hard)
+    if not hasattr(data, "num_bcs"):
+        return {conditions[0].name: np.asarray(data.train_x, np.float64)}
+    ends = np.cumsum([0, *data.num_bcs])
+    found = {"inside": np.asarray(data.train_x[ends[-1] :], np.float64)} if problem.equations else {}
+    for condition, start, end in zip(conditions, ends, ends[1:], strict=False):
+        found[condition.name] = np.asarray(data.train_x[start:end], np.float64)
+    return {name: points for name, points in found.items() if len(points)}

@@ -1,0 +1,1 @@
+"""A run on disk: journal, receipt, hashes of its code, what a training left, and how saved runs are found."""

@@ -1,0 +1,239 @@
+"""Which modules decide an experiment's result, and a hash of what they do.
+
+Starting from the modules of the experiment's specs, every import of this package and of the user's own code
+(sources.py says what that is) is followed, those inside functions too. Left out are, of this package, the modules
+that only watch or tell (WITNESSES) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
+The hash is of the syntax tree without docstrings (a comment, a docstring or a line break changes nothing) and of the
+files that the user's code and settings name. A stage that runs cells (a ladder, a comparison) has the code of all
+of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.runs.code import files as code_files
+from pipeline.runs.code import sources as code_sources
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+PARTS = (
+    "stage",
+    "backend",
+    "device",
+    "precision",
+    "model",
+    "dataset",
+    "loader",
+    "optimizer",
+    "loss",
+    "solver",
+    "training",
+)
+ALWAYS = ("pipeline.experiment", "pipeline.machine.capability")
+WITNESSES = (
+    "pipeline.cli",
+    "pipeline.command_line",
+    "pipeline.errors",
+    "pipeline.hydra_settings",
+    "pipeline.machine.environment",
+    "pipeline.machine.gpu_table",
+    "pipeline.machine.host",
+    "pipeline.machine.quiet",
+    "pipeline.pinn.figures",
+    "pipeline.profilers",
+    "pipeline.report",
+    "pipeline.runner",
+    "pipeline.runs",
+    "pipeline.study",
+    "pipeline.sweep",
+    "pipeline.tracking",
+)
+# Of those, what decides all the same: a session hands on the batches, a fit's weights are what is hashed, and a stage's
+# cells hand on their results. The configs of a stage's cells come from `compose`.
+DECIDING = (
+    "pipeline.profilers.session",
+    "pipeline.report.intervals",
+    "pipeline.runs.fit",
+    "pipeline.runs.loss_scale",
+    "pipeline.sweep.compose",
+    "pipeline.sweep.schedule",
+    "pipeline.sweep.summary",
+)
+OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the modules of the other builders begin
+
+
+def code_sha256(experiment: Experiment) -> str:
+    """Hash of the code that decides the experiment's result."""
+    return hash_of(modules(experiment))
+
+
+def hash_of(found: Mapping[str, str]) -> str:
+    """One hash for modules and their hashes."""
+    total = hashlib.sha256()
+    for name, digest in found.items():
+        total.update(f"{name} {digest}\n".encode())
+    return total.hexdigest()
+
+
+def modules(experiment: Experiment) -> dict[str, str]:
+    """The deciding modules by name, each with the hash of its code.
+
+    The module of a stage with cells of its own stands for their configs too: what `loader=threads` of a row means lies
+    in a file of conf/, not in the stage's config.
+    """
+    cells = below(experiment)
+    found = {name: path for one in (experiment, *cells) for name, path in _followed(one)}
+    hashes = _digests(found)
+    named: dict[
+        str, list[tuple[str, Path]]
+    ] = {}  # a cell's module may name other files than the same module in another cell
+    for name, files in (each for one in (experiment, *cells) for each in _files_of_settings(one).items()):
+        named.setdefault(name, []).extend(files)
+    for name, files in named.items():
+        read = {shown: code_files.content(file) for shown, file in files}
+        hashes[name] = hash_of({name: hashes.get(name, "")} | read)
+    if cells:
+        stage = type(experiment.stage).__module__
+        hashes[stage] = hash_of({stage: hashes[stage]} | {str(i): one.config_sha256() for i, one in enumerate(cells)})
+    return dict(sorted(hashes.items()))
+
+
+def below(experiment: Experiment) -> tuple[Experiment, ...]:
+    """One experiment of each kind that the stage runs as cells of its own; most stages run none."""
+    if not hasattr(experiment.stage, "kinds"):
+        return ()
+    key = json.dumps(experiment.config, sort_keys=True)
+    if key not in _below:
+        _below[key] = tuple(experiment.stage.kinds(experiment))
+    return _below[key]
+
+
+_below: dict[str, tuple[Experiment, ...]] = {}  # what rows become takes long, and is asked for again and again
+
+
+def packages(experiment: Experiment) -> tuple[str, ...]:
+    """The distributions whose versions decide the result: named by the specs, or imported by the user's code."""
+    every = (experiment, *below(experiment))
+    named = [package for one in every for package in one.packages]
+    own = {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
+    wanted = sorted({top for name, path in own.items() for top in _tops(name, path)})
+    imported = [found for found in map(code_sources.distribution, wanted) if found and found != code_sources.PACKAGE]
+    return tuple(dict.fromkeys([*named, *imported]))
+
+
+def own_modules(experiment: Experiment) -> dict[str, Path]:
+    """The user's modules among the deciding ones, by name, and where they lie."""
+    every = (experiment, *below(experiment))
+    return {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
+
+
+def own_variables(experiment: Experiment) -> tuple[str, ...]:
+    """The environment's variables that the user's modules read."""
+    own = own_modules(experiment)
+    return tuple(dict.fromkeys(one for name, path in own.items() for one in code_sources.variables(name, path)))
+
+
+def own_files(experiment: Experiment) -> dict[str, list[Path]]:
+    """The files that the user's modules read, as far as they are known, by the name of the module."""
+    own = own_modules(experiment)
+    found = {name: [file for _, file in code_sources.files(name, path, Path.cwd())] for name, path in own.items()}
+    for one in (experiment, *below(experiment)):
+        for name, files in _files_of_settings(one).items():
+            found[name] = [*found.get(name, []), *(file for _, file in files)]
+    return found
+
+
+def closure(starts: Iterable[str], builder: str = "") -> dict[str, str]:
+    """The modules `starts` and what they import, each with the hash of its code."""
+    return _digests(dict(_closure(tuple(sorted(set(starts))), builder)))
+
+
+def own_code(names: Iterable[str]) -> dict[str, str]:
+    """The modules `names` themselves, each with the hash of its code."""
+    paths = {name: code_sources.source(name) for name in names}
+    return _digests({name: path for name, path in paths.items() if path is not None})
+
+
+def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
+    """The deciding modules of one experiment without its cells, and where they lie."""
+    parts = _parts(experiment)
+    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
+    # A spec may be named by another module than the one that defines it.
+    starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
+    if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
+        starts += experiment.backend.modules
+        if getattr(experiment.stage, "probe", False):
+            starts.append(experiment.backend.probe)
+    return _closure(tuple(sorted(set(starts))), experiment.backend.builder)
+
+
+def _parts(experiment: Experiment) -> tuple[str, ...]:
+    """The groups whose specs decide the result."""
+    parts = ("stage", *getattr(experiment.stage, "reads", PARTS[1:]))
+    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
+        parts = tuple(part for part in parts if part != "solver")
+    return tuple(part for part in parts if part in PARTS)
+
+
+def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
+    """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for part in (getattr(experiment, name) for name in _parts(experiment)):
+        module = type(part).__module__
+        path = None if code_sources.is_ours(module) else code_sources.source(module)
+        if path is not None:
+            chosen = [value for name, value in vars(part).items() if name not in getattr(part, "locations", ())]
+            texts = [text for value in chosen for text in _texts(value)]
+            named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
+            found[module] = [*found.get(module, []), *named]
+    return {name: files for name, files in found.items() if files}
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [text for one in inside for text in _texts(one)]
+
+
+@cache
+def _closure(starts: tuple[str, ...], builder: str) -> tuple[tuple[str, Path], ...]:
+    waiting, found = list(starts), dict[str, Path]()
+    while waiting:
+        name = waiting.pop()
+        if not name or name in found or not _counts(name, builder):
+            continue
+        path = code_sources.source(name)
+        if path is not None and not code_sources.is_own(name, path):
+            continue
+        if path is not None:
+            found[name] = path
+            waiting += code_sources.imports(name, path)
+        waiting.append(name.rpartition(".")[0])
+    return tuple(sorted(found.items()))
+
+
+def _counts(name: str, builder: str) -> bool:
+    """Whether a module decides; the names that tell are this package's alone."""
+    if not code_sources.is_ours(name) or name in DECIDING:
+        return True
+    if any(name == one or name.startswith((f"{one}.", f"{one}_")) for one in WITNESSES):
+        return False
+    last = name.rpartition(".")[2]
+    return not any(last.startswith(f"{other}_") for other in OTHERS.get(builder, ()))
+
+
+def _digests(found: Mapping[str, Path]) -> dict[str, str]:
+    here = Path.cwd()
+    return {name: code_sources.digest(name, path, here) for name, path in found.items()}
+
+
+def _tops(name: str, path: Path) -> set[str]:
+    return {one.partition(".")[0] for one in code_sources.imports(name, path)}

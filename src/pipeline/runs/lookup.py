@@ -1,0 +1,175 @@
+"""The runs of a folder: finding the one that is meant, and marking those whose process died without a word."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.runs.journal import State, Status, read_json, read_status, write_json
+from pipeline.runs.process import boot_time, machine, pid_namespace, process_started
+from pipeline.runs.slurm import has_ended, hear
+
+SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
+PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not waited for
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The runs below `root`, oldest first (ids begin with the time)."""
+    try:
+        return sorted(folder for folder in root.iterdir() if (folder / "status.json").exists())
+    except OSError:
+        return []
+
+
+def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
+    """The folder that `reference` means: a folder, an id, the unique beginning of an id, `latest`, an MLflow run id.
+
+    `latest` is the latest finished run that has the file `holding`. Raises UserError where it is not one run, or one
+    without that file.
+    """
+    found = _meant(root, reference, holding)
+    if not (found / holding).exists():
+        raise UserError(_without(found, holding))
+    return found
+
+
+def _meant(root: Path, reference: str, holding: str) -> Path:
+    folder = Path(reference)
+    if reference and read_status(folder) is not None:
+        return folder.absolute()
+    root = Path(root).absolute()
+    folders = run_folders(root)
+    if reference == "latest":
+        found = _latest_finished([folder for folder in folders if (folder / holding).exists()])
+    else:
+        found = [folder for folder in folders if folder.name == reference]
+        found = found or [folder for folder in folders if reference and folder.name.startswith(reference)]
+        found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
+    if len(found) == 1:
+        return found[0]
+    raise UserError(_not_one(root, reference, holding, folders, found))
+
+
+def close_run(folder: Path, state: State, reason: str) -> None:
+    """Give a run whose process is gone its end, also in place of what that process had time to say of itself."""
+    import filelock
+
+    try:
+        with filelock.FileLock(folder / "status.lock", timeout=5):
+            status = read_status(folder)
+            if status is not None:
+                closed = replace(status, state=state, ended=status.ended or _last_sign(folder), error=reason)
+                write_json(folder / "status.json", asdict(closed))
+    except (OSError, filelock.Timeout):
+        pass  # the next process that looks will find it RUNNING without a process, and mark it
+
+
+def reap(root: Path) -> list[str]:
+    """Mark every run whose process is gone without a word as KILLED; returns the ids that this call marked."""
+    return reap_these(run_folders(Path(root)))
+
+
+def reap_these(folders: Iterable[Path]) -> list[str]:
+    """`reap` for these runs. Slurm is asked about all of their jobs at once."""
+    open_ = [(folder, status) for folder in folders if (status := read_status(folder)) and status.state == "RUNNING"]
+    hear(status.job for _, status in open_ if status.job is not None and not _is_seen(status))
+    return [folder.name for folder, _ in open_ if reap_one(folder)]
+
+
+def reap_one(folder: Path) -> bool:
+    """`reap` for one run. False where it lives, has ended, was marked by another process or cannot be written."""
+    status = read_status(folder)
+    if status is None or status.state != "RUNNING" or not _gone(folder, status):
+        return False
+    import filelock
+
+    try:
+        with filelock.FileLock(folder / "status.lock", timeout=0):
+            status = read_status(folder)  # another process may have been here first
+            if status is None or status.state != "RUNNING":
+                return False
+            note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
+            killed = replace(status, state="KILLED", ended=_last_sign(folder), error=note)
+            write_json(folder / "status.json", asdict(killed))
+            return True
+    except (OSError, filelock.Timeout):
+        return False
+
+
+def _latest_finished(folders: list[Path]) -> list[Path]:
+    statuses = [(read_status(folder), folder) for folder in folders]
+    finished = [(status.started, folder) for status, folder in statuses if status and status.state == "FINISHED"]
+    return [max(finished)[1]] if finished else []
+
+
+def _mlflow_id(folder: Path) -> str | None:
+    return read_json(folder / "mlflow.json").get("run_id")
+
+
+def _without(folder: Path, holding: str) -> str:
+    """Why a run lacks the file that is wanted of it, as far as its status says so."""
+    status = read_status(folder)
+    if status is not None and status.state != "FINISHED":
+        why = f"it is {status.state}" + (f": {status.error}" if status.error else "")
+    else:
+        why = "of a grid, a search or a stage that trains several, each cell's run has its own"
+    return f"run={folder.name}: has no {holding}; {why}"
+
+
+def _not_one(root: Path, reference: str, holding: str, folders: list[Path], found: list[Path]) -> str:
+    if found:
+        names = ", ".join(folder.name for folder in found[-5:])
+        return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
+    wanted = f"no finished run with {holding}" if reference == "latest" else "no such run"
+    names = ", ".join(folder.name for folder in folders[-3:][::-1])
+    known = f"the latest are {names}" if names else "the folder has none yet"
+    return f"run={reference}: {wanted} in {root}; {known}"
+
+
+def is_live(folder: Path, status: Status) -> bool:
+    """Whether a run that says RUNNING goes on, as far as can be seen from here: another command can wait for it."""
+    if status.state != "RUNNING" or _gone(folder, status):
+        return False
+    return _is_seen(status) or silence(folder) < PATIENCE_SECONDS
+
+
+def silence(folder: Path) -> float:
+    """Seconds since the run last wrote something."""
+    return time.time() - _last_sign(folder)
+
+
+def _gone(folder: Path, status: Status) -> bool:
+    if _is_seen(status):
+        started = process_started(status.pid)
+        return started is None or started != status.process_started
+    if _before_our_boot(folder, status):
+        return True
+    if status.job is not None and has_ended(status.job, ours=folder.stat().st_uid == os.getuid()):
+        return True
+    return silence(folder) > SILENT_SECONDS
+
+
+def _is_seen(status: Status) -> bool:
+    """Whether the run's process would be among those of this machine and container."""
+    if (status.host, status.pid_namespace) != (socket.gethostname(), pid_namespace()):
+        return False
+    return status.machine in (None, machine())
+
+
+def _before_our_boot(folder: Path, status: Status) -> bool:
+    """Whether the run was this machine's before it was started anew: its last sign is older than the boot."""
+    here, there = (machine() or "").partition("-"), (status.machine or "").partition("-")
+    if status.host != socket.gethostname() or not there[0] or here[0] != there[0] or here[2] == there[2]:
+        return False
+    return _last_sign(folder) < boot_time()
+
+
+def _last_sign(folder: Path) -> float:
+    """When the run last wrote something: the best guess of when it died."""
+    files = (folder / "metrics.jsonl", folder / "status.json", folder / "receipt.json", folder / "result.json")
+    return max(path.stat().st_mtime for path in files if path.exists())

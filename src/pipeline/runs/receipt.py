@@ -1,0 +1,199 @@
+"""The receipt: what really ran, beside what was asked for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.runs.code import code_hash as code
+from pipeline.machine import cuda
+from pipeline.machine import host as machine
+from pipeline.runs.fit import Fit, Observation
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import canonical, gpus
+from pipeline.machine.environment import environment
+from pipeline.errors import RunError, UserError
+from pipeline.models import expected_dtypes, weights
+from pipeline.machine.precision import FORMATS, UNSCALED
+from pipeline.profilers.none import Off
+from pipeline.runs.repositories import repositories
+from pipeline.runs.run import seconds_since_start
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
+COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has a version of its own
+
+
+def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
+    """What is known before anything runs."""
+    return {
+        "seed": experiment.seed,
+        "config_sha256": experiment.config_sha256(),
+        "code_sha256": code.code_sha256(experiment),
+        "git": repositories(code.own_modules(experiment), code.own_files(experiment)),
+        "backend": experiment.backend.name,
+        "profiler": profiler(experiment),
+        "device": {
+            "requested": experiment.device.name,
+            "effective": str(resolved.place),
+            "reason": resolved.device_reason,
+            "hardware": hardware(resolved),
+        },
+        "precision": {
+            "requested": experiment.precision.name,
+            "effective": resolved.precision,
+            "reason": resolved.precision_reason,
+            **({"loss_scaling": UNSCALED} if unscaled(experiment, resolved) else {}),
+        },
+        "versions": software(experiment, always=ALWAYS),
+        "environment": environment(),
+    }
+
+
+def profiler(experiment: Experiment) -> dict[str, Any] | None:
+    """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
+    return None if isinstance(experiment.profiler, Off) else dict(experiment.config["profiler"])
+
+
+def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
+    """The receipt of a stage that only uses the weights of the run `run`, at its end."""
+    paper = before(experiment, resolved)
+    paper["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
+    return paper | {
+        "source_run": Path(str(experiment.settings.run)).name,
+        "data_sha256": data_sha256,
+        "weights_sha256": weights.digest(saved),
+        "wall_time_s": seconds_since_start(),
+    }
+
+
+def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit, data_sha256: str) -> None:
+    """Add what was seen while it ran. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
+    receipt["data_sha256"] = data_sha256
+    receipt["weights_sha256"] = weights.digest(fit.weights)
+    receipt["parameters"] = fit.parameters
+    receipt["peak_memory"] = fit.peak_memory
+    receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
+    receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"
+    receipt["precision"]["observed"] = observed(fit.observed)
+    if fit.loss_scale is not None:
+        receipt["precision"]["loss_scale"] = fit.loss_scale.plain()
+    found = {"device": misplaced(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
+    for part, problem in found.items():
+        receipt[part]["as_requested"] = problem is None
+        if problem:
+            receipt[part]["problem"] = problem
+    if FORMATS[resolved.precision].tf32 and fit.observed.tf32 is None:
+        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {fit.observed.tf32_by}"}
+    problems = "; ".join(problem for problem in found.values() if problem)
+    if problems and experiment.precision.strict:
+        raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
+
+
+def unscaled(experiment: Experiment, resolved: Resolved) -> bool:
+    """Whether the run trains in float16 without loss scaling: what nobody should do unawares."""
+    form = FORMATS[resolved.precision]
+    trains = experiment.reads("training") and not experiment.stage.starts_from_run
+    return trains and form.compute == "float16" and not form.loss_scaling
+
+
+def observed(seen: Observation) -> dict[str, Any]:
+    """An observation as plain data."""
+    plain: dict[str, Any] = {
+        "how": seen.how,
+        "matrix_products": dict(seen.matmuls),
+        "devices": sorted(seen.devices),
+        "tf32": seen.tf32,
+        "tf32_by": seen.tf32_by,
+    }
+    if seen.compiled is not None:
+        plain["matrix_products_after_compilation"] = dict(seen.compiled)
+    return plain
+
+
+def places(seen: Observation) -> list[str]:
+    """Where the matrix products ran, in one notation for every framework's names (cuda:0, /device:GPU:0, cpu:0)."""
+    return sorted({_place(name) for name in seen.product_devices})
+
+
+def _place(name: str) -> str:
+    try:
+        return canonical(name)
+    except UserError:  # a name that nobody would write: shown as it is, and surely not the one asked for
+        return name
+
+
+def misplaced(resolved: Resolved, seen: Observation) -> str | None:
+    """How the devices of the matrix products differ from the one asked for, or None.
+
+    Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
+    """
+    found = places(seen)
+    if not found or found == [str(resolved.place)]:
+        return None
+    return f"device={resolved.place} but the matrix products ran on {', '.join(found)}"
+
+
+def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:
+    """How what was observed differs from what was asked for, or None.
+
+    Judged by the program as the framework runs it. A compiler may still widen a product on hardware that has no narrow
+    one (XLA on a CPU turns bfloat16 products into float32 ones of rounded operands); the receipt shows that beside it.
+    """
+    form = FORMATS[resolved.precision]
+    wanted = expected_dtypes(experiment.model, form.compute)
+    if not seen.matmuls:
+        return "no matrix product was seen in the training step, so its precision cannot be told"
+    if set(seen.matmuls) != wanted:
+        found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
+        asked = ", ".join(sorted(wanted))
+        return f"precision={resolved.precision} asks for {asked} but the matrix products ran in {found}"
+    if seen.tf32 is not None and form.compute == "float32" and seen.tf32 != form.tf32:
+        return f"precision={resolved.precision} but TF32 was {'on' if seen.tf32 else 'off'} in the matrix products"
+    return None
+
+
+def software(experiment: Experiment, always: tuple[str, ...]) -> dict[str, str]:
+    """Versions of what takes part: Python, packages, the C library; CUDA where a backend as installed can use it."""
+    every = (experiment, *code.below(experiment))
+    found = versions(code.packages(experiment), always) | {"libc": machine.libc()}
+    for backend in {one.backend.name: one.backend for one in every}.values():
+        found |= cuda.versions(backend)
+    return found
+
+
+def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dict[str, str]:
+    """Versions of Python and of the packages that took part."""
+    found = {"python": platform.python_version()}
+    compiled = [name for package in packages for name in COMPUTES.get(package, ())]
+    for name in (*packages, *compiled, *always):
+        found[name] = version_of(name)
+    return found
+
+
+@cache
+def version_of(package: str) -> str:
+    """The version of an installed package; kept, since a grid asks once a cell and each answer is a file to read."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def hardware(resolved: Resolved) -> dict[str, Any]:
+    """The device by its maker's name, and what of the processor decides the last bits.
+
+    Beside a GPU too, where it makes the initial weights; how many cores it has decides nothing there.
+    """
+    host = machine.cpu()
+    if resolved.place.kind == "gpu":
+        gpu = gpus()[resolved.place.index]
+        capability = ".".join(str(part) for part in gpu.compute_capability)
+        card = {"name": gpu.name, "memory_bytes": gpu.memory_bytes, "compute_capability": capability}
+        return card | {"host": {name: value for name, value in host.items() if name != "cores"}}
+    return host

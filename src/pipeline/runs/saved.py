@@ -1,0 +1,184 @@
+"""Saved runs: the experiment that a run was, and which overrides still make sense on top of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import RunError, UserError, shown
+from pipeline.runs.journal import read_config, read_json
+from pipeline.runs.lookup import find_run
+from pipeline.variables import filled, names_in
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# What belongs to the new run, always; and what may be chosen anew for a finished model.
+OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
+RECHOOSABLE = ("backend", "device", "precision")
+TRAINING_ONLY = ("device.placement_log",)  # of the rechoosable groups, what only a training step has
+SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
+
+SWAPPED = {
+    "weights": "artifacts/model/weights.npz now differs from what it saved",
+    "card": "artifacts/model/card.json now differs from what it saved",
+    "data": "the data now differ from those it was trained on",
+}
+
+
+def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """The folder of the run that `config` starts from, and that run's config with what the user chose anew.
+
+    `overridden`: the keys that the user set, as written (`backend`, `device.name`). Raises UserError for one that a
+    saved model has fixed.
+    """
+    reference = filled(config["run"], "run")
+    stage = config["stage"]["_target_"].rpartition(".")[2].lower()
+    if not reference:
+        raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
+    folder = find_run(
+        Path(str(filled(config["output_dir"], "output_dir"))), str(reference), holding="artifacts/model/weights.npz"
+    )
+    merged = read_config(folder)
+    if not merged:
+        raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
+    saved = dict(merged)
+    merged |= {key: config.get(key) for key in OWN}
+    for key in overridden:
+        group, _, rest = key.partition(".")
+        group = group.partition("@")[0]
+        if group in OWN:
+            continue
+        if key in TRAINING_ONLY and _value(config, key):
+            raise UserError(
+                f"{key}={shown(_value(config, key))} with stage={stage}: tells of a training step; none runs"
+            )
+        if group not in RECHOOSABLE and key not in SINGLE:
+            raise UserError(
+                f"{_fixed(config, merged, key, stage, folder.name)}; "
+                f"what can be chosen anew is {', '.join((*RECHOOSABLE, *SINGLE))}"
+            )
+        merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
+    _check_variables(folder, saved, merged)
+    return folder, merged
+
+
+def card_sha256(card: Mapping[str, Any]) -> str:
+    """Hash of what card.json says, however it is laid out."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
+def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
+    """Compare what is there now with the receipt of the run in `folder`. Raises UserError for what was swapped.
+
+    `found`: the sha256 now, by what it is of (`weights`, `card`, `data`). Returns a note for each of which the receipt
+    has no hash, and one where the run's config.yaml or the code are no longer those that its receipt names: their
+    hashes change with the package too, so they refuse nothing.
+    """
+    kept, notes = read_json(folder / "receipt.json"), []
+    if not kept:
+        return (f"run={folder.name}: receipt.json is missing or damaged: not verified: {', '.join(found)}",)
+    for part, sha256 in found.items():
+        if kept.get(f"{part}_sha256") is None:
+            what = "class names" if part == "card" else part
+            notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {what}")
+        elif kept[f"{part}_sha256"] != sha256:
+            raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
+    if kept.get("config_sha256") not in (None, _config_sha256(folder)):
+        notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
+    elif kept.get("code_sha256") not in (None, _code_sha256(folder)):
+        notes.append(
+            f"run={folder.name}: the code, or a file or variable that it reads, is not what trained it (another "
+            "code_sha256): what the weights mean may have changed"
+        )
+    return tuple(notes)
+
+
+def check_logits(logits: np.ndarray, what: str, source: Path, precision: str) -> None:
+    """That the logits (N, classes) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
+
+    `what` they are of, with a `{}` for the number of the image.
+    """
+    from pipeline.metrics.classification import not_finite
+    from pipeline.machine.precision import FORMATS
+
+    wrong = not_finite(logits)
+    if wrong is None:
+        return
+    narrow = FORMATS[precision].compute == "float16"
+    hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
+    raise RunError(
+        f"run={source.name}: the logits of {what.format(wrong[0])} are {wrong[1]} at precision={precision}; {hint}"
+    )
+
+
+def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Refuse a run whose deciding settings name variables, where its config's hash is not the one that it had.
+
+    config.yaml keeps `${oc.env:NAME}`, and only the hash knows the value: with another one this is another experiment.
+    """
+    # Without those of a setting that is chosen anew.
+    names = names_in({key: value for key, value in merged.items() if key not in OWN})
+    then = read_json(folder / "receipt.json").get("config_sha256")
+    if not names or then is None:
+        return
+    part, sha256 = _deciding(saved)
+    if names_in(part) and then != sha256:
+        names = sorted({*names, *names_in(part)})
+        raise UserError(
+            f"run={folder.name}: its settings name {', '.join(names)}, and filled in as the environment is now its "
+            "config is not what its receipt names (another config_sha256); "
+            f"set {', '.join(names)} as {'it was' if len(names) == 1 else 'they were'} when it was trained"
+        )
+
+
+def _deciding(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """The deciding part of a saved config, and its hash; None where it cannot be built as it is."""
+    from pipeline.experiment import NOT_DECIDING, load
+
+    try:
+        experiment = load(config)
+        return experiment.deciding(), experiment.config_sha256()
+    except UserError:  # a variable that is not set, or what the overrides of this stage have mended
+        return {key: value for key, value in config.items() if key not in NOT_DECIDING}, None
+
+
+def _config_sha256(folder: Path) -> str | None:
+    return _deciding(read_config(folder))[1]
+
+
+def _code_sha256(folder: Path) -> str | None:
+    """Hash of the code that would train the saved run now; None where its config cannot be built."""
+    from pipeline.runs.code.code_hash import code_sha256
+    from pipeline.experiment import load
+
+    try:
+        return code_sha256(load(read_config(folder)))
+    except UserError:
+        return None
+
+
+def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
+    """The saved group with the one field that the user set; a field that it does not have is refused by its spec."""
+    return {**(saved.get(group) or {}), name: (config.get(group) or {}).get(name)}
+
+
+def _fixed(config: Mapping[str, Any], saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
+    value, then = _value(config, key), _value(saved, key)
+    if value is None and then is None:  # a recipe, or a key that neither has
+        return f"{key} with stage={stage}: run {run} brings its own settings along"
+    value, then = (text if isinstance(text, str) else shown(text) for text in (value, then))
+    return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
+
+
+def _value(config: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key; of a group, the choice."""
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    if isinstance(node, Mapping):
+        return str(node.get("_target_", node)).rpartition(".")[2].lower()
+    return node

@@ -1,0 +1,69 @@
+"""What textbooks promise of halving the width of a number (row A16), beside what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.stages.amp import BASELINE
+from pipeline.stages.amp.compare import Compared, accuracy_changes
+from pipeline.stages.amp.measured import Measured
+
+# Wide and narrow: each halves the bytes of the products' operands.
+HALVINGS = (
+    ("fp64", "fp32"),
+    ("fp32", "fp16"),
+    ("fp32", "bf16"),
+    ("fp32", "mixed"),
+    ("fp32", "mixed_fp16"),
+    ("fp32", "mixed_bf16"),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`measured`: for each halving of `halvings`, narrow against wide."""
+
+    text: str
+    claimed: str
+    measured: tuple[str, ...]
+
+
+def halvings(rows: Sequence[Compared]) -> list[tuple[Compared, Compared]]:
+    """The pairs that were run."""
+    by_name = {row.precision: row for row in rows}
+    return [(by_name[wide], by_name[narrow]) for wide, narrow in HALVINGS if wide in by_name and narrow in by_name]
+
+
+def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
+    """Each claim with its figures."""
+    pairs = halvings(rows)
+
+    def ratio(of: Callable[[Measured], float]) -> tuple[str, ...]:
+        return tuple(f"{narrow.median(of) / wide.median(of):.2f}x" for wide, narrow in pairs)
+
+    found = [
+        Claim("bytes of the weights", "0.5x", ratio(lambda run: run.weight_bytes)),
+        Claim("peak memory", "0.5x", ratio(lambda run: run.peak_bytes)),
+        Claim("numbers moved a second", "2x", ratio(lambda run: run.step["machine"]["moved_per_s"])),
+        Claim("bare products a second", "2x", ratio(lambda run: run.step["machine"]["FLOP_per_s"])),
+        Claim("training, images/s", "2x", ratio(lambda run: run.images_per_s)),
+        Claim("test accuracy", "lower", tuple(_change(*pair) for pair in pairs)),
+    ]
+    if on_cpu:
+        found.append(Claim("slower, if mixed on a CPU", "below 1x", tuple(_mixed(*pair) for pair in pairs)))
+    return found
+
+
+def _change(wide: Compared, narrow: Compared) -> str:
+    changes = accuracy_changes(narrow, wide)
+    return f"{statistics.fmean(changes):+.4f}" if changes else "-"
+
+
+def _mixed(wide: Compared, narrow: Compared) -> str:
+    if not narrow.effective.startswith("mixed") or wide.precision != BASELINE or narrow.speedup is None:
+        return "-"
+    if narrow.speedup.low is None:
+        return f"{narrow.speedup.mean:.2f}x, n={narrow.speedup.n}"
+    return "true" if narrow.speedup.loses else "false" if narrow.speedup.gains else "cannot be told"

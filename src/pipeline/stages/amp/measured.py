@@ -1,0 +1,109 @@
+"""One run of the study as its folder tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.machine.precision import FORMATS, bytes_per_number
+from pipeline.models import weights
+from pipeline.runs.journal import read_config, read_json, read_metrics
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A finished run of one precision and one seed."""
+
+    precision: str
+    seed: int
+    folder: Path
+    scalars: dict[str, float]
+    receipt: dict[str, Any]
+    step: dict[str, Any]
+    batch_size: int
+
+    @classmethod
+    def read(cls, folder: Path) -> Measured:
+        """From a run's folder."""
+        config = read_config(folder)
+        return cls(
+            precision=config["precision"]["name"],
+            seed=config["seed"],
+            folder=folder,
+            scalars=read_json(folder / "result.json")["scalars"],
+            receipt=read_json(folder / "receipt.json"),
+            step=read_json(folder / "artifacts" / "probe" / "step.json"),
+            batch_size=config["training"]["batch_size"],
+        )
+
+    @property
+    def effective(self) -> str:
+        """The precision that `mixed` came to."""
+        return str(self.receipt["precision"]["effective"])
+
+    @property
+    def images_per_s(self) -> float:
+        return self.scalars["images_per_s"]
+
+    @property
+    def training_step_s(self) -> float:
+        """A step as it was trained, its loader included."""
+        return self.batch_size / self.images_per_s
+
+    @property
+    def on_cpu(self) -> bool:
+        return bool(self.receipt["device"]["effective"] == "cpu")
+
+    @property
+    def loss_scale(self) -> dict[str, Any] | None:
+        """Its history, where the loss was scaled: initial, final, skipped_steps, changes."""
+        found: dict[str, Any] | None = self.receipt["precision"].get("loss_scale")
+        return found
+
+    @property
+    def wall_s(self) -> float:
+        """End to end: data, training, test, figures."""
+        return float(self.receipt["wall_time_s"])
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the GPU where there is one, else of the process."""
+        peak = self.receipt["peak_memory"]
+        return int(peak.get("device_bytes", peak["process_bytes"]))
+
+    @property
+    def weight_bytes(self) -> int:
+        return int(self.receipt["parameters"]) * bytes_per_number(FORMATS[self.effective].parameters)
+
+    @property
+    def products(self) -> str:
+        """The dtypes in which the matrix products were seen."""
+        return ", ".join(sorted(self.receipt["precision"]["observed"]["matrix_products"]))
+
+    @cached_property
+    def gradients(self) -> np.ndarray:
+        """Of the first step, all in one."""
+        return flat(weights.load(self.folder / "artifacts" / "probe" / "gradients.npz"))
+
+    @cached_property
+    def first_weights(self) -> np.ndarray:
+        """After the first step."""
+        return flat(weights.load(self.folder / "artifacts" / "probe" / "weights.npz"))
+
+    @cached_property
+    def last_weights(self) -> np.ndarray:
+        return flat(weights.load(self.folder / "artifacts" / "model" / "weights.npz"))
+
+    def losses(self) -> tuple[list[int], list[float]]:
+        """Steps, and the training loss there."""
+        found = [(r.step, r.metrics["train/loss"]) for r in read_metrics(self.folder) if "train/loss" in r.metrics]
+        return [step for step, _ in found], [loss for _, loss in found]
+
+
+def flat(arrays: weights.Weights) -> np.ndarray:
+    """Every number of a set of weights, in float64."""
+    return np.concatenate([array.astype(np.float64).ravel() for array in arrays.values()])

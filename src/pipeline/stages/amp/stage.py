@@ -1,0 +1,187 @@
+"""stage=amp: one model at several precisions, several seeds each: what does mixed precision buy here, and why?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from pipeline.errors import RunError, UserError, bad_choice
+from pipeline.machine.capability import Resolved
+from pipeline.machine.precision import AUTO, FORMATS
+from pipeline.report.table import markdown
+from pipeline.runs import receipt
+from pipeline.runs.run import Grid, Result, Run
+from pipeline.spec import spec
+from pipeline.stages.amp import BASELINE, REFERENCE
+from pipeline.stages.cells import Variant, checked, experiments_of, refuse_overruled, run_cells, variant, without_result
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.stages.amp.compare import Compared
+
+
+@spec
+class Amp:
+    """`precisions`: what to compare; those that do not run here are told and left out.
+
+    `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against
+    fp64: without one of them that column stays empty. `initial_scale`: of the loss, where a precision scales it.
+    """
+
+    precisions: Annotated[tuple[str, ...], Field(min_length=2)] = ("fp64", "fp32", "bf16", "mixed")
+    repeats: Annotated[int, Field(gt=0, le=1000)] = 3
+    initial_scale: Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)] | None = None
+
+    starts_from_run: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+    headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
+    probe: ClassVar[bool] = True
+    varies_precision: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ("scipy",)
+
+    def __post_init__(self) -> None:
+        for name in self.precisions:
+            if name not in FORMATS and name != AUTO:
+                raise bad_choice("stage.precisions", name, [*FORMATS, AUTO])
+        if len(set(self.precisions)) < len(self.precisions):
+            raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one of them is named twice")
+        if self.initial_scale is not None and not any(map(scales_loss, self.precisions)):
+            scaling = [name for name in FORMATS if scales_loss(name)]
+            raise UserError(
+                f"stage.initial_scale={self.initial_scale}: none of the precisions scales the loss; "
+                f"{' and '.join(scaling)} does"
+            )
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what is a mistake in any of the cells, or leaves nothing to compare, before one runs."""
+        cells = checked(self.variants(experiment))
+        left = {cell.cell.swept["precision"] for cell in cells if cell.verdict == "run"}
+        if len(left) < 2:
+            reason = next(cell.reason for cell in cells if cell.verdict != "run")
+            raise UserError(
+                f"stage.precisions=[{','.join(self.precisions)}]: only {' '.join(left)} runs here, and a study "
+                f"compares two at least; {reason}"
+            )
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a precision beside the study's own; precision.strict holds for all of them."""
+        if "precision.initial_scale" in keys:
+            raise UserError("precision.initial_scale: every cell has it from stage.initial_scale; set it there")
+        refuse_overruled([key for key in keys if key != "precision.strict"], ["precision"], "stage.precisions")
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train all, one at a time, and lay them side by side. Raises RunError where no two precisions are left."""
+        from pipeline.stages.amp import compare, tables
+        from pipeline.stages.amp.measured import Measured
+
+        paper = receipt.before(experiment, resolved)
+        run.journal.write_receipt(paper)
+        entries = run_cells(run, checked(self.variants(experiment)))
+        done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
+        order = {name: place for place, name in enumerate(self.precisions)}
+        rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
+        if len(rows) < 2:
+            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
+        run.journal.write_receipt(paper | {"data_sha256": done[0].receipt["data_sha256"]})
+        on_cpu = resolved.place.kind == "cpu"
+        grids = (
+            tables.seen(rows),
+            tables.speed(rows),
+            tables.numbers(rows),
+            *tables.loss_scales(rows),
+            tables.claimed(rows, on_cpu=on_cpu),
+        )
+        keep(run, experiment, rows)
+        run.artifact("summary.md").write_text(summary(verdicts(rows), grids), encoding="utf-8")
+        return Result(
+            metrics=figures_of(rows),
+            table=tuple(("verdict", line) for line in verdicts(rows)),
+            grids=grids,
+            failed=without_result(entries),
+        )
+
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The first cell of each precision, whose code, packages and configs count as the study's."""
+        first = {one.swept["precision"]: one for one in reversed(self.variants(experiment))}
+        return experiments_of(list(first.values()))
+
+    def variants(self, experiment: Experiment) -> list[Variant]:
+        """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.
+
+        A machine that slows down or warms up meanwhile then favours none. The reference, which is the slowest, has the
+        first seed alone: that tells what the others' numbers lose.
+        """
+        found = []
+        for repeat in range(self.repeats):
+            names = [name for name in self.precisions if repeat == 0 or name != REFERENCE]
+            for name in names if repeat % 2 == 0 else reversed(names):
+                seed = experiment.seed + repeat
+                swept = {"precision": name, "seed": str(seed)}
+                settings = [] if experiment.precision.strict else ["precision.strict=false"]
+                if self.initial_scale is not None and scales_loss(name):
+                    settings.append(f"precision.initial_scale={self.initial_scale!r}")
+                one = variant(experiment, swept, f"precision={name} seed={seed}", *settings)
+                stage = {**one.config["stage"], "probe": True}
+                found.append(replace(one, config={**one.config, "stage": stage}))
+        return found
+
+
+def scales_loss(precision: str) -> bool:
+    """Whether a precision scales the loss."""
+    return precision in FORMATS and FORMATS[precision].loss_scaling
+
+
+def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
+    """The figures, a CSV of all runs, and a page for each precision that did not gain."""
+    from pipeline.stages.amp import figures, tables, why
+
+    tables.write_csv(run.artifact("tables/runs.csv"), rows)
+    figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
+    figures.memory(run.artifact("figures/memory.png"), rows, experiment.name)
+    figures.losses(run.artifact("figures/losses.png"), rows, experiment.name)
+    if any(row.runs[0].loss_scale for row in rows):
+        figures.loss_scales(run.artifact("figures/loss_scales.png"), rows, experiment.name)
+    baseline = next((row for row in rows if row.precision == BASELINE), None)
+    for row in rows:
+        if baseline is not None and explained(row):
+            run.artifact(f"why/{row.precision}.md").write_text(why.page(row, baseline), encoding="utf-8")
+
+
+def verdicts(rows: Sequence[Compared]) -> list[str]:
+    """A sentence for each precision but fp32, and where its page lies if it has one."""
+    from pipeline.stages.amp.compare import verdict
+
+    baseline = next((row for row in rows if row.precision == BASELINE), None)
+    pages = {row.precision: f"; artifacts/why/{row.precision}.md" for row in rows if explained(row)}
+    return [verdict(row, baseline) + pages.get(row.precision, "") for row in rows if row.precision != BASELINE]
+
+
+def summary(verdicts: Sequence[str], grids: Sequence[Grid]) -> str:
+    """The verdicts and the tables in Markdown, as the study's report shows them."""
+    return "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(grid)}" for grid in grids)
+
+
+def explained(row: Compared) -> bool:
+    """Whether there is a page on why a precision did not gain: from fp64 nobody expects it to."""
+    return row.speedup is not None and not row.speedup.seems_to_gain and row.effective != "fp64"
+
+
+def figures_of(rows: Sequence[Compared]) -> dict[str, float]:
+    """The study in numbers, for the journal and MLflow."""
+    found: dict[str, float] = {}
+    for row in rows:
+        name = row.precision
+        found[f"{name}/images_per_s"] = row.median(lambda run: run.images_per_s)
+        found[f"{name}/wall_s"] = row.median(lambda run: run.wall_s)
+        found[f"{name}/peak_bytes"] = row.median(lambda run: float(run.peak_bytes))
+        found[f"{name}/test_accuracy"] = statistics.median(row.values(lambda run: run.scalars["test/accuracy"]))
+        if row.speedup is not None:
+            found[f"{name}/speedup_per_s"] = row.speedup.mean
+        if row.errors is not None:
+            found[f"{name}/first_gradient_error"] = row.errors.first_gradient
+            found[f"{name}/first_loss_error"] = row.errors.first_loss
+    return found

@@ -1,0 +1,120 @@
+"""The study's tables, narrow enough for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.runs.run import Grid
+from pipeline.stages.amp import BASELINE, REFERENCE
+from pipeline.stages.amp.claims import claims, halvings
+from pipeline.stages.amp.compare import Compared
+from pipeline.stages.amp.measured import Measured
+
+
+def speed(rows: Sequence[Compared]) -> Grid:
+    """Speed, time and memory."""
+    return Grid(
+        f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
+        ("precision", "images/s", "speed-up", "wall s", "peak MiB", "Tensor Cores"),
+        tuple(
+            (
+                row.precision,
+                f"{row.median(lambda run: run.images_per_s):,.0f}",
+                _speedup(row),
+                f"{row.median(lambda run: run.wall_s):.1f}",
+                f"{row.median(lambda run: run.peak_bytes) / 2**20:,.0f}",
+                _tensor_cores(row),
+            )
+            for row in rows
+        ),
+    )
+
+
+def numbers(rows: Sequence[Compared]) -> Grid:
+    """What the numbers lose. Errors are relative to the fp64 run of the same seed."""
+    return Grid(
+        f"numbers: errors relative to {REFERENCE}, first seed; step 1 without dropout",
+        ("precision", "loss 1", "gradient 1", "weights 1", "loss end", "weights end"),
+        tuple((row.precision, *_errors(row)) for row in rows),
+    )
+
+
+def loss_scales(rows: Sequence[Compared]) -> list[Grid]:
+    """How the scale of the loss went, where there is one: a table, or none."""
+    found = [(row, run.loss_scale) for row in rows for run in row.runs[:1] if run.loss_scale]
+    lines = tuple(
+        (
+            row.precision,
+            f"{scale['initial']:g}",
+            f"{scale['final']:g}",
+            str(len(scale["changes"])),
+            f"{row.median(_skipped):.0f}",
+        )
+        for row, scale in found
+    )
+    heads = ("precision", "at first", "at the end", "changes", "steps skipped (median)")
+    return [Grid("the scale of the loss, first seed", heads, lines)] if lines else []
+
+
+def seen(rows: Sequence[Compared]) -> Grid:
+    """The dtypes that the products ran in, and what was learned."""
+    return Grid(
+        "what ran", ("precision", "effective", "products in", "runs", "test accuracy (range)"),
+        tuple((row.precision, row.effective, row.runs[0].products, str(len(row.runs)), _accuracy(row)) for row in rows),
+    )  # fmt: skip
+
+
+def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Grid:
+    """Claim beside measurement."""
+    heads = tuple(f"{wide.precision} to {narrow.precision}" for wide, narrow in halvings(rows))
+    lines = tuple((claim.text, claim.claimed, *claim.measured) for claim in claims(rows, on_cpu=on_cpu))
+    return Grid("half the width: what is claimed, and what was measured", ("claim", "claimed", *heads), lines)
+
+
+def write_csv(path: Path, rows: Sequence[Compared]) -> None:
+    """A line for each run, with every figure that the tables are made of."""
+    names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.scalars))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["precision", "effective", "seed", "run", "products", "wall_s", "peak_bytes", *names])
+        for row in rows:
+            for run in row.runs:
+                figures = [repr(run.scalars[name]) if name in run.scalars else "" for name in names]
+                about = [run.precision, run.effective, run.seed, run.folder.name, run.products]
+                writer.writerow([*about, f"{run.wall_s:.3f}", run.peak_bytes, *figures])
+
+
+def _speedup(row: Compared) -> str:
+    found = row.speedup
+    if found is None:
+        return "1" if row.precision == BASELINE else "not measured"
+    if found.low is None:
+        return f"{found.mean:.2f} (n={found.n}, {found.no_interval})"
+    return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def _tensor_cores(row: Compared) -> str:
+    if row.runs[0].on_cpu:
+        return "no GPU"
+    share = row.runs[0].step["anatomy"]["tensor_core_share"]
+    return "not measured" if share is None else f"{share:.0%}"
+
+
+def _accuracy(row: Compared) -> str:
+    values = sorted(row.values(lambda run: run.scalars["test/accuracy"]))
+    return f"{row.median(lambda run: run.scalars['test/accuracy']):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
+
+
+def _errors(row: Compared) -> tuple[str, ...]:
+    found = row.errors
+    if found is None:
+        return ("-",) * 5
+    each = (found.first_loss, found.first_gradient, found.first_weights, found.last_loss, found.last_weights)
+    return tuple(f"{value:.0e}" for value in each)
+
+
+def _skipped(run: Measured) -> float:
+    """Steps that the loss scaling left out."""
+    return run.scalars["loss_scale/skipped_steps"]

@@ -1,0 +1,1 @@
+"""MLflow, fed from the journal by a process beside the run."""

@@ -1,0 +1,83 @@
+"""`<run>/mlflow.json`: where a run's journal goes to in MLflow and how far it has got. No mlflow in here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pipeline.machine.regular_file import read_regular
+from pipeline.runs.journal import Status, write_json
+
+NAME = "mlflow.json"
+CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
+DEFAULT_URI = "sqlite:///mlflow.db"
+SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """How far one journal has been sent. `offset` counts bytes of metrics.jsonl that MLflow has confirmed."""
+
+    uri: str
+    experiment: str
+    artifacts: bool = True  # whether the run's files are sent too
+    grid: str | None = None  # the folder of the grid's run, for a cell of one
+    run_id: str | None = None
+    offset: int = 0
+    synced: bool = False
+    state: str | None = None  # the terminal state that was sent; the run's files come after it
+    error: str | None = None  # why the last attempt failed, or which files could not be sent
+
+    def unsent(self) -> Record:
+        """The same, to be sent from the beginning. What is there already is found and stays as it is."""
+        return replace(self, offset=0, synced=False, state=None, error=None)
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """Whether the run has its end in MLflow and not all the rest: only the user has its files sent once more."""
+        return self.state is not None and self.error is not None
+
+    def is_due(self, status: Status | None) -> bool:
+        """Whether the run is over and MLflow does not have all of it."""
+        if status is None or status.state == "RUNNING":
+            return False
+        return not (self.synced and self.state == status.state)
+
+
+def read(folder: Path) -> Record | None:
+    """None for a run that is not tracked, or whose record cannot be read."""
+    try:
+        return Record(**json.loads(read_regular(folder / NAME)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write(folder: Path, record: Record) -> None:
+    """Atomic. For its owner alone: the address may hold a password, without which nothing could be sent later.
+
+    Raises OSError.
+    """
+    write_json(folder / NAME, asdict(record), mode=0o600)
+
+
+def check_uri(uri: str) -> str:
+    """`uri` with a relative database path made absolute. ValueError for what MLflow cannot or no longer track to."""
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme not in SCHEMES or ("://" not in uri and uri != "databricks"):
+        raise ValueError(
+            "not a tracking server; choose sqlite:///<file>, http(s)://<host>:<port> or a database URI "
+            "(MLflow's file store, a plain path or file:, takes no new runs)"
+        )
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of the database of a sqlite URI; None for a server."""
+    if not uri.startswith("sqlite"):
+        return None
+    name = uri.partition(":///")[2]
+    if not name or name == ":memory:":
+        raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
+    return Path(name).resolve()

@@ -1,0 +1,323 @@
+"""MLflow, as far as the pipeline knows it: open the store, and put a journal into it. Only the tracker imports this.
+
+Sending the same thing twice changes nothing: a run is found by its tag `pipeline.run`, and a metric's time comes from
+the journal, so that a repeated point has the key that the first one has. MLflow keeps NaN; it keeps an infinity as the
+largest double of its sign (1.8e308).
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import filelock
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking.client import MlflowClient
+
+from pipeline.passwords import without_password
+from pipeline.runs.journal import Status, read_chunk, read_config, read_json, read_status
+from pipeline.tracking import record as records
+from pipeline.tracking.artifacts import upload
+
+METRICS_A_BATCH = 1000  # MLflow's limit
+ENTRIES_A_BATCH = 50  # params or tags; the limit is 100, but also 1 MB a request
+NAME_LENGTH = 250
+PARAM_LENGTH = 6000
+TAG_LENGTH = 5000
+PARENT = "mlflow.parentRunId"
+CREATE_SECONDS = 120.0  # eight trackers that queue for a cold database on a busy machine
+
+# Types of file systems that several machines may have mounted (statfs(2) and their own documentation).
+SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p"}
+SHARED |= {"orangefs", "pvfs2", "panfs", "wekafs", "ocfs2", "gfs2", "virtiofs", "fuse", "fuseblk"}
+
+T = TypeVar("T")
+
+
+class Feed:
+    """Puts one journal into MLflow, from where `record` says that it stands."""
+
+    def __init__(self, folder: Path, record: records.Record, client: MlflowClient, experiment_id: str) -> None:
+        self.folder = folder
+        self.record = record
+        self.client = client
+        self.experiment_id = experiment_id
+        self._checked = self._has_config = False
+
+    def advance(self) -> None:
+        """Send the config, once, and every whole line of metrics.jsonl that has not been sent."""
+        run_id = self._run_id()
+        if not self._has_config:
+            self._log_config(run_id)
+            self._has_config = True
+        while True:
+            lines, offset = read_chunk(self.folder, self.record.offset)
+            points = [
+                Metric(legal_name(name), value, _milliseconds(line.time), line.step)
+                for line in lines
+                for name, value in line.metrics.items()
+            ]
+            for batch in _batches(points, METRICS_A_BATCH):
+                self.client.log_batch(run_id, metrics=batch)
+            if offset == self.record.offset:
+                break
+            self._save(offset=offset, error=None)
+        if self.record.error is not None:
+            self._save(error=None)
+
+    def complete(self, status: Status) -> str | None:
+        """Send the rest of a run that has ended, how it ended, and then its files.
+
+        Returns which files could not be sent. Raises what the server raises: a run of which something is not taken has
+        its end in MLflow all the same.
+        """
+        run_id = self._run_id()
+        ended = _milliseconds(status.ended or status.started)
+        try:
+            self.advance()
+            self._log_outcome(run_id, status, ended)
+        finally:
+            # MLflow has no word for a run that a search cut short.
+            self.client.set_terminated(run_id, "KILLED" if status.state == "PRUNED" else status.state, ended)
+            self._save(state=status.state, error=None)
+        unsent = upload(self.client, run_id, self.folder) if self.record.artifacts else None
+        self._save(synced=unsent is None, error=unsent)
+        return unsent
+
+    def _log_outcome(self, run_id: str, status: Status, ended: int) -> None:
+        receipt, result = (read_json(self.folder / "receipt.json"), read_json(self.folder / "result.json"))
+        tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
+        if status.error:
+            tags["error"] = status.error
+        self._log_tags(run_id, tags)
+        final = [Metric(legal_name(f"result/{name}"), value, ended, 0) for name, value in scalars(result).items()]
+        for batch in _batches(final, METRICS_A_BATCH):
+            self.client.log_batch(run_id, metrics=batch)
+
+    def _run_id(self) -> str:
+        """The run in MLflow, made (or found again, where a tracker died before it could note it) when first asked."""
+        if self._checked and self.record.run_id is not None:
+            return self.record.run_id
+        run_id = self.record.run_id if self._exists(self.record.run_id) else self._find()
+        parent = self._parent()
+        if run_id is not None and parent is not None:  # it may have come before the run of its grid
+            self.client.set_tag(run_id, PARENT, parent)
+        if run_id is None or run_id != self.record.run_id:
+            run_id = run_id or self._create(parent)
+            self._save(run_id=run_id, offset=0)
+        self._checked = True
+        return run_id
+
+    def _exists(self, run_id: str | None) -> bool:
+        if run_id is None:
+            return False
+        try:
+            self.client.get_run(run_id)
+            return True
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":  # the database was thrown away: begin again
+                return False
+            raise
+
+    def _find(self) -> str | None:
+        runs = self.client.search_runs([self.experiment_id], f"tags.`pipeline.run` = '{self.folder.name}'")
+        return str(runs[0].info.run_id) if runs else None
+
+    def _parent(self) -> str | None:
+        """MLflow's id of the run of the grid that this run is a cell of. A grid is also found beside its cells."""
+        if self.record.grid is None:
+            return None
+        named = Path(self.record.grid)
+        grid = records.read(named) or records.read(self.folder.parent / named.name)
+        return grid.run_id if grid is not None and grid.uri == self.record.uri else None
+
+    def _create(self, parent: str | None) -> str:
+        status = read_status(self.folder)
+        assert status is not None
+        tags = {
+            "pipeline.run": self.folder.name,
+            "pipeline.folder": str(self.folder),
+            "mlflow.source.name": "pipeline",
+        }
+        tags["mlflow.user"] = _user()
+        if parent is not None:
+            tags[PARENT] = parent
+        run = self.client.create_run(self.experiment_id, _milliseconds(status.started), tags, self.folder.name)
+        return str(run.info.run_id)
+
+    def _log_config(self, run_id: str) -> None:
+        config = flatten(read_config(self.folder))
+        params = [Param(legal_name(name), _cut(value, PARAM_LENGTH)) for name, value in config.items()]
+        for batch in _batches(params, ENTRIES_A_BATCH):
+            self.client.log_batch(run_id, params=batch)
+
+    def _log_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        entries = [RunTag(legal_name(name), _cut(value, TAG_LENGTH)) for name, value in tags.items()]
+        for batch in _batches(entries, ENTRIES_A_BATCH):
+            self.client.log_batch(run_id, tags=batch)
+
+    def _save(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+        records.write(self.folder, self.record)
+
+
+def open_store(uri: str, experiment: str) -> tuple[MlflowClient, str]:
+    """The client and the experiment's id. A database file is made if there is none, with its artifacts beside it."""
+    path = records.sqlite_path(uri)
+    if path is None:
+        client = MlflowClient(uri, registry_uri=uri)
+        return client, _experiment_id(client, experiment, None)
+    with _database(path):
+        client = MlflowClient(uri, registry_uri=uri)
+        return client, _experiment_id(client, experiment, path.parent / "mlruns")
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested mappings as `a.b: text`. A `_target_` gives its class name to the node that it stands in: `model: Mlp`."""
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        if key == "_target_":
+            if prefix:
+                found[prefix] = str(item).rpartition(".")[2]
+        elif isinstance(item, Mapping) and item:
+            found.update(flatten(item, f"{prefix}.{key}" if prefix else str(key)))
+        else:
+            text = item if isinstance(item, str) else json.dumps(item, default=str)
+            found[f"{prefix}.{key}" if prefix else str(key)] = without_password(text)
+    return found
+
+
+def scalars(result: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a result: those under `scalars` where it has that part, otherwise those at its top."""
+    part = result.get("scalars")
+    found = {}
+    for name, value in (part if isinstance(part, Mapping) else result).items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number or value in ("NaN", "Infinity", "-Infinity"):  # as the journal writes them
+            found[str(name)] = float(value)
+    return found
+
+
+def legal_name(name: str) -> str:
+    """The one rule for names: what MLflow does not take becomes `_`, and a long name is cut and marked by a checksum.
+
+    MLflow takes letters, digits and `_ - . : / space`, in a form that is also a plain relative path.
+    """
+    legal = re.sub(r"[^/\w.\- :]", "_", name)
+    legal = "/".join("_" if part in ("", ".", "..") else part for part in legal.split("/"))
+    if len(legal) > NAME_LENGTH:
+        legal = f"{legal[: NAME_LENGTH - 9]}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
+    return legal
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[None]:
+    """Hold the lock beside the database while it is opened: of several that make a new one at once, all but one die."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.chdir(path.parent)  # MLflow puts the artifacts of its own Default experiment below the current folder
+    with filelock.FileLock(f"{path}.lock", timeout=CREATE_SECONDS):
+        if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+            _create_database(path)
+        _check_database(path)
+        yield
+
+
+def _create_database(path: Path) -> None:
+    """Make it under another name: MLflow cannot open one whose making was interrupted (it takes 2.6 s)."""
+    new, copy = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.copy")
+    _remove(new)
+    try:
+        _check_database(new)
+        MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}").search_experiments(max_results=1)
+        with closing(sqlite3.connect(new)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)  # MLflow still holds the first one open; the copy is nobody's
+        copy.replace(path)
+    finally:  # also on a full disk, whose room these would take
+        _remove(new)
+        _remove(copy)
+
+
+def _remove(path: Path) -> None:
+    """A database with the files that SQLite keeps beside it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+
+
+def _check_database(path: Path) -> None:
+    """Fail at once on what MLflow would try again for a quarter of an hour, such as a folder or a read-only file."""
+    mode = journal_mode(path, mounted())
+    with closing(sqlite3.connect(path, timeout=20.0, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA journal_mode").fetchone() != (mode,):
+            connection.execute(f"PRAGMA journal_mode={mode}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+
+
+def journal_mode(path: Path, mounts: Mapping[str, str]) -> str:
+    """SQLite's journal mode for a database: write-ahead on a local disk, a rollback journal where machines share it.
+
+    With a write-ahead log readers and one writer do not wait for each other, but all of them must share memory: "WAL
+    does not work over a network filesystem" (sqlite.org/wal.html). `mounts`: the file system's type by its folder.
+    """
+    here = next(str(folder) for folder in (path, *path.parents) if str(folder) in mounts)
+    kind = mounts[here]
+    return "delete" if kind in SHARED or kind.startswith("fuse.") else "wal"
+
+
+def mounted() -> dict[str, str]:
+    """The type of each mounted file system by its folder; the last one mounted there counts."""
+    import psutil
+
+    return {"/": "unknown"} | {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+
+
+def _experiment_id(client: MlflowClient, name: str, artifacts: Path | None) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        if artifacts is not None and str(found.artifact_location).startswith("mlflow-artifacts:"):
+            raise ValueError(
+                f"a server made the experiment {name} and keeps its artifacts; give tracking.uri=http://<that server>, "
+                "or choose another tracking.experiment"
+            )
+        return str(found.experiment_id)
+    location = None if artifacts is None else (artifacts / re.sub(r"[^\w.-]+", "_", name)).as_uri()
+    try:
+        # The kind decides which of its two faces MLflow's page shows: models here, not chat traces.
+        kind = {"mlflow.experimentKind": "custom_model_development"}
+        return str(client.create_experiment(name, artifact_location=location, tags=kind))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+        found = client.get_experiment_by_name(name)  # another tracker was quicker
+        assert found is not None
+        return str(found.experiment_id)
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _batches(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(entries), size):
+        yield entries[begin : begin + size]
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without an entry for this user
+        return "unknown"

@@ -1,0 +1,160 @@
+"""Tracking: a run's journal is sent to MLflow by a process of its own, so that the run never waits for a server.
+
+This module is imported by the training process and knows nothing of mlflow; store.py does, and is imported by
+the tracker process alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from pipeline.errors import UserError
+from pipeline.passwords import without_password
+from pipeline.runs import journal as journals
+from pipeline.runs import lookup as runs_below
+from pipeline.runs.journal import Journal
+from pipeline.spec import spec
+from pipeline.tracking import record as records
+
+KNOWN_DOWN_SECONDS = 5.0  # a server that failed while the run ran gets no longer than this at its end
+POLL_SECONDS = 0.05
+
+
+@spec
+class Mlflow:
+    """Track to MLflow: a database file in the current folder, or a server."""
+
+    experiment: str = Field(default="pipeline", min_length=1, max_length=500)
+    uri: str | None = None  # None: $MLFLOW_TRACKING_URI, or else sqlite:///<current folder>/mlflow.db
+    wait: float = Field(default=20.0, ge=0.0, allow_inf_nan=False)  # seconds that a finished run waits for its own sync
+    artifacts: bool = True  # whether MLflow gets the run's files too
+
+    @field_validator("uri")
+    @classmethod
+    def _known(cls, uri: str | None) -> str | None:
+        if uri is not None:
+            records.check_uri(uri)
+        return uri
+
+
+@spec
+class Off:
+    """No tracking: the journal in the run's own folder is all."""
+
+
+class Tracker:
+    """The process that follows one run."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | None) -> None:
+        self.folder = folder
+        self.process = process
+
+    def close(self, wait: float) -> str:
+        """After `Journal.finish`: wait up to `wait` seconds for the sync; say how it stands."""
+        end = time.monotonic() + wait
+        soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
+        while True:
+            ended = self.process is None or self.process.poll() is not None  # asked before the record is read
+            record = records.read(self.folder)
+            error = record.error if record is not None else None
+            status = journals.read_status(self.folder)
+            if record is not None and status is not None and record.state == status.state and (record.synced or error):
+                return self._there(record)
+            if ended:
+                return self._unsynced(error or _last_line(self.folder / "tracking.log"))
+            if time.monotonic() >= (soon if error else end):
+                return self._unsynced(error) if error else "still syncing in the background"
+            time.sleep(POLL_SECONDS)
+
+    def _there(self, record: records.Record) -> str:
+        """For a run that has its end in MLflow: what of it, or of its cells, is not there."""
+        text = f"synced as run {record.run_id}" if record.synced else f"run {record.run_id}, but {record.error}"
+        cells = [Path(line) for line in _lines(self.folder / records.CELLS)]
+        missing = {
+            cell: found for cell in cells if (found := records.read(cell)) and found.is_due(journals.read_status(cell))
+        }
+        if missing:
+            cell, first = next(iter(missing.items()))
+            text += (
+                f"; {len(missing)} of its {len(cells)} cells not whole ({cell.name}: {first.error or 'not sent yet'})"
+            )
+        return text if record.synced and not missing else f"{text}; `{self._sync}` sends the rest later"
+
+    def _unsynced(self, reason: str) -> str:
+        return f"not reachable: {reason}; the journal is complete; `{self._sync}` sends it later"
+
+    @property
+    def _sync(self) -> str:
+        return f"python -m pipeline.tracking sync {self.folder.parent}"
+
+
+def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> Tracker | None:
+    """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's.
+
+    A cell of a grid (`grid`: the folder of the grid's own run) is followed by the grid's tracker and needs none.
+    """
+    if isinstance(tracking, Off):
+        if grid is not None:
+            return None
+        runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it
+        return None
+    try:
+        uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
+    except ValueError as error:
+        raise UserError(f"MLFLOW_TRACKING_URI={os.environ['MLFLOW_TRACKING_URI']}: {error}") from error
+    record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
+    try:
+        records.write(journal.folder, record)
+        if grid is not None:
+            return None
+        process = _spawn(journal.folder)
+    except OSError as error:  # no room for a process or for its log: the run goes on without
+        process = None
+        _note(journal.folder, replace(record, error=f"the tracker did not start: {error}"))
+    return Tracker(journal.folder, process)
+
+
+def _spawn(folder: Path) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
+    command = [sys.executable, "-m", "pipeline.tracking", "follow", str(folder)]
+    # The log is for its owner alone: MLflow and what it calls may name the address.
+    number = os.open(folder / "tracking.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(number, "ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_environment()
+        )
+
+
+def _environment() -> dict[str, str]:
+    """The tracker finds this package where this process found it, also when that was by a changed sys.path."""
+    environment = dict(os.environ)
+    root = Path(__file__).absolute().parents[2]
+    if root.name != "site-packages":
+        known = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else str(root)
+    return environment
+
+
+def _note(folder: Path, record: records.Record) -> None:
+    with suppress(OSError):  # the journal, which is on the same disk, tells the user
+        records.write(folder, record)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return []
+
+
+def _last_line(path: Path) -> str:
+    lines = _lines(path)
+    return without_password(lines[-1])[:200] if lines else "the tracker ended without a word"
