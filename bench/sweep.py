@@ -73,9 +73,9 @@ def all_done() -> list[float]:
             changed = experiments.load({**config, "seed": seed})
             (copied / "receipt.json").write_text(json.dumps({**receipt, "config_sha256": changed.config_sha256()}))
         command = [*COMMAND, "-m", *WORDS, "tracking=none", f"seed=range({MANY})"]
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-        if f"{MANY} finished before" not in told.stderr:
-            raise SystemExit(told.stderr[-2000:])
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        if f"{MANY} finished before" not in result.stderr:
+            raise SystemExit(result.stderr[-2000:])
         return [timed(command, folder) for _ in range(5)]
 
 

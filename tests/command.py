@@ -42,19 +42,19 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
     """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
-    told = environment(**changes)
+    result = environment(**changes)
     warm = server(arguments, environment())
-    if warm is not None and warm.suits(told):
-        return warm.run(folder, arguments, told, LONG)
+    if warm is not None and warm.suits(result):
+        return warm.run(folder, arguments, result, LONG)
     command = [*COMMAND, *arguments]
-    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=LONG, check=False)
+    return subprocess.run(command, cwd=folder, env=result, capture_output=True, text=True, timeout=LONG, check=False)
 
 
 def done(folder: Path, *arguments: str, **changes: str) -> Path:
     """The folder of the run that the command makes; it must succeed."""
     before = set(runs(folder))
-    told = pipeline(folder, *arguments, **changes)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = pipeline(folder, *arguments, **changes)
+    assert result.returncode == 0, result.stdout + result.stderr
     (made,) = set(runs(folder)) - before
     assert status(made).state == "FINISHED"
     return made
@@ -63,29 +63,29 @@ def done(folder: Path, *arguments: str, **changes: str) -> Path:
 def refused(folder: Path, *arguments: str, **changes: str) -> str:
     """The message of a command that is refused: one line, exit status 2, and nothing written or removed."""
     before = contents(folder)
-    told = pipeline(folder, *arguments, **changes)
+    result = pipeline(folder, *arguments, **changes)
     assert contents(folder) == before
-    return message(told)
+    return message(result)
 
 
 def failed(folder: Path, *arguments: str, **changes: str) -> str:
     """The message of a command that ends a run it has begun: as `refused`, with one FAILED run that tells the same."""
     before = set(runs(folder))
-    told = pipeline(folder, "tracking=none", *arguments, **changes)
+    result = pipeline(folder, "tracking=none", *arguments, **changes)
     (made,) = set(runs(folder)) - before
-    said = message(told)
+    said = message(result)
     assert (status(made).state, status(made).error) == ("FAILED", said)
     assert not list((made / "artifacts").rglob("*.*"))
     return said
 
 
-def message(told: Done) -> str:
+def message(result: Done) -> str:
     """The error message of a user's mistake."""
-    assert told.returncode == 2, told.stdout + told.stderr
-    assert told.stdout == ""
-    assert "Traceback" not in told.stderr
-    lines = told.stderr.splitlines()
-    assert lines[-1].startswith("error: "), told.stderr
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.splitlines()
+    assert lines[-1].startswith("error: "), result.stderr
     assert sum(line.startswith("error: ") for line in lines) == 1
     return lines[-1].removeprefix("error: ")
 

@@ -171,7 +171,7 @@ class Bench:
         return fit(self.experiment(**choices), self.run())
 
     def weights_of(self, model: Any) -> weights.Weights:
-        return weights.of_torch(model) if self.backend == "torch" else weights.of_keras(model)
+        return weights.from_torch(model) if self.backend == "torch" else weights.from_keras(model)
 
 
 def flat(named: weights.Weights) -> np.ndarray:
@@ -227,11 +227,11 @@ def record_weights(bench: Bench) -> list[weights.Weights]:
         class Classifier(backend.Classifier):
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
-                trail.append(weights.of_torch(self.net))
+                trail.append(weights.from_torch(self.net))
 
             def training_step(self, block: Any, number: int) -> None:
                 super().training_step(block, number)
-                trail.append(weights.of_torch(self.net))
+                trail.append(weights.from_torch(self.net))
 
         backend.Classifier = Classifier
     else:
@@ -239,13 +239,13 @@ def record_weights(bench: Bench) -> list[weights.Weights]:
         class Engine(backend.engine_module.Engine):
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
-                trail.append(weights.of_keras(self.model))
+                trail.append(weights.from_keras(self.model))
 
             def block(self, rows: np.ndarray) -> Any:
-                told = super().block(rows)
+                result = super().block(rows)
                 self.sync()
-                trail.append(weights.of_keras(self.model))
-                return told
+                trail.append(weights.from_keras(self.model))
+                return result
 
         backend.engine_module.Engine = Engine
     return trail
@@ -278,7 +278,7 @@ def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], 
             built = built.double()
         like = bench.weights_of(built)
         given = drawn(like, exact=name == "narrow layers")
-        into = weights.into_torch if bench.backend == "torch" else weights.into_keras
+        into = weights.to_torch if bench.backend == "torch" else weights.to_keras
         into(built, given, "the test")
         returned = bench.weights_of(built)
     dtype = "float64" if precision == "fp64" else "float32"
@@ -471,12 +471,12 @@ def _stage(bench: Bench, **choices: Any) -> dict[str, Any]:
         resolved = on_cpu(wanted)
     except UserError as error:
         return {"refused": str(error)}
-    run, told = bench.run(), {}
+    run, result = bench.run(), {}
     try:
         wanted.stage.run(wanted, resolved, run)
     except (RunError, UserError) as error:
-        told = {"failed": str(error)}
-    return {**json.loads((run.folder / "receipt.json").read_text()), **told}
+        result = {"failed": str(error)}
+    return {**json.loads((run.folder / "receipt.json").read_text()), **result}
 
 
 def plant_switches(backend: str) -> None:
@@ -510,15 +510,15 @@ def switches(backend: str) -> dict[str, Any]:
     if backend == "torch":
         import torch
 
-        told = torch.backends
-        cuda = told.cuda.matmul
+        result = torch.backends
+        cuda = result.cuda.matmul
         return {
             "reduced": [cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction],
             "autocast": [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in KINDS],
             "denormals": (torch.ones(1) * 1e-40).item() > 0,
-            "older": [torch.get_float32_matmul_precision(), told.cuda.matmul.allow_tf32, told.cudnn.allow_tf32],
+            "older": [torch.get_float32_matmul_precision(), result.cuda.matmul.allow_tf32, result.cudnn.allow_tf32],
             "newer": [
-                getattr(vars(told)[library], operation).fp32_precision
+                getattr(vars(result)[library], operation).fp32_precision
                 for library, operation in (
                     ("cuda", "matmul"),
                     ("cudnn", "conv"),
@@ -527,7 +527,7 @@ def switches(backend: str) -> dict[str, Any]:
                     ("mkldnn", "conv"),
                 )
             ],
-            "benchmark": told.cudnn.benchmark,
+            "benchmark": result.cudnn.benchmark,
             "threads": torch.get_num_threads(),
             "dtype": str(torch.get_default_dtype()),
             "deterministic": torch.are_deterministic_algorithms_enabled(),

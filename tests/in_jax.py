@@ -161,7 +161,7 @@ class Trainings:
         )
         return solution
 
-    def told(self, problem: Any, solution: Solution) -> dict[str, Any]:
+    def result(self, problem: Any, solution: Solution) -> dict[str, Any]:
         grid = problem.domain.grid(1000)
         wanted = problem.reference(grid)
         gone = float(np.linalg.norm(predict(solution.fitted, problem, grid) - wanted) / np.linalg.norm(wanted))
@@ -245,9 +245,9 @@ def everything(folder: Path) -> Mapping[str, Any]:
     with settings("fp64", CPU):
         found: dict[str, Any] = {"derivatives": {name: derivatives(*of) for name, of in ANSATZE.items()}}
     do = Trainings(folder)
-    found["solved"] = {name: do.told(of[0], do.solve(*of)) for name, of in SOLVED.items()}
-    found["fp32"] = do.told(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
-    found["enriched"] = do.told(LSHAPE, do.solve(*ENRICHED))
+    found["solved"] = {name: do.result(of[0], do.solve(*of)) for name, of in SOLVED.items()}
+    found["fp32"] = do.result(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
+    found["enriched"] = do.result(LSHAPE, do.solve(*ENRICHED))
     uneven: Any = OneSide(interior=30, boundary=10)
     found["together"] = {
         "uneven boundary": do.together(uneven, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),

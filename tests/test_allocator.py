@@ -32,7 +32,7 @@ print(as_it_was, faults())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_a_step_takes_no_new_pages() -> None:
-    told = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, check=True)
-    as_it_was, kept = map(float, told.stdout.split())
+    result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, check=True)
+    as_it_was, kept = map(float, result.stdout.split())
     assert as_it_was > 1000, "there is nothing to gain here any more"
     assert kept < as_it_was / 20

@@ -146,16 +146,16 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         step = Measured.read(study.parent / row["run"]).step
         assert step["machine"]["FLOP_per_s"] > 1e8
         assert step["machine"]["moved_per_s"] > 1e7
-        anatomy = step["anatomy"]
-        shares = {kind: share for kind, share in anatomy["shares"].items() if share is not None}
+        step_breakdown = step["anatomy"]
+        shares = {kind: share for kind, share in step_breakdown["shares"].items() if share is not None}
         assert math.isclose(sum(shares.values()), 1, abs_tol=0.02)
         assert {"data", "optimizer"} <= {kind for kind, share in shares.items() if share > 0}
         for kind, share in shares.items():
-            told = sum(one["seconds"] for one in anatomy["longest"] if one["kind"] == kind)
-            assert told <= share * anatomy["step_s"] * 1.02
-        assert anatomy["step_s"] > 0
-        products = anatomy["products"]
-        seen = sum(product["seconds"] for product in products) / anatomy["step_s"]
+            told = sum(one["seconds"] for one in step_breakdown["longest"] if one["kind"] == kind)
+            assert told <= share * step_breakdown["step_s"] * 1.02
+        assert step_breakdown["step_s"] > 0
+        products = step_breakdown["products"]
+        seen = sum(product["seconds"] for product in products) / step_breakdown["step_s"]
         assert math.isclose(seen, shares["products"], rel_tol=0.02)
         assert all(product["ceiling_FLOP_per_s"] > 1e6 for product in products)
         sizes = {(product["m"], product["n"], product["k"]) for product in products}

@@ -184,13 +184,13 @@ def test_the_steps_of_a_streamed_training_are_those_that_its_loader_feeds(tmp_pa
         tmp_path, "dataset=digits", "training.epochs=1", "tracking=none", "stage.probe=true", "model=mlp",
         "model.units=[16]", "loader=threads", "training.batch_size=64",
     )  # fmt: skip
-    anatomy = json.loads((run / "artifacts" / "probe" / "step.json").read_text())["anatomy"]
-    assert "of the training's own loop" in anatomy["how"]
-    assert 0 < anatomy["shares"]["data"] < 1
-    longest = {one["name"]: one["kind"] for one in anatomy["longest"]}
+    step_breakdown = json.loads((run / "artifacts" / "probe" / "step.json").read_text())["anatomy"]
+    assert "of the training's own loop" in step_breakdown["how"]
+    assert 0 < step_breakdown["shares"]["data"] < 1
+    longest = {one["name"]: one["kind"] for one in step_breakdown["longest"]}
     assert "aten::index_select" not in longest  # how a resident batch is got
-    assert {(one["m"], one["n"], one["k"]) for one in anatomy["products"]} >= {(64, 16, 64), (64, 10, 16)}
-    assert sum(anatomy["shares"].values()) == pytest.approx(1)
+    assert {(one["m"], one["n"], one["k"]) for one in step_breakdown["products"]} >= {(64, 16, 64), (64, 10, 16)}
+    assert sum(step_breakdown["shares"].values()) == pytest.approx(1)
 
 
 @pytest.mark.wide

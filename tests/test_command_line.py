@@ -249,11 +249,11 @@ LIGHT = {
 @pytest.mark.parametrize("typed", LIGHT)
 def test_no_framework_is_imported(typed: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], *typed.split()]
-    told = subprocess.run(
+    result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
-    assert told.returncode == LIGHT[typed], told.stderr[-2000:]
-    lines = [line for line in told.stderr.splitlines() if line.startswith("import time:")]
+    assert result.returncode == LIGHT[typed], result.stderr[-2000:]
+    lines = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
     assert "pipeline" in modules  # so that the others would show
     assert modules.isdisjoint(HEAVY)
@@ -264,10 +264,10 @@ def test_linux_only(tmp_path: Path) -> None:
     """Before anything that another system might lack is imported."""
     code = "import sys; sys.platform = 'darwin'; from pipeline.__main__ import main; main()"
     command = [sys.executable, "-X", "importtime", "-c", code]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == 2
-    times = [line for line in told.stderr.splitlines() if line.startswith("import time:")]
-    said = [line for line in told.stderr.splitlines() if line not in times]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    times = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
+    said = [line for line in result.stderr.splitlines() if line not in times]
     assert said == ["error: pipeline runs on Linux only, and this is darwin"]
     modules = {line.rpartition("|")[2].strip() for line in times}
     assert {name for name in modules if name.startswith("pipeline")} == {
@@ -297,59 +297,59 @@ def test_no_control_characters_reach_the_terminal() -> None:
 
 
 def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "--help")
-    assert told.returncode == 0
+    result = pipeline(tmp_path, "--help")
+    assert result.returncode == 0
     for folder in sorted((ROOT / "conf").iterdir()):
         if folder.is_dir() and folder.name != "hydra":
             choices = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-            assert f"{folder.name}: {choices}\n" in told.stdout
-    assert "hydra/launcher: ray, submitit_local, submitit_slurm, workers\n" in told.stdout
-    assert "python -m pipeline stage=evaluate run=latest" in told.stdout
+            assert f"{folder.name}: {choices}\n" in result.stdout
+    assert "hydra/launcher: ray, submitit_local, submitit_slurm, workers\n" in result.stdout
+    assert "python -m pipeline stage=evaluate run=latest" in result.stdout
 
 
 def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "wide.yaml").touch()
-    told = pipeline(tmp_path, "model=wide", "--config-dir=mine", "-h")
-    assert "model: cnn, fnn, linear, mlp, mnist_cnn, wide\n" in told.stdout
+    result = pipeline(tmp_path, "model=wide", "--config-dir=mine", "-h")
+    assert "model: cnn, fnn, linear, mlp, mnist_cnn, wide\n" in result.stdout
     assert message(pipeline(tmp_path, "--help", "--config-dir", "nope")) == "--config-dir nope: no such folder"
 
 
 def test_traceback_on_request(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "model=nope", PIPELINE_TRACEBACK="1")
-    assert told.returncode == 2
-    assert "Traceback" in told.stderr
-    assert "pipeline.errors.UserError: model=nope: no such choice" in told.stderr
-    assert told.stderr.splitlines()[-1].startswith("error: model=nope: no such choice")
+    result = pipeline(tmp_path, "model=nope", PIPELINE_TRACEBACK="1")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+    assert "pipeline.errors.UserError: model=nope: no such choice" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: model=nope: no such choice")
 
 
 def test_console_script(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("pipeline")
-    told = subprocess.run(
+    result = subprocess.run(
         [script, "model=nope"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
-    assert message(told) == f"model=nope: no such choice; choose from {CHOICES['model']}"
+    assert message(result) == f"model=nope: no such choice; choose from {CHOICES['model']}"
 
 
 @pytest.mark.parametrize("typed", ["--help", "--cfg job", "stage=devices"])
 def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
-    told = subprocess.Popen(
+    result = subprocess.Popen(
         [*COMMAND, *typed.split()], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert told.stdout is not None
-    assert told.stderr is not None
-    told.stdout.close()
-    assert (told.stderr.read(), told.wait(60)) == (b"", 0)
-    told.stderr.close()
+    assert result.stdout is not None
+    assert result.stderr is not None
+    result.stdout.close()
+    assert (result.stderr.read(), result.wait(60)) == (b"", 0)
+    result.stderr.close()
 
 
 def test_an_output_that_knows_only_ascii(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "stage=devices", PYTHONIOENCODING="ascii")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "torch cpu ? Keras /CPU:0" in told.stdout
-    told = pipeline(tmp_path, 'output_dir="\u00e9"', "--cfg", "job", PYTHONIOENCODING="ascii")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "output_dir: ?" in told.stdout
+    result = pipeline(tmp_path, "stage=devices", PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "torch cpu ? Keras /CPU:0" in result.stdout
+    result = pipeline(tmp_path, 'output_dir="\u00e9"', "--cfg", "job", PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "output_dir: ?" in result.stdout
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
 
 
 def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
-    def told(*arguments: str) -> tuple[int, str]:
+    def result(*arguments: str) -> tuple[int, str]:
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
                 [*COMMAND, *arguments], cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE,
@@ -373,7 +373,7 @@ def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
 
     refusal = "error: standard output: No space left on device; what was to be shown is lost"
     for typed in (["--help"], ["--cfg", "hydra"], ["stage=devices"], [*DIGITS, "tracking=none"]):
-        assert told(*typed) == (1, refusal)
+        assert result(*typed) == (1, refusal)
     assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
 
 
@@ -445,19 +445,19 @@ def test_names_made_of_digits(tmp_path: Path) -> None:
 
 def test_an_output_folder_above(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
-    told = pipeline(tmp_path / "here", *DIGITS, "tracking=none", "output_dir=../runs")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path / "here", *DIGITS, "tracking=none", "output_dir=../runs")
+    assert result.returncode == 0, result.stderr
     (run,) = runs(tmp_path)
     assert (run / "artifacts/model/weights.npz").is_file()
-    assert str(run) not in told.stdout
-    lines = told.stderr.splitlines()
+    assert str(run) not in result.stdout
+    lines = result.stderr.splitlines()
     assert lines[:2] == ["mlp-digits-torch-fp32 on cpu at fp32", f"run {run.name}"]
 
 
 def test_an_even_kernel_brings_no_warning(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, *DIGITS, "model=cnn", "model.kernel_size=4", "tracking=none")
-    assert told.returncode == 0, told.stderr
-    assert "Warning" not in told.stderr
+    result = pipeline(tmp_path, *DIGITS, "model=cnn", "model.kernel_size=4", "tracking=none")
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr
 
 
 # What only shows once a run has begun
@@ -509,22 +509,22 @@ def test_full_disk(size: str, tmp_path: Path) -> None:
         pytest.skip("no user namespace with mounts here")
     script = '"$@"; code=$?; cat runs/*/status.json; exit $code'
     command = [*prefix, "sh", "-c", script, "sh", *COMMAND, *DIGITS, "tracking=none"]
-    told = subprocess.run(
+    result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100, check=False
     )
-    assert told.returncode == 2, told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stderr.splitlines()[-1].startswith(f"error: output_dir: cannot write {disk}")
-    assert "No space left on device; 0 MB free" in told.stderr
-    assert '"FAILED"' in told.stdout or size == "16k"
-    assert "RUNNING" not in told.stdout
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith(f"error: output_dir: cannot write {disk}")
+    assert "No space left on device; 0 MB free" in result.stderr
+    assert '"FAILED"' in result.stdout or size == "16k"
+    assert "RUNNING" not in result.stdout
 
 
 def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
-    assert message(told).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
+    result = pipeline(tmp_path, *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
+    assert message(result).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
     assert [status(run).state for run in runs(tmp_path)] == ["FAILED"]
-    told = pipeline(tmp_path, "-m", "seed=0,1", *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
-    assert message(told).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
+    result = pipeline(tmp_path, "-m", "seed=0,1", *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
+    assert message(result).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
     grid = runs(tmp_path)[-1]
     assert (status(grid).name, status(grid).state) == ("grid", "FAILED")

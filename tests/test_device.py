@@ -103,8 +103,8 @@ def test_gpus_are_counted_as_nvml_counts_them_unless_told_otherwise(set_by_user:
         "try: runner.ready({'stage': {'_target_': 'pipeline.stages.devices.Devices'}}, [])\n"
         "except UserError: print(os.environ.get('CUDA_DEVICE_ORDER'))"
     )
-    told = environment()
-    told.pop("CUDA_DEVICE_ORDER", None)
-    told |= {} if set_by_user is None else {"CUDA_DEVICE_ORDER": set_by_user}
-    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
+    result = environment()
+    result.pop("CUDA_DEVICE_ORDER", None)
+    result |= {} if set_by_user is None else {"CUDA_DEVICE_ORDER": set_by_user}
+    done = subprocess.run([sys.executable, "-c", code], env=result, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == order

@@ -76,12 +76,12 @@ def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_fp32_after_any_other_precision_gives_the_same_bits(backend: str) -> None:
-    told = outcomes("canary_on_gpu")[backend].facts
+    result = outcomes("canary_on_gpu")[backend].facts
     cells = [name for name, why in runnable(backend, "gpu", gpus()[0]).items() if why is None]
-    assert {name: told[f"fp32 after {name}"] for name in cells} == dict.fromkeys(cells, told["alone"])
-    assert told["cell: fp32"] == told["alone"]
-    assert {told[f"cell: {name}"] for name in cells if name != "fp32"}.isdisjoint({told["alone"]})
-    assert all(switches == told["switches"]["at first"] for switches in told["switches"].values())
+    assert {name: result[f"fp32 after {name}"] for name in cells} == dict.fromkeys(cells, result["alone"])
+    assert result["cell: fp32"] == result["alone"]
+    assert {result[f"cell: {name}"] for name in cells if name != "fp32"}.isdisjoint({result["alone"]})
+    assert all(switches == result["switches"]["at first"] for switches in result["switches"].values())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -194,12 +194,14 @@ def test_where_a_steps_time_goes(backend: str, tmp_path: Path) -> None:
     words = ("model=cnn", "precision=mixed_bf16", "stage.probe=true", f"backend={backend}")
     done = on_gpu(tmp_path, *SHORT, *words)
     assert done.returncode == 0, done.stderr
-    anatomy = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["anatomy"]
-    shares = {kind: share for kind, share in anatomy["shares"].items() if share is not None}
+    step_breakdown = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["anatomy"]
+    shares = {kind: share for kind, share in step_breakdown["shares"].items() if share is not None}
     assert sum(shares.values()) == pytest.approx(1, abs=0.02)
     assert shares["products"] > 0
-    assert anatomy["products"] and all(product["ceiling_FLOP_per_s"] > 1e6 for product in anatomy["products"])
-    assert 0 <= anatomy["tensor_core_share"] <= 1
+    assert step_breakdown["products"] and all(
+        product["ceiling_FLOP_per_s"] > 1e6 for product in step_breakdown["products"]
+    )
+    assert 0 <= step_breakdown["tensor_core_share"] <= 1
 
 
 def test_nsys_records_the_window_or_is_refused(tmp_path: Path) -> None:

@@ -213,11 +213,11 @@ sys.meta_path.insert(0, Stop())
         ("pydantic", 130, "stopped by SIGINT\n"),
     ],
 )
-def test_ctrl_c_at_once(module: str, exit_status: int, told: str, tmp_path: Path) -> None:
+def test_ctrl_c_at_once(module: str, exit_status: int, result: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(STOP_AT_AN_IMPORT)
     with begin(tmp_path, "model=nope", PYTHONPATH=str(tmp_path), STOP_AT=module) as process:
         out, err = process.communicate(timeout=LONG)
-    assert (process.returncode, out, err) == (exit_status, "", told)
+    assert (process.returncode, out, err) == (exit_status, "", result)
 
 
 ENDS = """
@@ -268,9 +268,11 @@ command.main()
     ],
 )
 def test_how_a_command_ends(how: str, exit_status: int, last: str) -> None:
-    told = subprocess.run([sys.executable, "-c", ENDS, how], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr.rpartition("\n")[0].rpartition("\n")[2]) == (exit_status, last), told.stderr
-    assert ("Traceback" in told.stderr) == (how == "another_pipe")
+    result = subprocess.run([sys.executable, "-c", ENDS, how], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.rpartition("\n")[0].rpartition("\n")[2]) == (exit_status, last), (
+        result.stderr
+    )
+    assert ("Traceback" in result.stderr) == (how == "another_pipe")
 
 
 BROKEN = """
@@ -355,7 +357,7 @@ def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    told = subprocess.run(
+    result = subprocess.run(
         [*COMMAND, *DIGITS, f"backend={backend}", "optimizer=sgd", f"model.units=[{width},{width}]", "tracking=none"],
         cwd=tmp_path,
         env=environment(),
@@ -365,7 +367,7 @@ def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str
         timeout=LONG,
         check=False,
     )
-    said = message(told)
+    said = message(result)
     assert said.startswith("out of memory: ")
     assert "GiB free" in said
     if "parameters with gradients" not in said:  # on a machine with too little memory to begin with
@@ -390,8 +392,8 @@ def test_a_stop_that_a_callback_swallowed_is_raised_again() -> None:
         "except Stopped as stop:\n"
         "    print(stop.exit_status)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.stdout == "143\n", told
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "143\n", result
 
 
 HUNDREDS_OF_STOPS = """
@@ -423,7 +425,7 @@ print("stopped and closed")
 
 
 def test_a_stop_leaves_no_lock_locked(tmp_path: Path) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", HUNDREDS_OF_STOPS], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert told.stdout == "stopped and closed\n", told.stderr
+    assert result.stdout == "stopped and closed\n", result.stderr

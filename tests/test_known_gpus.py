@@ -86,10 +86,10 @@ def clocks(gpu: KnownGpu) -> dict[str, float]:
 @pytest.mark.parametrize("name", NAMES)
 def test_all_rates_follow_from_one_clock(name: str) -> None:
     """Which no figure "with sparsity" would: it needs twice the clock of its neighbours."""
-    told = clocks(BY_NAME[name])
-    assert told
-    assert all(1.0 < clock < 2.7 for clock in told.values()), told
-    assert max(told.values()) / min(told.values()) < 1.15, told  # some have a lower clock for the Tensor Cores
+    result = clocks(BY_NAME[name])
+    assert result
+    assert all(1.0 < clock < 2.7 for clock in result.values()), result
+    assert max(result.values()) / min(result.values()) < 1.15, result  # some have a lower clock for the Tensor Cores
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,10 +112,10 @@ def test_what_tensor_cores_and_cuda_cores_take() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_runs_is_what_the_units_have(name: str) -> None:
     gpu = BY_NAME[name]
-    told = runnable("torch", "gpu", Gpu(0, name, 1, gpu.capability))
+    result = runnable("torch", "gpu", Gpu(0, name, 1, gpu.capability))
     for precision in FORMATS:
         needed = GPU_NEEDS[precision][0] if precision in GPU_NEEDS else {"fp64": "FP64", "fp32": "FP32"}[precision]
-        assert (told[precision] is None) == gpu.architecture.has(needed)
+        assert (result[precision] is None) == gpu.architecture.has(needed)
 
 
 def test_since_when() -> None:
@@ -167,17 +167,17 @@ def test_a_gpu_is_known_by_its_drivers_name(driver: str, name: str | None) -> No
 
 def test_the_gpu_of_this_machine_is_marked() -> None:
     here = (Gpu(0, "NVIDIA A10G", 1, (8, 6)), Gpu(1, "NVIDIA H200", 1, (9, 0)), Gpu(2, "NVIDIA H200", 1, (9, 0)))
-    told = gpu_table.rows(here)
-    marked = [(name, value) for name, value in told if name.startswith("*")]
+    result = gpu_table.rows(here)
+    marked = [(name, value) for name, value in result if name.startswith("*")]
     assert [name for name, _ in marked] == ["* H200 SXM"] * 4
     assert marked[-1][1] == "is gpu:1 here: NVIDIA H200"
     assert not [name for name, _ in gpu_table.rows(()) if name.startswith("*")]
 
 
 def test_the_table_fits_80_columns_and_needs_no_framework(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "stage=devices", "stage.gpus=known", COLUMNS="80")
-    assert (told.returncode, told.stderr) == (0, "")
-    lines = [line.rstrip() for line in told.stdout.splitlines()]
+    result = pipeline(tmp_path, "stage=devices", "stage.gpus=known", COLUMNS="80")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert max(map(len, lines)) <= 80
     assert "H100 SXM        CT   C    T    CT   CT   T    -    CT   -    -" in lines
     assert "A100 SXM 40     Ampere 8.0     108  6912    432   40 GB   1555    400" in lines
@@ -188,7 +188,7 @@ def test_the_table_fits_80_columns_and_needs_no_framework(tmp_path: Path) -> Non
 
 
 def test_the_table_of_this_machine_points_to_it(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "stage=devices", COLUMNS="80")
-    assert told.returncode == 0
-    assert "stage.gpus=known" in told.stdout
-    assert len(told.stdout.splitlines()) <= 30
+    result = pipeline(tmp_path, "stage=devices", COLUMNS="80")
+    assert result.returncode == 0
+    assert "stage.gpus=known" in result.stdout
+    assert len(result.stdout.splitlines()) <= 30

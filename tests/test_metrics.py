@@ -39,15 +39,15 @@ def example(images: int, classes: int, seed: int) -> Case:
 
 @given(cases())
 def test_bounds(case: Case) -> None:
-    told = {name: metric(*case) for name, metric in METRICS.items()}
-    assert all(isinstance(value, float) and np.isfinite(value) for value in told.values())
-    assert all(0 <= told[name] <= 1 for name in ("accuracy", "top5_accuracy", "macro_f1"))
-    assert -1e-12 <= told["calibration_error"] <= 1 + 1e-12
-    assert 0 <= told["brier"] <= 2 + 1e-12
-    assert told["cross_entropy"] >= 0
-    assert told["top5_accuracy"] >= told["accuracy"]  # ties included
+    result = {name: metric(*case) for name, metric in METRICS.items()}
+    assert all(isinstance(value, float) and np.isfinite(value) for value in result.values())
+    assert all(0 <= result[name] <= 1 for name in ("accuracy", "top5_accuracy", "macro_f1"))
+    assert -1e-12 <= result["calibration_error"] <= 1 + 1e-12
+    assert 0 <= result["brier"] <= 2 + 1e-12
+    assert result["cross_entropy"] >= 0
+    assert result["top5_accuracy"] >= result["accuracy"]  # ties included
     if case[0].shape[1] <= 5:
-        assert told["top5_accuracy"] == 1
+        assert result["top5_accuracy"] == 1
 
 
 @given(cases(), st.integers(-1000, 1000))

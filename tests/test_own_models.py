@@ -28,12 +28,16 @@ def found() -> dict[str, Outcome]:
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("precision", CLOSE)
 def test_a_normalizations_statistics_are_kept(found: dict[str, Outcome], backend: str, precision: str) -> None:
-    told = found[backend].facts[f"normalized: {precision}"]
-    assert list(told["weights"]) == NAMES
-    assert told["parameters"] == (9 * 4 + 4) + 2 * 4 + (256 * 10 + 10) + 2 * 10  # what is trained, not what is gathered
-    assert told["weights"]["01.moving_variance"] == [4]
-    assert told["validation"] == pytest.approx(told["validation_by_the_predictor"], abs=1e-5)
-    assert told["validation_of_fresh_statistics"] > told["validation"][0] + 0.01, "the statistics make no difference"
+    result = found[backend].facts[f"normalized: {precision}"]
+    assert list(result["weights"]) == NAMES
+    assert (
+        result["parameters"] == (9 * 4 + 4) + 2 * 4 + (256 * 10 + 10) + 2 * 10
+    )  # what is trained, not what is gathered
+    assert result["weights"]["01.moving_variance"] == [4]
+    assert result["validation"] == pytest.approx(result["validation_by_the_predictor"], abs=1e-5)
+    assert result["validation_of_fresh_statistics"] > result["validation"][0] + 0.01, (
+        "the statistics make no difference"
+    )
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
@@ -91,25 +95,25 @@ def test_weights_of_unknown_order_are_refused(found: dict[str, Outcome], backend
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_what_a_builder_refuses_is_the_users_mistake(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts
-    assert told["choosy: depth=3: too deep"]["failed"] == "model.depth=3: too deep"
-    assert told["choosy: no such\n   image"]["failed"] == "model: no such image"
+    result = found[backend].facts
+    assert result["choosy: depth=3: too deep"]["failed"] == "model.depth=3: too deep"
+    assert result["choosy: no such\n   image"]["failed"] == "model: no such image"
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("validation", [0, 20])
 def test_a_divergence_in_the_last_step_fails_the_run(found: dict[str, Outcome], backend: str, validation: int) -> None:
-    told = found[backend].facts[f"diverged at the end: {validation}"]["failed"]
+    result = found[backend].facts[f"diverged at the end: {validation}"]["failed"]
     what = "the validation loss" if validation else "the test logits"
     infinities = ("nan", "inf", "-inf")
     hint = "at step 1 (epoch 1); try a smaller optimizer.learning_rate"
-    assert told in [f"{what} became {infinity} {hint}" for infinity in infinities]
+    assert result in [f"{what} became {infinity} {hint}" for infinity in infinities]
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_threads_that_were_asked_for_are_told(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["one thread"]["device"]["cpu_threads"]
-    assert told == ("the framework's choice" if backend == "jax" else 1)
+    result = found[backend].facts["one thread"]["device"]["cpu_threads"]
+    assert result == ("the framework's choice" if backend == "jax" else 1)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
@@ -123,7 +127,7 @@ def test_a_first_step_is_told_where_it_has_an_end(found: dict[str, Outcome], bac
 
 @pytest.mark.wide
 def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -> None:
-    told = {tuple(row) for row in found["tensorflow"].facts["graph"]}
+    result = {tuple(row) for row in found["tensorflow"].facts["graph"]}
     first, second = (f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in (0, 1))
     wanted = {
         ("MatMul", second, "float32"),  # bound by the user's tf.device
@@ -135,7 +139,7 @@ def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -
         ("NoOp", first, "-"),
         ("Cos", second, "float64"),  # in a function that the graph calls
     }
-    assert wanted <= told, sorted(told)
+    assert wanted <= result, sorted(result)
 
 
 @pytest.mark.wide

@@ -81,7 +81,7 @@ def test_same_names_shapes_dtypes_and_count(found: Outcomes, name: str, other: s
         dtype = {"fp32": "float32", "fp64": "float64"}[precision]
         ours, theirs = (found[backend].facts[f"steps: {name} {precision}"] for backend in ("torch", other))
         assert ours["weights"] == theirs["weights"]
-        assert {told for _, _, told in ours["weights"]} == {dtype}
+        assert {result for _, _, result in ours["weights"]} == {dtype}
         assert ours["parameters"] == theirs["parameters"]
         assert ours["parameters"] == sum(int(np.prod(shape)) for _, shape, _ in ours["weights"])
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
@@ -150,9 +150,9 @@ def test_losses_and_gradients(found: Outcomes, name: str, dtype: str, close: flo
     generator = np.random.default_rng(3)
     logits = generator.normal(0, 3, (64, 10)).astype(dtype).astype("float64")
     value, gradient = REFERENCES[name](logits, generator.integers(0, 10, 64))
-    told = found[backend].arrays
-    assert told[f"loss: {name} {dtype}"] == pytest.approx(value, abs=close)
-    np.testing.assert_allclose(told[f"gradient: {name} {dtype}"], gradient, rtol=0, atol=close / 10)
+    result = found[backend].arrays
+    assert result[f"loss: {name} {dtype}"] == pytest.approx(value, abs=close)
+    np.testing.assert_allclose(result[f"gradient: {name} {dtype}"], gradient, rtol=0, atol=close / 10)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -160,9 +160,9 @@ def test_the_loss_of_the_test_set_is_the_loss_that_is_trained(name: str) -> None
     generator = np.random.default_rng(4)
     for dtype in ("float32", "float64"):
         logits, labels = generator.normal(0, 3, (64, 10)).astype(dtype), generator.integers(0, 10, 64)
-        told = in_backend.experiment("torch", loss=LOSSES[name]).loss.numpy(logits, labels)
-        assert isinstance(told, float)
-        assert told == pytest.approx(REFERENCES[name](logits.astype("float64"), labels)[0], abs=1e-12)
+        result = in_backend.experiment("torch", loss=LOSSES[name]).loss.numpy(logits, labels)
+        assert isinstance(result, float)
+        assert result == pytest.approx(REFERENCES[name](logits.astype("float64"), labels)[0], abs=1e-12)
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:

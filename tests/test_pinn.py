@@ -151,8 +151,8 @@ def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, gr
 def test_nothing_stands_between_deepxde_and_torch(tmp_path: Path) -> None:
     """While DeepXDE trains on a CPU no function of Python is called around torch's own, and none is left behind."""
     (tmp_path / "asked.py").write_text(AROUND_TORCH)
-    told = subprocess.run([sys.executable, "asked.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert told.stdout.splitlines()[-1:] == ["0 0"], told.stderr
+    result = subprocess.run([sys.executable, "asked.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout.splitlines()[-1:] == ["0 0"], result.stderr
 
 
 @pytest.mark.wide
@@ -293,10 +293,10 @@ def test_a_coefficient_is_found(place: Path, backend: str) -> None:
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     words = (*ODE[:1], *ODE[2:4], "precision=fp32", "solver.learning_rate=1e30", "solver.steps=1000", "solver.every=5")
-    told = pipeline(tmp_path, *words, "tracking=none")
-    assert told.returncode == 1
-    assert "error: the loss became " in told.stderr
-    assert " by step 5, first in the term " in told.stderr
+    result = pipeline(tmp_path, *words, "tracking=none")
+    assert result.returncode == 1
+    assert "error: the loss became " in result.stderr
+    assert " by step 5, first in the term " in result.stderr
 
 
 REFUSED = {
@@ -538,8 +538,10 @@ def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
 
 def test_the_guard_ranks_no_number_highest() -> None:
     """Wherever it stands: a NaN is neither more nor less than anything."""
-    told = guard.warnings("fp32", {"value": 1e-7, "first": float("nan"), "second": 1e-3}, line_search=False)
-    assert told == ["precision=fp32: an error of nan in the first derivatives of a Glorot network; use precision=fp64"]
+    result = guard.warnings("fp32", {"value": 1e-7, "first": float("nan"), "second": 1e-3}, line_search=False)
+    assert result == [
+        "precision=fp32: an error of nan in the first derivatives of a Glorot network; use precision=fp64"
+    ]
 
 
 def test_the_guard_warns_of_a_line_search_below_float64() -> None:

@@ -35,33 +35,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"+stage.rows.features='{FEATURES} model.units=[100]'",
     )
     folder = tmp_path_factory.mktemp("comparison")
-    told = pipeline(folder, *COMPARISON, *LEFT_OUT, *rows)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = pipeline(folder, *COMPARISON, *LEFT_OUT, *rows)
+    assert result.returncode == 0, result.stdout + result.stderr
     (found,) = [run for run in runs(folder) if (run / "cells").exists()]
     return found
 
 
 def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
     with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
-        told = {row["name"]: row for row in csv.DictReader(file)}
-    assert list(told) == ["short", "features", "function-polynomial"]
+        result = {row["name"]: row for row in csv.DictReader(file)}
+    assert list(result) == ["short", "features", "function-polynomial"]
     for name in ("short", "features"):
-        assert int(told[name]["n"]) == 2
-        assert float(told[name]["lowest"]) < float(told[name]["error"]) < float(told[name]["highest"])
-    assert float(told["features"]["error"]) < 1e-3 < 1e-1 < float(told["short"]["error"])
-    assert (told["short"]["seconds_to_0.01"], told["short"]["seeds_to_0.01"]) == ("inf", "0")
-    assert told["features"]["seeds_to_0.001"] == "2"
-    assert 0 < float(told["features"]["seconds_to_0.001"]) <= float(told["features"]["training_s"]) + 1e-3
+        assert int(result[name]["n"]) == 2
+        assert float(result[name]["lowest"]) < float(result[name]["error"]) < float(result[name]["highest"])
+    assert float(result["features"]["error"]) < 1e-3 < 1e-1 < float(result["short"]["error"])
+    assert (result["short"]["seconds_to_0.01"], result["short"]["seeds_to_0.01"]) == ("inf", "0")
+    assert result["features"]["seeds_to_0.001"] == "2"
+    assert 0 < float(result["features"]["seconds_to_0.001"]) <= float(result["features"]["training_s"]) + 1e-3
 
 
 def test_the_compilation_stands_beside_the_training(run: Path) -> None:
     """Of each of our rows, in the table, the file and the results; a classical solver and DeepXDE have none of it."""
     with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
-        told = {row["name"]: row["compile_s"] for row in csv.DictReader(file)}
+        result = {row["name"]: row["compile_s"] for row in csv.DictReader(file)}
     scalars = json.loads((run / "result.json").read_text())["scalars"]
     for name in ("short", "features"):
-        assert float(told[name]) == scalars[f"{name}/compile_s"] > 0
-    assert told["function-polynomial"] == "nan" and "function-polynomial/compile_s" not in scalars
+        assert float(result[name]) == scalars[f"{name}/compile_s"] > 0
+    assert result["function-polynomial"] == "nan" and "function-polynomial/compile_s" not in scalars
     ours, theirs = (
         Measured("a", 1, 1e-3, 1e-3, 1e-3, 2.0, 3.5, 1.0),
         Measured("b", 1, 1e-3, 1e-3, 1e-3, 2.0, np.nan, 1.0),
@@ -76,8 +76,8 @@ def test_the_figures_are_those_of_the_table(run: Path) -> None:
 
 
 def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
-    told = refused(tmp_path, *COMPARISON, "+stage.rows.wrong='solver=adam solver.stepz=3'")
-    assert "stage.rows.wrong" in told and "solver.steps" in told
+    result = refused(tmp_path, *COMPARISON, "+stage.rows.wrong='solver=adam solver.stepz=3'")
+    assert "stage.rows.wrong" in result and "solver.steps" in result
 
 
 @pytest.mark.parametrize("words", ["training.epochs=3", "optimizer=sgd", "loss=mse"])

@@ -146,9 +146,9 @@ def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: 
 def test_by_the_search_path_in_a_recipe_and_in_a_grid(mine: Path, tmp_path: Path) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     named = (f"hydra.searchpath=[file://{mine / 'conf'}]", "experiment=mine", "seed=1,2")
-    told = pipeline(tmp_path, "-m", *named, *QUICK, **known)
-    assert told.returncode == 0, told.stderr
-    assert "2 done · 0 failed" in told.stderr
+    result = pipeline(tmp_path, "-m", *named, *QUICK, **known)
+    assert result.returncode == 0, result.stderr
+    assert "2 done · 0 failed" in result.stderr
     cells = [run for run in runs(tmp_path) if status(run).name != "mine"]  # the grid's own
     assert [status(run).name for run in cells] == ["mine-1", "mine-2"]
     hashes = {json.loads((run / "receipt.json").read_text())["data_sha256"] for run in cells}
@@ -203,10 +203,10 @@ def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) 
         ("labels", "train.y holds labels 1 to 2; 2 classes are 0 to 1"),
     ],
 )
-def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: str, told: str) -> None:
+def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: str, result: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "dataset=wrong", f"dataset.fault={fault}", *QUICK[:2])
-    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {told} (see pipeline.datasets.Arrays)"
+    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Arrays)"
 
 
 def test_no_config_can_extend_the_allow_list(mine: Path, tmp_path: Path) -> None:

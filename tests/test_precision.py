@@ -61,17 +61,17 @@ def test_the_cells_are_all_there_are() -> None:
 @pytest.mark.parametrize(("backend", "name"), RUN_HERE)
 def test_a_cell_that_runs_is_seen_to_run_as_asked(found: dict[str, Outcome], backend: str, name: str) -> None:
     receipt = found[backend].facts[f"cell: {name}"]
-    told = receipt["precision"]
-    assert told["requested"] == name
-    assert told["effective"] == ("mixed_bf16" if name == "mixed" else name)
-    assert told["as_requested"] is True
-    seen = told["observed"]["matrix_products"]
+    result = receipt["precision"]
+    assert result["requested"] == name
+    assert result["effective"] == ("mixed_bf16" if name == "mixed" else name)
+    assert result["as_requested"] is True
+    seen = result["observed"]["matrix_products"]
     assert seen.keys() == {COMPUTE[name]}
     # two convolutions and a Dense layer: forward, for the kernels, and for the inputs but that of the first layer
     assert seen[COMPUTE[name]] >= (7 if backend == "torch" else 8)  # torch counts one backward for both
-    assert (told["observed"]["tf32"], told["observed"]["tf32_by"]) == (False, "no processor has TF32")
+    assert (result["observed"]["tf32"], result["observed"]["tf32_by"]) == (False, "no processor has TF32")
     assert receipt["device"]["effective"] == "cpu"
-    assert all("cpu" in device.lower() for device in told["observed"]["devices"])
+    assert all("cpu" in device.lower() for device in result["observed"]["devices"])
 
 
 @pytest.mark.parametrize(("backend", "name"), REFUSED_HERE)
@@ -81,18 +81,18 @@ def test_a_cell_that_does_not_run_is_refused(found: dict[str, Outcome], backend:
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 def test_what_the_compiler_made_of_it_is_told(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["cell: bf16"]["precision"]["observed"]
+    result = found[backend].facts["cell: bf16"]["precision"]["observed"]
     # XLA on this CPU widens: the receipt must not hide it behind the program that was asked for.
-    after = told.get("matrix_products_after_compilation")
+    after = result.get("matrix_products_after_compilation")
     assert (after is None) == (backend != "jax")  # TensorFlow leaves XLA off for convolutions on a CPU
     assert after is None or set(after) <= {"float32", "bfloat16"}
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 def test_layers_with_dtypes_of_their_own_are_seen(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["cell: layers"]["precision"]
-    assert told["as_requested"] is True
-    assert told["observed"]["matrix_products"].keys() == {"float64", "bfloat16", "float32"}
+    result = found[backend].facts["cell: layers"]["precision"]
+    assert result["as_requested"] is True
+    assert result["observed"]["matrix_products"].keys() == {"float64", "bfloat16", "float32"}
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
@@ -107,19 +107,19 @@ def test_fp32_after_every_other_precision_gives_the_same_bits(found: dict[str, O
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 def test_switches_are_put_back(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["switches"]
-    assert len(told) == len(CELLS) + 2
-    for moment, switches in told.items():
-        assert switches == told["at first"], moment
+    result = found[backend].facts["switches"]
+    assert len(result) == len(CELLS) + 2
+    for moment, switches in result.items():
+        assert switches == result["at first"], moment
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
 @pytest.mark.parametrize("way", ["1", "64", "streamed"])
 def test_a_nan_stops_the_run_and_names_its_step(found: dict[str, Outcome], way: str, backend: str) -> None:
-    told = found[backend].facts[f"diverged: {way}"]["failed"]
+    result = found[backend].facts[f"diverged: {way}"]["failed"]
     # infinite logits: how inf - inf is written is the framework's choice, the step is not
     assert re.fullmatch(
-        r"the loss became (nan|inf) at step 2 \(epoch 1\); try a smaller optimizer\.learning_rate", told
+        r"the loss became (nan|inf) at step 2 \(epoch 1\); try a smaller optimizer\.learning_rate", result
     )
 
 
@@ -190,16 +190,16 @@ def test_a_mismatch_on_the_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_the_reader_of_xlas_programs(dtype: str) -> None:
-    told = outcomes("programs")["jax"].facts
+    result = outcomes("programs")["jax"].facts
     for name in ("dot", "convolution"):
-        seen = Counter(products(told[f"{name} {dtype}"]))
+        seen = Counter(products(result[f"{name} {dtype}"]))
         assert sum(seen.values()) == 1
         (got,) = seen
         # a CPU without narrow products has them widened; nothing is ever narrowed
         assert got == dtype or (got == "float32" and dtype in ("bfloat16", "float16"))
         if got != dtype:
-            assert " convert(" in told[f"{name} {dtype}"]
-    assert not list(products(told[f"sum {dtype}"]))
+            assert " convert(" in result[f"{name} {dtype}"]
+    assert not list(products(result[f"sum {dtype}"]))
 
 
 def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
@@ -218,10 +218,10 @@ def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ["dot", "convolution"])
 def test_a_program_says_whether_it_allows_tf32(backend: str, name: str) -> None:
-    told = outcomes("programs")[backend].facts
+    result = outcomes("programs")[backend].facts
     for tf32 in (False, True):
-        assert by_program(told[f"{name} {tf32}"], "it", {}) == (tf32, "the precision of the products in it")
-        assert by_program(told[f"{name} {tf32}"], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
+        assert by_program(result[f"{name} {tf32}"], "it", {}) == (tf32, "the precision of the products in it")
+        assert by_program(result[f"{name} {tf32}"], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
 
 
 GEMM = """
@@ -331,8 +331,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     if error is None:
         assert size > 0
     else:
-        told = f"device.memory_limit={text}: not a size; write a number and a unit, such as 768MiB or 1GB"
-        assert error == told
+        result = f"device.memory_limit={text}: not a size; write a number and a unit, such as 768MiB or 1GB"
+        assert error == result
 
 
 @pytest.mark.parametrize("text", ["0", "0.4B", "-1GB", "1 G", "1e9", "GB", ""])

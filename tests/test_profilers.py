@@ -64,8 +64,8 @@ def profiled(backend: str, profiler: str, *more: str) -> Path:
 
 def profile(run: Path) -> dict[str, Any]:
     """What the receipt says of the window."""
-    told: dict[str, Any] = read_json(run / "receipt.json")["profile"]
-    return told
+    result: dict[str, Any] = read_json(run / "receipt.json")["profile"]
+    return result
 
 
 def chrome_trace(run: Path) -> Counter[str]:
@@ -91,10 +91,10 @@ def test_a_profiler_changes_no_weight_and_says_what_it_cost(backend: str, profil
         assert receipt[name] == ordinary[name]
     assert ordinary["profiler"] is None and "profile" not in ordinary
     assert receipt["profiler"]["skip"] == 20
-    told = profile(run)
-    assert (told["steps"], told["epoch"], told["steps_after"]) == ([21, 25], 1, 2 * 40 - 25)
-    assert told["overhead"] == pytest.approx(told["step_s"] / told["step_after_s"] - 1)
-    assert read_json(run / "artifacts/profile/window.json") == told
+    result = profile(run)
+    assert (result["steps"], result["epoch"], result["steps_after"]) == ([21, 25], 1, 2 * 40 - 25)
+    assert result["overhead"] == pytest.approx(result["step_s"] / result["step_after_s"] - 1)
+    assert read_json(run / "artifacts/profile/window.json") == result
     assert (receipt["images_per_s"]["with_profiler"], ordinary["images_per_s"]["with_profiler"]) == (True, False)
     figures, others = (read_json(folder / "result.json")["scalars"] for folder in (run, plain))
     assert figures.keys() - others.keys() == {
@@ -237,9 +237,9 @@ def test_a_grid_does_not_take_a_profiled_run_for_an_ordinary_one(tmp_path: Path)
         ("memory", "1 finished before"),
         ("none", "1 finished before"),
     ):
-        told = pipeline(tmp_path, *words, f"profiler={profiler}", "seed=3")
-        assert told.returncode == 0, told.stderr
-        assert verdict in told.stderr + told.stdout
+        result = pipeline(tmp_path, *words, f"profiler={profiler}", "seed=3")
+        assert result.returncode == 0, result.stderr
+        assert verdict in result.stderr + result.stdout
     made = [read_json(run / "receipt.json") for run in runs(tmp_path) if status(run).name != "grid"]
     assert [bool(receipt["profiler"]) for receipt in made] == [False, True]
 
@@ -275,9 +275,9 @@ def test_refused_before_anything_starts(words: str, tmp_path: Path) -> None:
 
 
 def test_a_window_that_training_does_not_have(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, *SMALL, "profiler=memory", "profiler.skip=76")
-    assert told.returncode == 2
-    assert told.stderr.splitlines()[-1] == (
+    result = pipeline(tmp_path, *SMALL, "profiler=memory", "profiler.skip=76")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
         "error: profiler.skip=76 profiler.steps=5: profiles steps 77 to 81, but training has 80 (2 x 40); "
         "lower them or train longer"
     )

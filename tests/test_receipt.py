@@ -29,9 +29,9 @@ GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
 
 def said(code: str, folder: Path, *search: Path) -> Any:
     """What a process in `folder` that imports from the folders of `search` prints as JSON."""
-    told = environment(PYTHONPATH=":".join(map(str, search)))
+    result = environment(PYTHONPATH=":".join(map(str, search)))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=told, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=folder, env=result, capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 

@@ -58,8 +58,8 @@ def test_workers_change_nothing(found: dict[str, Outcome], backend: str) -> None
 
 @pytest.mark.wide
 def test_tf_datas_workers_change_nothing(found: dict[str, Outcome]) -> None:
-    told = found["tensorflow"].facts
-    assert told["tfdata"] == told["tfdata without workers"] == told["thread"]
+    result = found["tensorflow"].facts
+    assert result["tfdata"] == result["tfdata without workers"] == result["thread"]
 
 
 @given(st.integers(0, 2000), st.integers(0, 2**32 - 1), st.integers(0, 1000))
@@ -90,9 +90,9 @@ def test_blocks_hold_every_index_once_in_order(images: int, batch_size: int, ste
 @given(st.integers(1, 80), st.integers(1, 5), st.integers(0, 70))
 def test_a_padded_block_begins_with_the_block(count: int, size: int, more: int) -> None:
     rows = np.arange(count * size).reshape(count, size) + 1
-    told = padded(rows, count + more, size)
-    assert told.dtype == np.int32
-    assert told.shape == (count + more, size)
-    np.testing.assert_array_equal(told[:count], rows)
-    assert not told[count:].any()
+    result = padded(rows, count + more, size)
+    assert result.dtype == np.int32
+    assert result.shape == (count + more, size)
+    np.testing.assert_array_equal(result[:count], rows)
+    assert not result[count:].any()
     np.testing.assert_array_equal(padded(rows[:1], count + more, size + 1), rows[:1])  # an epoch's last, smaller batch

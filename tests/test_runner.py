@@ -31,10 +31,10 @@ RESOLVED = Resolved(Place("cpu"), "fp32", "as requested", "as requested")
         ("elsewhere/shared-memory", "cannot write {tmp}/elsewhere/shared-memory: "),
     ],
 )
-def test_a_full_disk_is_named_as_what_it_is(tmp_path: Path, name: str | None, told: str) -> None:
+def test_a_full_disk_is_named_as_what_it_is(tmp_path: Path, name: str | None, result: str) -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([] if name is None else [str(tmp_path / name)]))
     said = str(explained(error, RESOLVED, tmp_path / "runs" / "one"))
-    assert said.startswith(told.format(tmp=tmp_path) + "No space left on device; ")
+    assert said.startswith(result.format(tmp=tmp_path) + "No space left on device; ")
 
 
 ADVICE = [

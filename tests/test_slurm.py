@@ -107,11 +107,11 @@ def test_what_slurm_refuses_is_one_message(tmp_path: Path) -> None:
         ([f"{PARAMETERS}.cpus_per_task=4000"], "Slurm "),
     ):
         small = [word for word in WORDS if not words[0].startswith(word.partition("=")[0])]
-        told = pipeline(tmp_path, *small, *words, "seed=0,1", *LINEAR, **SLURM)
-        assert told.returncode == 2, told.stderr
-        errors = [line for line in told.stderr.splitlines() if "error" in line]
-        assert len(errors) == 1, told.stderr
-        assert errors[0].startswith(f"error: {PARAMETERS}: {said}"), told.stderr
+        result = pipeline(tmp_path, *small, *words, "seed=0,1", *LINEAR, **SLURM)
+        assert result.returncode == 2, result.stderr
+        errors = [line for line in result.stderr.splitlines() if "error" in line]
+        assert len(errors) == 1, result.stderr
+        assert errors[0].startswith(f"error: {PARAMETERS}: {said}"), result.stderr
         assert "(asked for timeout_min=60, " in errors[0]
         assert {status(run).state for run in runs(tmp_path)} == {"FAILED"}
     assert trained(tmp_path) == []

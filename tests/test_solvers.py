@@ -45,29 +45,29 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    told: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return told
+    result: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return result
 
 
 @pytest.mark.parametrize("name", WITH_EQUATIONS)
 def test_residuals_are_those_of_automatic_differentiation(found: dict[str, Any], name: str) -> None:
-    told = found["derivatives"][name]
-    assert told["size"] > 0.1, "residuals of zero prove nothing"
-    assert told["residual"] <= 1e-12 * max(1, told["size"])
+    result = found["derivatives"][name]
+    assert result["size"] > 0.1, "residuals of zero prove nothing"
+    assert result["residual"] <= 1e-12 * max(1, result["size"])
 
 
 @pytest.mark.parametrize("name", ANSATZE)
 def test_jacobian_gradient_and_terms_belong_to_one_loss(found: dict[str, Any], name: str) -> None:
-    told = found["derivatives"][name]
-    assert max(told["jacobian"], told["gradient"], told["loss"]) <= 1e-12, told
+    result = found["derivatives"][name]
+    assert max(result["jacobian"], result["gradient"], result["loss"]) <= 1e-12, result
 
 
 @pytest.mark.parametrize("name", REACHED)
 def test_a_solver_reaches_its_error(found: dict[str, Any], name: str) -> None:
-    told = found["solved"][name]
-    assert told["error"] <= REACHED[name]
-    assert told["losses"][-1] < told["losses"][0] or told["losses"][-1] < 1e-20
-    assert told["dtypes"] == ["float64"]
+    result = found["solved"][name]
+    assert result["error"] <= REACHED[name]
+    assert result["losses"][-1] < result["losses"][0] or result["losses"][-1] < 1e-20
+    assert result["dtypes"] == ["float64"]
 
 
 def test_a_quasi_newton_method_only_goes_down(found: dict[str, Any]) -> None:
@@ -81,18 +81,18 @@ def test_float32_is_float32(found: dict[str, Any]) -> None:
 
 def test_the_coefficient_of_the_singularity_is_found(found: dict[str, Any]) -> None:
     """The L-shape's r^(2/3), to four digits by 200 neurons."""
-    told = found["enriched"]
-    assert told["error"] <= 1e-4
-    assert told["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
+    result = found["enriched"]
+    assert result["error"] <= 1e-4
+    assert result["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["adam", "gauss_newton", "uneven boundary"])
 def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None:
-    told = found["together"][name]
-    assert max(told["distances"]) <= 1e-8
-    assert told["evaluations"][0] == told["evaluations"][1]
-    assert len({round(loss, 9) for loss in told["losses"]}) == 3, "seeds that do not differ prove nothing"
-    assert told["best"] == pytest.approx(min(told["losses"]), rel=1e-6)
+    result = found["together"][name]
+    assert max(result["distances"]) <= 1e-8
+    assert result["evaluations"][0] == result["evaluations"][1]
+    assert len({round(loss, 9) for loss in result["losses"]}) == 3, "seeds that do not differ prove nothing"
+    assert result["best"] == pytest.approx(min(result["losses"]), rel=1e-6)
 
 
 def test_seeds_at_once_may_have_unlike_numbers_of_points(found: dict[str, Any]) -> None:
@@ -126,9 +126,9 @@ def test_chosen_points_are_different_ones_with_the_ends_among_them(n: int, seed:
 
 @pytest.mark.parametrize("how", ["uniform", "adaptive", "graded"])
 def test_points_are_drawn_anew(found: dict[str, Any], how: str) -> None:
-    told = found[how]
-    assert told["inside"] and told["count"] == 150
-    assert not set(map(tuple, told["points"])) & set(map(tuple, told["first"]))
+    result = found[how]
+    assert result["inside"] and result["count"] == 150
+    assert not set(map(tuple, result["points"])) & set(map(tuple, result["first"]))
 
 
 def test_adaptive_points_gather_where_the_residual_is(found: dict[str, Any]) -> None:
@@ -332,10 +332,10 @@ def test_the_coefficient_of_the_l_shape_to_five_digits(tmp_path: Path) -> None:
 
 
 def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
-    told = refused(tmp_path, *PINN, "dataset=ode", "solver=gauss_newton", "precision=fp32")
-    assert "precision=fp64" in told
-    told = refused(tmp_path, "stage=pinn", "backend=torch", "dataset=ode", "solver=ssbroyden", "precision=fp64")
-    assert "backend=jax" in told
+    result = refused(tmp_path, *PINN, "dataset=ode", "solver=gauss_newton", "precision=fp32")
+    assert "precision=fp64" in result
+    result = refused(tmp_path, "stage=pinn", "backend=torch", "dataset=ode", "solver=ssbroyden", "precision=fp64")
+    assert "backend=jax" in result
 
 
 @pytest.mark.gpu

@@ -62,10 +62,10 @@ class Copy:
     def command(self, *words: str, **changes: str) -> Done:
         """A command of Python's -m in the copy, as its user gives it."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1", **changes)
+        result = environment(PYTHONPATH=str(self.folder / "src"), PATH=path, DVC_NO_ANALYTICS="1", **changes)
         command = [sys.executable, "-m", *words]
         return subprocess.run(
-            command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=WHOLE_SECONDS, check=False
+            command, cwd=self.folder, env=result, capture_output=True, text=True, timeout=WHOLE_SECONDS, check=False
         )
 
     def dvc(self, *words: str) -> str:
@@ -150,9 +150,9 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
 def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     before = study.read("composed.yaml")
     with study.edited("src/pipeline/models/mlp.py", '"""A multi-layer', '# seen by nobody\n"""One more multi-layer'):
-        told = study.dvc("repro")
-        assert "Running stage 'compose'" in told
-        assert told.count("Running stage") == 1
+        result = study.dvc("repro")
+        assert "Running stage 'compose'" in result
+        assert result.count("Running stage") == 1
     with study.edited("conf/model/mlp.yaml", "# ", "# in other words: "):
         assert study.stale() == set()
     with study.edited("src/pipeline/study/report.py", '"""One row', '"""As Markdown: one row'):
@@ -189,9 +189,9 @@ def test_the_same_stage_again_gives_the_same_bytes(study: Copy) -> None:
     study.dvc("repro", "--force", "--single-item", "classifier@torch")
     assert results(study) == before
     assert len(before) == 15
-    told = study.study("check")
-    assert told.returncode == 1
-    assert [line.partition(": expected")[0] for line in told.stderr.splitlines()] == [
+    result = study.study("check")
+    assert result.returncode == 1
+    assert [line.partition(": expected")[0] for line in result.stderr.splitlines()] == [
         "differs: report: dvc.lock: md5 of study/classifier_torch, which it read"
     ]
     assert study.read("study/classifier_torch/timings.json") != timings
@@ -209,10 +209,10 @@ def differences(study: Copy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
     def ask() -> list[str]:
         status = check()
-        told = capsys.readouterr()
-        lines = [line.removeprefix("differs: ") for line in told.err.splitlines()]
+        result = capsys.readouterr()
+        lines = [line.removeprefix("differs: ") for line in result.err.splitlines()]
         assert status == (1 if lines else 0)
-        wrong = [row for row in told.out.splitlines()[1:] if not row.rstrip().endswith("agree")]
+        wrong = [row for row in result.out.splitlines()[1:] if not row.rstrip().endswith("agree")]
         assert {row.split()[0] for row in wrong} == {line.partition(":")[0] for line in lines}
         return lines
 
@@ -225,16 +225,18 @@ def test_what_the_machine_decides_is_no_tracked_result() -> None:
 
 
 def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy) -> None:
-    told = study.study("check")
-    assert told.returncode == 0, told.stdout + told.stderr
-    heading, *rows = told.stdout.splitlines()
+    result = study.study("check")
+    assert result.returncode == 0, result.stdout + result.stderr
+    heading, *rows = result.stdout.splitlines()
     assert heading.split() == ["stage", "files", "config", "code", "data", "MLflow", "run"]
     assert [row.split()[0] for row in rows] == STAGES
     assert all(row.rstrip().endswith("agree") for row in rows)
     with study.edited("composed.yaml", "learning_rate: 0.001", "learning_rate: 0.002"):
-        told = study.study("check")
-    assert told.returncode == 1
-    assert "differs: classifier@jax: composed.yaml: config (at optimizer.learning_rate: dvc.lock 0.001, " in told.stderr
+        result = study.study("check")
+    assert result.returncode == 1
+    assert (
+        "differs: classifier@jax: composed.yaml: config (at optimizer.learning_rate: dvc.lock 0.001, " in result.stderr
+    )
 
 
 def found_under(change: AbstractContextManager[None], differences: Ask) -> list[str]:
@@ -279,9 +281,9 @@ def test_a_tampered_record_is_named(
 def test_a_tampered_mlflow_run_is_named(
     study: Copy, differences: Ask, table: str, key: str, value: str, expected: str
 ) -> None:
-    paper = json.loads(study.read("study/classifier_jax/receipt.json"))
-    found = found_under(tampered(study.folder / "mlflow.db", paper["run"], table, key, value), differences)
-    hashes = {what: paper[f"{what}_sha256"][:8] for what in ("config", "code", "data")}
+    receipt = json.loads(study.read("study/classifier_jax/receipt.json"))
+    found = found_under(tampered(study.folder / "mlflow.db", receipt["run"], table, key, value), differences)
+    hashes = {what: receipt[f"{what}_sha256"][:8] for what in ("config", "code", "data")}
     assert [line.startswith(f"classifier@jax: {expected.format(**hashes)}") for line in found] == [True], found
 
 
@@ -372,16 +374,16 @@ def test_what_dvc_does_not_watch_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "dist-packages" / "somewhere_installed.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path / "dist-packages")
     refuse_unwatched(["omegaconf.base", "somewhere_installed"])  # installed packages
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as result:
         refuse_unwatched(["somebodys"])
-    assert str(told.value).startswith(
+    assert str(result.value).startswith(
         f"somebodys: it is imported from {elsewhere / 'somebodys.py'}, which DVC does not "
     )
-    assert str(told.value).endswith("deps of the stage compose (dvc.yaml has conf, ../elsewhere/other.py)")
+    assert str(result.value).endswith("deps of the stage compose (dvc.yaml has conf, ../elsewhere/other.py)")
     monkeypatch.setenv("PIPELINE_CONF", str(elsewhere / "conf"))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as result:
         refuse_unwatched([])
-    assert str(told.value).startswith(f"PIPELINE_CONF={elsewhere / 'conf'}: DVC does not watch this folder, ")
+    assert str(result.value).startswith(f"PIPELINE_CONF={elsewhere / 'conf'}: DVC does not watch this folder, ")
     Path("dvc.yaml").write_text("stages: {compose: {cmd: x, deps: [../elsewhere]}}")
     refuse_unwatched(["somebodys"])
 
@@ -412,9 +414,9 @@ def test_a_mistake_in_params_is_one_message(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(f"one: {block}\n")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as result:
         compose()
-    assert str(told.value).startswith(f"params.yaml: {expected}")
+    assert str(result.value).startswith(f"params.yaml: {expected}")
     assert not Path("composed.yaml").exists()
 
 
@@ -439,12 +441,12 @@ def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
         "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from amp, classifier_jax, "
     )
     with study.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
-        told = refused(study, "run", "classifier_torch")
-    assert told.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
+        result = refused(study, "run", "classifier_torch")
+    assert result.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
     with study.edited("params.yaml", "backend: jax", "backend: jaxx"):
         assert refused(study, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
-    told = refused(study, "compose", PIPELINE_CONF=str(ROOT / "conf"))
-    assert told.startswith(f"PIPELINE_CONF={ROOT / 'conf'}: DVC does not watch this folder, so an edit there would ")
+    result = refused(study, "compose", PIPELINE_CONF=str(ROOT / "conf"))
+    assert result.startswith(f"PIPELINE_CONF={ROOT / 'conf'}: DVC does not watch this folder, so an edit there would ")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,9 +458,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
         lambda: run("one"): "composed.yaml: not there; `dvc repro compose` or ",
     }
     for task, expected in tasks.items():
-        with pytest.raises(UserError) as told:
+        with pytest.raises(UserError) as result:
             task()
-        assert str(told.value).startswith(expected)
+        assert str(result.value).startswith(expected)
 
 
 def test_what_ships_composes_and_fits_dvc_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,9 +487,9 @@ def test_the_whole_again_and_an_experiment_that_reaches_the_run(tmp_path: Path) 
     git(tmp_path, "commit", "--quiet", "--message", "The study")
     other = copy.read("study/classifier_jax/receipt.json")
     copy.dvc("exp", "run", "--set-param", "classifier_torch.precision=fp64")
-    paper = json.loads(copy.read("study/classifier_torch/receipt.json"))
-    assert paper["precision"]["effective"] == "fp64"
-    assert set(paper["precision"]["observed"]["matrix_products"]) == {"float64"}
+    receipt = json.loads(copy.read("study/classifier_torch/receipt.json"))
+    assert receipt["precision"]["effective"] == "fp64"
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float64"}
     assert copy.read("study/classifier_jax/receipt.json") == other
     changed = json.loads(copy.dvc("metrics", "diff", "--json"))
     assert list(changed) == ["study/classifier_torch/metrics.json"]

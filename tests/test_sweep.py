@@ -142,9 +142,9 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
         ({"environment": {"XLA_FLAGS": "--fast"}, **other_stepping(kept)}, "XLA_FLAGS --fast -> unset, the device ("),
     ):
         (run / "receipt.json").write_text(json.dumps({**json.loads(kept), **change}))
-        told = pipeline(place, *words)
-        assert f"to run: precision=fp32: changed since {run.name}: {reason}" in told.stdout, told.stdout
-        assert "finished before: precision=mixed" in told.stdout
+        result = pipeline(place, *words)
+        assert f"to run: precision=fp32: changed since {run.name}: {reason}" in result.stdout, result.stdout
+        assert "finished before: precision=mixed" in result.stdout
     (run / "receipt.json").write_text(kept)
 
 
@@ -152,8 +152,8 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
 def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: Path) -> None:
     """After a cell of another precision in the same worker."""
     words = (f"backend={backend}", "model=mlp", *QUIET)
-    told = pipeline(tmp_path, "-m", "precision=fp64,bf16,fp32", *words)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "precision=fp64,bf16,fp32", *words)
+    assert result.returncode == 0, result.stderr
     cells = {json.loads((run / "receipt.json").read_text())["precision"]["effective"]: run for run in trained(tmp_path)}
     alone = pipeline(tmp_path, "precision=fp32", "output_dir=alone", *words)
     assert alone.returncode == 0, alone.stderr
@@ -168,25 +168,25 @@ def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: 
 
 
 def test_two_cells_at_once(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "-m", "seed=range(4)", "sweep.jobs=2", "dataset=digits", "tracking=none")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "seed=range(4)", "sweep.jobs=2", "dataset=digits", "tracking=none")
+    assert result.returncode == 0, result.stderr
     spans = [(status(run).started, status(run).ended or 0.0) for run in trained(tmp_path)]
     overlaps = sum(a < d and c < b for i, (a, b) in enumerate(spans) for c, d in spans[i + 1 :])
     assert overlaps >= 1
     most = max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
     assert most == 2
-    assert told.stdout.splitlines()[-1].startswith("median  ") and told.stdout.rstrip().endswith("n=4)")
-    assert "*" not in told.stdout  # no seed is the best
+    assert result.stdout.splitlines()[-1].startswith("median  ") and result.stdout.rstrip().endswith("n=4)")
+    assert "*" not in result.stdout  # no seed is the best
 
 
 def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "-m", "model=linear,mlp", "seed=range(3)", *QUIET, "sweep.jobs=2", "name=mine")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "model=linear,mlp", "seed=range(3)", *QUIET, "sweep.jobs=2", "name=mine")
+    assert result.returncode == 0, result.stderr
     (grid,) = (run for run in runs(tmp_path) if run not in trained(tmp_path))
     assert status(grid).name == "mine"
     named = {f"mine-{model}-{seed}" for model in ("linear", "mlp") for seed in range(3)}
     assert {status(run).name for run in trained(tmp_path)} == named
-    line = next(line for line in told.stdout.splitlines() if line.startswith("mlp"))
+    line = next(line for line in result.stdout.splitlines() if line.startswith("mlp"))
     values = sorted(float(row["test/accuracy"]) for row in table(grid) if row["model"] == "mlp")
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
 
@@ -215,7 +215,7 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, "-m", "device=/CPU:0,/device:GPU:0", "model=linear", *QUIET)
-    assert told.returncode == 0, told.stderr
-    assert "impossible here: device=gpu:0: device=gpu:0: no NVIDIA GPU found on this machine" in told.stderr
+    result = pipeline(tmp_path, "-m", "device=/CPU:0,/device:GPU:0", "model=linear", *QUIET)
+    assert result.returncode == 0, result.stderr
+    assert "impossible here: device=gpu:0: device=gpu:0: no NVIDIA GPU found on this machine" in result.stderr
     assert [journals.read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]

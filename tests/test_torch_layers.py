@@ -132,8 +132,8 @@ print(json.dumps(found))
 def found() -> dict[str, Any]:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.mark.parametrize("product", ["mm", "addmm", "positive", "bmm", "convolution"])
@@ -149,13 +149,13 @@ def test_numbers_that_cannot_show_tf32_show_nothing(found: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("rate", [0.25, 0.3, 0.999999])
 def test_a_dropout_drops_its_share_and_scales_the_rest(found: dict[str, Any], rate: float) -> None:
-    told, n = found[str(rate)], 500_000
+    result, n = found[str(rate)], 500_000
     within = 5 * (rate * (1 - rate) / n) ** 0.5 + 2**-16
-    assert told["dropped"] == pytest.approx(rate, abs=within)
-    assert told["values"] == pytest.approx([0, 2**16 / max(round(2**16 * (1 - rate)), 1)])
-    assert told["gradient"] and told["same again"] and told["evaluating"]
+    assert result["dropped"] == pytest.approx(rate, abs=within)
+    assert result["values"] == pytest.approx([0, 2**16 / max(round(2**16 * (1 - rate)), 1)])
+    assert result["gradient"] and result["same again"] and result["evaluating"]
     if rate < 0.9:  # elements of one draw must not go together
-        assert told["neighbours"] == pytest.approx((1 - rate) ** 2, abs=0.005)
+        assert result["neighbours"] == pytest.approx((1 - rate) ** 2, abs=0.005)
 
 
 def test_a_dropout_keeps_dtype_and_shape(found: dict[str, Any]) -> None:

@@ -490,9 +490,9 @@ def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:
     make = f"from pipeline.tracking.store import open_store; open_store('sqlite:///{disk}/mlflow.db', 'x')"
     script = '"$1" -c "$2"; echo $?; ls "$3"'
     command = [*prefix, "sh", "-c", script, "sh", sys.executable, make, str(disk)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
-    assert "full" in told.stderr
-    assert told.stdout == "1\nmlflow.db.lock\n"
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert "full" in result.stderr
+    assert result.stdout == "1\nmlflow.db.lock\n"
 
 
 def test_read_only_database(uri: str, tmp_path: Path) -> None:
@@ -591,9 +591,9 @@ def test_shipped_choices_build() -> None:
 
 def test_sync_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline.tracking", "sync", "nope"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == 2
-    assert told.stderr.endswith("error: nope: no such folder\n")
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert result.stderr.endswith("error: nope: no such folder\n")
 
 
 def test_names_are_made_legal_by_one_rule() -> None:

@@ -23,9 +23,9 @@ EASY = ("solver.scale=1.0", "solver.conditions=hard")
 
 def trained(folder: Path, interior: int) -> tuple[Path, str]:
     """A run on so many points, and what it said."""
-    told = pipeline(folder, *ODE, *EASY, f"dataset.interior={interior}")
-    assert told.returncode == 0, told.stderr
-    return runs(folder)[-1], " ".join((told.stdout + told.stderr).split())
+    result = pipeline(folder, *ODE, *EASY, f"dataset.interior={interior}")
+    assert result.returncode == 0, result.stderr
+    return runs(folder)[-1], " ".join((result.stdout + result.stderr).split())
 
 
 @pytest.mark.parametrize(("interior", "between"), [(6, False), (30, True)])

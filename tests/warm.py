@@ -47,8 +47,8 @@ class Warm:
         assert self.process.stdin is not None and self.process.stdout is not None
         with tempfile.TemporaryDirectory() as place:
             out, err = Path(place) / "out", Path(place) / "err"
-            told = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
-            line = json.dumps({**told, "out": str(out), "err": str(err)})
+            result = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
+            line = json.dumps({**result, "out": str(out), "err": str(err)})
             self.process.stdin.write(f"{line}\n".encode())
             self.process.stdin.flush()
             if not select.select([self.process.stdout], [], [], timeout)[0]:
@@ -117,18 +117,18 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
-def become(told: Mapping[str, str]) -> None:
+def become(result: Mapping[str, str]) -> None:
     """The files, the environment, the folder and the arguments of a command."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     flags = os.O_WRONLY | os.O_CREAT
-    for source, target in ((nothing, 0), (os.open(told["out"], flags), 1), (os.open(told["err"], flags), 2)):
+    for source, target in ((nothing, 0), (os.open(result["out"], flags), 1), (os.open(result["err"], flags), 2)):
         os.dup2(source, target)
         os.close(source)
     os.environ.clear()
-    os.environ.update(told["environment"])  # type: ignore[arg-type]
-    os.chdir(told["folder"])
-    sys.path[0] = told["folder"]
-    sys.argv = ["pipeline", *told["arguments"]]
+    os.environ.update(result["environment"])  # type: ignore[arg-type]
+    os.chdir(result["folder"])
+    sys.path[0] = result["folder"]
+    sys.argv = ["pipeline", *result["arguments"]]
 
 
 if __name__ == "__main__":

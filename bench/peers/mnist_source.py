@@ -58,9 +58,9 @@ def main() -> None:
         seconds.append(time.perf_counter() - started)
     net.eval()
     with torch.no_grad():
-        hits = sum(int((net(images).argmax(1) == labels).sum()) for images, labels in test)
+        n_correct = sum(int((net(images).argmax(1) == labels).sum()) for images, labels in test)
     median = statistics.median(seconds[1:] or seconds)
-    print(json.dumps({"images_per_s": len(y) / median, "accuracy": hits / len(y_test)}))
+    print(json.dumps({"images_per_s": len(y) / median, "accuracy": n_correct / len(y_test)}))
 
 
 main()

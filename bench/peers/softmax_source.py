@@ -54,8 +54,8 @@ def main() -> None:
             optimizer.zero_grad()
         seconds.append(time.perf_counter() - started)
     with torch.no_grad():
-        hits = sum(int((net(images.view(-1, 784)).argmax(1) == labels).sum()) for images, labels in test)
-    print(json.dumps({"images_per_s": len(y) / statistics.median(seconds[1:]), "accuracy": hits / len(y_test)}))
+        n_correct = sum(int((net(images.view(-1, 784)).argmax(1) == labels).sum()) for images, labels in test)
+    print(json.dumps({"images_per_s": len(y) / statistics.median(seconds[1:]), "accuracy": n_correct / len(y_test)}))
 
 
 main()

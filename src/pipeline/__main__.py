@@ -28,9 +28,9 @@ def compose_and_run() -> int:
     from pipeline.cli.exits import raise_if_stopped
     from pipeline.cli.help import help_asked_for
 
-    told = help_asked_for(sys.argv[1:])
-    if told is not None:
-        print(told)
+    message = help_asked_for(sys.argv[1:])
+    if message is not None:
+        print(message)
         return 0
     from pipeline.command_line import composed
 

@@ -144,11 +144,11 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
         run.say(str(pruned))
         return 0
     except BaseException as error:  # SystemExit too: no run stays RUNNING
-        told = explained(error, resolved, journal.folder, experiment.stage)
-        journal.finish("FAILED", told)
-        if told is error:
+        message = explained(error, resolved, journal.folder, experiment.stage)
+        journal.finish("FAILED", message)
+        if message is error:
             raise
-        raise told from error
+        raise message from error
     journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
     return report(experiment, run, result, tracker)
 

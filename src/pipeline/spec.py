@@ -130,8 +130,8 @@ def _spec_class(target: str, key: str) -> type[Any]:
     except ModuleNotFoundError as error:
         raise UserError(f"{key}._target_={target}: no module {error.name} on the path") from error
     except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
-        told = f"{type(error).__name__}: {error}"
-        raise UserError(f"{key}._target_={target}: module {module_name} cannot be imported ({told})") from error
+        message = f"{type(error).__name__}: {error}"
+        raise UserError(f"{key}._target_={target}: module {module_name} cannot be imported ({message})") from error
     cls = getattr(module, class_name, None)
     if cls is None:
         raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}")

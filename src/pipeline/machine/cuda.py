@@ -30,7 +30,7 @@ def versions(backend: Any) -> Mapping[str, str]:
     """
     if backend.no_gpu_because() is not None:
         return {}
-    found = {"torch-cuda": of_torch()} if "torch" in backend.packages else {}
+    found = {"torch-cuda": from_torch()} if "torch" in backend.packages else {}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -44,7 +44,7 @@ def is_cuda(name: str) -> bool:
     return name in PACKAGES or name in ("torch-cuda", "driver")
 
 
-def of_torch() -> str | None:
+def from_torch() -> str | None:
     """The CUDA version that the installed torch was built for; None for a CPU build, "" where its files do not say."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:

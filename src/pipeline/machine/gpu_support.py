@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pipeline.machine.cuda import of_torch
+from pipeline.machine.cuda import from_torch
 from pipeline.machine.device import Gpu, driver_cuda, driver_version
 
 DRIVERS = {
@@ -111,7 +111,7 @@ def torch() -> Build | str:
     folder = _folder("torch")
     if folder is None:
         return "torch is not installed"
-    cuda = of_torch()
+    cuda = from_torch()
     if cuda is None:
         return "the installed torch is a CPU build"
     lost = overwritten(_requirements("torch", ""))

@@ -50,9 +50,9 @@ def brier(logits: np.ndarray, labels: np.ndarray) -> float:
 def macro_f1(logits: np.ndarray, labels: np.ndarray) -> float:
     """F1 of each class, averaged; a class that is neither present nor predicted counts 0."""
     counts = confusion(logits, labels)
-    hits = np.diag(counts)
+    n_correct = np.diag(counts)
     size = counts.sum(axis=0) + counts.sum(axis=1)
-    return float(np.divide(2 * hits, size, out=np.zeros(len(hits)), where=size > 0).mean())
+    return float(np.divide(2 * n_correct, size, out=np.zeros(len(n_correct)), where=size > 0).mean())
 
 
 def calibration_error(logits: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:

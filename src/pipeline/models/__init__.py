@@ -42,9 +42,9 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
     try:
         return builder(shapes)
     except ValueError as error:
-        told = " ".join(str(error).split())
-        names_a_field = re.match(r"\w+=", told)
-        raise UserError(f"model.{told}" if names_a_field else f"model: {told}") from error
+        message = " ".join(str(error).split())
+        names_a_field = re.match(r"\w+=", message)
+        raise UserError(f"model.{message}" if names_a_field else f"model: {message}") from error
 
 
 def check_logits(shape: Sequence[int | None], classes: int) -> None:

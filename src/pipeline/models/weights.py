@@ -109,7 +109,7 @@ def _names(weights: Weights) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
 
 
-def of_torch(net: Any) -> Weights:
+def from_torch(net: Any) -> Weights:
     """The weights of a torch module, transposed to the common layout (float32 for what NumPy has no dtype for)."""
     import torch
 
@@ -123,11 +123,11 @@ def of_torch(net: Any) -> Weights:
     return found
 
 
-def into_torch(net: Any, weights: Weights, source: str) -> None:
+def to_torch(net: Any, weights: Weights, source: str) -> None:
     """Set the weights of a torch module from the common layout, rounding to each tensor's dtype."""
     import torch
 
-    arrays = fit_to(weights, of_torch(net), source)
+    arrays = fit_to(weights, from_torch(net), source)
     with torch.no_grad():
         for (_, kept, _, to_torch), array in zip(_torch_tensors(net), arrays, strict=True):
             tensor = torch.from_numpy(
@@ -171,7 +171,7 @@ def _torch_layout(path: str, layer: Any, name: str, tensor: Any) -> tuple[str, t
     return (NORMALIZATION.get(name, name) if normalizes else name), (), ()
 
 
-def of_keras(model: Any) -> Weights:
+def from_keras(model: Any) -> Weights:
     """The weights of a Keras model (float32 for what NumPy has no dtype for)."""
     found: Weights = {}
     for name, variable in _keras_variables(model):
@@ -180,9 +180,9 @@ def of_keras(model: Any) -> Weights:
     return found
 
 
-def into_keras(model: Any, weights: Weights, source: str) -> None:
+def to_keras(model: Any, weights: Weights, source: str) -> None:
     """Set the weights of a Keras model from the common layout, rounding to each variable's dtype."""
-    arrays = fit_to(weights, of_keras(model), source)
+    arrays = fit_to(weights, from_keras(model), source)
     for (_, variable), array in zip(_keras_variables(model), arrays, strict=True):
         variable.assign(array)
 

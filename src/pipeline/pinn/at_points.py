@@ -17,7 +17,7 @@ from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.problem import Problem
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.run import Result, Run
 from pipeline.runs.saved import check_hashes
 
@@ -39,9 +39,9 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if not np.isfinite(values).all():
         first = int(np.argmin(np.isfinite(values).all(axis=1)))
         raise RunError(f"run={folder.name}: the network gives {_text(values[first])} at the point in row {first + 1}")
-    paper = receipt.of_saved(experiment, resolved, saved, points_sha256({"points": points}))
-    paper["backend"] = "numpy"
-    run.journal.write_receipt(paper)
+    receipt = receipts.of_saved(experiment, resolved, saved, points_sha256({"points": points}))
+    receipt["backend"] = "numpy"
+    run.journal.write_receipt(receipt)
     path = run.artifact("predictions.csv")
     names = [f"u{number + 1}" for number in range(problem.outputs)] if problem.outputs > 1 else ["u"]
     write_csv(path, [*problem.domain.names, *names], np.hstack([points, values]))

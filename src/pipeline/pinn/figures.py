@@ -51,11 +51,11 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float],
 
 def solution(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
     """The network and the reference, and the error between them; of one coordinate as curves, of two as maps."""
-    told = f"{title}: relative L2 error {measured.relative_l2:.2e}, maximum error {measured.largest:.2e}"
+    caption = f"{title}: relative L2 error {measured.relative_l2:.2e}, maximum error {measured.largest:.2e}"
     if len(problem.domain.names) == 1:
-        _curves(path, problem, measured, points, told)
+        _curves(path, problem, measured, points, caption)
     else:
-        _maps(path, problem, measured, told)
+        _maps(path, problem, measured, caption)
 
 
 def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarray], title: str) -> None:

@@ -122,12 +122,12 @@ def warnings(precision: str, errors: Mapping[str, float], line_search: bool) -> 
     """What a person should know before the training."""
     found = []
     worst = max(errors, key=lambda name: (np.isnan(errors[name]), errors[name]))
-    told = f"an error of {errors[worst]:.1e} in the {PLAIN.get(worst, worst)} of a Glorot network"
+    loss_of_digits = f"an error of {errors[worst]:.1e} in the {PLAIN.get(worst, worst)} of a Glorot network"
     if FORMATS[precision].tf32 or FORMATS[precision].compute == "float16":
         kind = "TF32, with 10 bits of mantissa," if FORMATS[precision].tf32 else "float16"
-        found.append(f"precision={precision}: {kind} leaves {told}; use precision=fp64, or fp32")
+        found.append(f"precision={precision}: {kind} leaves {loss_of_digits}; use precision=fp64, or fp32")
     elif not errors[worst] <= LIMIT:
-        found.append(f"precision={precision}: {told}; use precision=fp64")
+        found.append(f"precision={precision}: {loss_of_digits}; use precision=fp64")
     if line_search and FORMATS[precision].compute != "float64":
         found.append(
             f"precision={precision} with L-BFGS: its line search takes rounding for the end and stops early; "

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.profilers import Subject
 
 
-def of_torch(subject: Subject) -> Any:
+def from_torch(subject: Subject) -> Any:
     """torch's trace of the forward pass of one image."""
     import torch
     from torch.utils.tensorboard._pytorch_graph import graph
@@ -71,4 +71,4 @@ def _equations(definition: Any, jaxpr: Any, inputs: list[str | None], scope: str
     return [name_of(value) for value in jaxpr.outvars]
 
 
-GRAPHS = {"torch": of_torch, "tensorflow": of_tensorflow, "jax": of_jax}
+GRAPHS = {"torch": from_torch, "tensorflow": of_tensorflow, "jax": of_jax}

@@ -189,11 +189,11 @@ def median(blocks: list[tuple[float, int]]) -> float:
     return seconds
 
 
-def head(told: dict[str, Any]) -> str:
+def head(seen: dict[str, Any]) -> str:
     """The first lines of a profile that is text: which steps it is of."""
-    first, last = told["steps"]
+    first, last = seen["steps"]
     return (
-        f"# profiler={told['profiler']}: optimizer steps {first} to {last} (counted from 1), in epoch {told['epoch']}; "
-        f"{told['step_s'] * 1000:.3f} ms a step with the profiler\n"
+        f"# profiler={seen['profiler']}: optimizer steps {first} to {last} (counted from 1), in epoch {seen['epoch']}; "
+        f"{seen['step_s'] * 1000:.3f} ms a step with the profiler\n"
         "# window.json beside this file says what a step takes without it\n"
     )

@@ -62,9 +62,9 @@ def profiler(experiment: Experiment) -> dict[str, Any] | None:
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
     """The receipt of a stage that only uses the weights of the run `run`, at its end."""
-    paper = before(experiment, resolved)
-    paper["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
-    return paper | {
+    receipt = before(experiment, resolved)
+    receipt["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
+    return receipt | {
         "source_run": Path(str(experiment.settings.run)).name,
         "data_sha256": data_sha256,
         "weights_sha256": weights.digest(saved),

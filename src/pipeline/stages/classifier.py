@@ -21,7 +21,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes, weights
 from pipeline.profilers import window
 from pipeline.report import table
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.run import Result, Run, seconds_since_start
@@ -48,32 +48,32 @@ class Classifier:
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""
-        paper = receipt.before(experiment, resolved)
-        run.journal.write_receipt(paper)
+        receipt = receipts.before(experiment, resolved)
+        run.journal.write_receipt(receipt)
         data = load_data(experiment)
         check_fits(experiment, data)
         backend = experiment.backend.load()
         fit = backend.fit(experiment, data, resolved, run)
         check_weights(experiment, fit)
-        paper["card_sha256"] = save_model(run, fit, data)
+        receipt["card_sha256"] = save_model(run, fit, data)
         save_placement(run, experiment, fit.observed)
         try:
-            receipt.after(paper, experiment, resolved, fit, data.sha256)
+            receipts.after(receipt, experiment, resolved, fit, data.sha256)
         finally:
-            run.journal.write_receipt(paper)
+            run.journal.write_receipt(receipt)
         predict = backend.predictor(experiment, Shapes(data.shape, len(data.classes)), fit.weights, resolved)
         x = data.scaled(data.test.x, input_dtype(resolved))
         logits = predict(x)
         check_logits(experiment, fit, logits)
         figures = test_figures(experiment, logits, data.test.y)
         draw(run, experiment, data, x, logits, fit.epochs, figures)
-        paper |= timings(run, fit.epochs)
+        receipt |= timings(run, fit.epochs)
         if self.probe:
             look_into_a_step(run, experiment, resolved, data, experiment.training.batch_size / median_rate(fit.epochs))
-        run.journal.write_receipt(paper)
+        run.journal.write_receipt(receipt)
         return Result(
             metrics={**figures, **rate_figures(run, fit.epochs), **scale_figures(fit)},
-            table=tuple(rows(experiment, resolved, fit, figures, paper)),
+            table=tuple(rows(experiment, resolved, fit, figures, receipt)),
         )
 
 
@@ -206,7 +206,9 @@ def look_into_a_step(run: Run, experiment: Experiment, resolved: Resolved, data:
     first = backend.first_step(experiment, data, resolved)
     weights.save(run.artifact("probe/gradients.npz"), first.gradients)
     weights.save(run.artifact("probe/weights.npz"), first.weights)
-    found = probe.as_json(backend.machine(experiment, resolved), backend.anatomy(experiment, data, resolved, step_s))
+    found = probe.as_json(
+        backend.machine(experiment, resolved), backend.step_breakdown(experiment, data, resolved, step_s)
+    )
     text = json.dumps({"loss": first.loss, **found}, indent=1)
     run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
 
@@ -250,7 +252,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
 
 
 def rows(
-    experiment: Experiment, resolved: Resolved, fit: Fit, figures: dict[str, float], paper: dict[str, Any]
+    experiment: Experiment, resolved: Resolved, fit: Fit, figures: dict[str, float], receipt: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """The table at the end."""
     peak = fit.peak_memory
@@ -259,17 +261,20 @@ def rows(
         memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
     rates = [epoch.images_per_s for epoch in steady(fit.epochs)]
     hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
-    profiled = "; measured with a profiler" if paper.get("profile") else ""
+    profiled = "; measured with a profiler" if receipt.get("profile") else ""
     extra = [(name.replace("test/", "test "), f"{value:.4f}") for name, value in figures.items()]
-    compiled = paper.get("compile_s")
+    compiled = receipt.get("compile_s")
     return [
         *((name, value) for name, value in extra),
-        ("wall time", f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(paper['training_s'])}"),
+        (
+            "wall time",
+            f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
+        ),
         ("training rate", table.spread(rates, " images/s") + hidden + profiled),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
-        *overhead_row(paper.get("profile")),
+        *overhead_row(receipt.get("profile")),
         ("peak memory", memory),
-        ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),
         *([("loss scale", scale_row(experiment, fit.loss_scale, fit))] if fit.loss_scale else []),
     ]

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json
 from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
@@ -92,7 +92,7 @@ class Ladder:
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Climb it, and tell in one table what each rung has gained."""
-        run.journal.write_receipt(receipt.before(experiment, resolved))
+        run.journal.write_receipt(receipts.before(experiment, resolved))
         entries = run_cells(run, self.plan(experiment))
         found = measured(entries)
         write_csv(run.artifact("ladder.csv"), found)
@@ -134,19 +134,19 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
     for entry in entries:
         if entry.state != "done" or entry.run is None:
             continue
-        paper = read_json(entry.run / "receipt.json")
-        seconds = paper["training_s"]
+        receipt = read_json(entry.run / "receipt.json")
+        seconds = receipt["training_s"]
         rung = Rung(
             name=entry.cell.swept["rung"],
             training_s=seconds,
             images_per_s=entry.figures["images_per_s"],
-            wall_time_s=paper["wall_time_s"],
+            wall_time_s=receipt["wall_time_s"],
             gain=found[-1].training_s / seconds if found else 1.0,
             gain_in_total=found[0].training_s / seconds if found else 1.0,
             test_accuracy=entry.figures["test/accuracy"],
-            process_bytes=paper["peak_memory"]["process_bytes"],
-            device_bytes=paper["peak_memory"].get("device_bytes"),
-            compile_s=paper.get("compile_s"),
+            process_bytes=receipt["peak_memory"]["process_bytes"],
+            device_bytes=receipt["peak_memory"].get("device_bytes"),
+            compile_s=receipt.get("compile_s"),
         )
         found.append(rung)
     return found
@@ -154,11 +154,11 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
 
 def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Grid:
     """A row for each rung, also for those that did not run; narrow enough for a terminal of 80 columns."""
-    told = {rung.name: rung for rung in found}
+    by_name = {rung.name: rung for rung in found}
     rows = []
     for entry in entries:
         name = entry.cell.swept["rung"]
-        row = _row(told[name]) if name in told else (name, entry.state, *[""] * (len(HEADS) - 2))
+        row = _row(by_name[name]) if name in by_name else (name, entry.state, *[""] * (len(HEADS) - 2))
         seconds = ladder.source_s.get(name)
         rows.append((*row, f"{seconds:g}" if seconds else "")[: len(HEADS) + bool(ladder.source_s)])
     heads = (*HEADS, f"{ladder.source or 'source'} s")[: len(HEADS) + bool(ladder.source_s)]

@@ -19,7 +19,7 @@ from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
 from pipeline.pinn.solution import Solution
 from pipeline.report import table
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.fit import Observation
 from pipeline.runs.run import Result, Run, seconds_since_start
 from pipeline.spec import choice, spec
@@ -58,7 +58,7 @@ class Pinn:
         """Guard, solve, measure. Raises RunError where training cannot go on."""
         problem, solver = experiment.dataset, experiment.solver
         model = experiment.model.of(problem)
-        paper = receipt.before(experiment, resolved)
+        receipt = receipts.before(experiment, resolved)
         start = model.initial(problem, experiment.seed)
         guarded = guard.look(
             problem,
@@ -68,8 +68,8 @@ class Pinn:
             line_search=hasattr(solver, "line_search") and solver.line_search(problem),
             seed=experiment.seed,
         )
-        paper["precision"]["guard"] = guarded.plain()
-        run.journal.write_receipt(paper)
+        receipt["precision"]["guard"] = guarded.plain()
+        run.journal.write_receipt(receipt)
         for warning in guarded.warnings:
             run.say(f"warning: {warning}")
         found: Solution = solver.solve(
@@ -83,27 +83,30 @@ class Pinn:
         )
         save(run, experiment, found)
         try:
-            seen(paper, experiment, resolved, found)
+            seen(receipt, experiment, resolved, found)
         finally:
-            run.journal.write_receipt(paper)
+            run.journal.write_receipt(receipt)
         measured = errors.measure(problem, found.fitted, self.grid)
         draw(run, experiment, found, measured)
         spread = errors.over_seeds(problem, found, self.grid)
         residuals = unseen.look(problem, found.fitted, start, found.points, experiment.seed)
         floor = rounding.look(problem, found, resolved.precision, solver)
-        paper["precision"]["trained"] = floor.plain()
+        receipt["precision"]["trained"] = floor.plain()
         for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
             run.say(f"warning: {warning}")
-        paper |= {
+        receipt |= {
             "wall_time_s": seconds_since_start(),
             "training_s": found.seconds,
             **({} if found.compile_s is None else {"compile_s": found.compile_s}),
             **run.marks,
         }
-        run.journal.write_receipt(paper)
+        run.journal.write_receipt(receipt)
         return Result(
             metrics=figures_of(found, measured, floor) | figures_residual(residuals) | figures_over(spread),
-            table=(*rows(experiment, resolved, found, measured, residuals, guarded, floor, paper), *rows_over(spread)),
+            table=(
+                *rows(experiment, resolved, found, measured, residuals, guarded, floor, receipt),
+                *rows_over(spread),
+            ),
         )
 
 
@@ -128,15 +131,15 @@ def save(run: Run, experiment: Experiment, found: Solution) -> None:
     run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
 
 
-def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
+def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
     """Add to the receipt what was seen. Raises RunError where it was computed in another dtype (strict)."""
-    paper["points_sha256"] = errors.points_sha256(found.points)
-    paper["weights_sha256"] = weights_sha256(found)
-    paper["parameters"] = found.parameters
-    paper["peak_memory"] = dict(found.peak_memory)
+    receipt["points_sha256"] = errors.points_sha256(found.points)
+    receipt["weights_sha256"] = weights_sha256(found)
+    receipt["parameters"] = found.parameters
+    receipt["peak_memory"] = dict(found.peak_memory)
     where = Observation("where the parameters lie", product_devices=Counter([found.device] if found.device else []))
-    paper["device"]["effective"] = ", ".join(receipt.places(where)) or "none seen"
-    paper["precision"]["observed"] = dict(found.dtypes)
+    receipt["device"]["effective"] = ", ".join(receipts.places(where)) or "none seen"
+    receipt["precision"]["observed"] = dict(found.dtypes)
     wanted = FORMATS[resolved.precision].parameters
     wrong = [f"the {name} in {dtype}" for name, dtype in found.dtypes.items() if dtype != wanted]
     problems: dict[str, str | None] = {"device": None, "precision": None}
@@ -144,20 +147,20 @@ def seen(paper: dict[str, Any], experiment: Experiment, resolved: Resolved, foun
         problems["precision"] = (
             f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
         )
-    if found.device and receipt.misplaced(resolved, where):
-        problems["device"] = f"device={resolved.place} but the parameters lie on {paper['device']['effective']}"
+    if found.device and receipts.misplaced(resolved, where):
+        problems["device"] = f"device={resolved.place} but the parameters lie on {receipt['device']['effective']}"
     for part, problem in problems.items():
-        paper[part]["as_requested"] = problem is None
+        receipt[part]["as_requested"] = problem is None
         if problem:
-            paper[part]["problem"] = problem
+            receipt[part]["problem"] = problem
     if FORMATS[resolved.precision].tf32 and not wrong:
-        paper["precision"] |= {
+        receipt["precision"] |= {
             "as_requested": None,
             "problem": "whether products ran in TF32 was not seen, float32 was",
         }
-    told = "; ".join(problem for problem in problems.values() if problem)
-    if told and experiment.precision.strict:
-        raise RunError(f"{told}; precision.strict=false lets the run pass and keeps this in the receipt")
+    message = "; ".join(problem for problem in problems.values() if problem)
+    if message and experiment.precision.strict:
+        raise RunError(f"{message}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
 def weights_sha256(found: Solution) -> str:
@@ -182,13 +185,13 @@ def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) 
 def solver_of(experiment: Experiment) -> str:
     """In words: its name, what conditions it has, how many seeds it trains."""
     solver = experiment.solver
-    told = [choice(solver)]
-    told.append(f"{'hard' if is_hard(solver, experiment.dataset) else 'soft'} conditions")
+    parts = [choice(solver)]
+    parts.append(f"{'hard' if is_hard(solver, experiment.dataset) else 'soft'} conditions")
     if getattr(solver, "seeds", 1) > 1:
-        told.append(
+        parts.append(
             f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, of which the lowest loss is told"
         )
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def figures_of(found: Solution, measured: Measured, floor: rounding.Floor) -> dict[str, float]:
@@ -247,7 +250,7 @@ def rows(
     residuals: unseen.Residuals | None,
     guarded: guard.Guard,
     floor: rounding.Floor,
-    paper: dict[str, Any],
+    receipt: dict[str, Any],
 ) -> list[tuple[str, str]]:
     """The table at the end."""
     last, count = found.history[-1], sum(len(points) for points in found.points.values())
@@ -264,12 +267,12 @@ def rows(
         *((name, f"{value:.10g}") for name, value in coefficients.items()),
         (
             "wall time",
-            f"{table.seconds(paper['wall_time_s'])}, of which training {table.seconds(found.seconds)}, {each}",
+            f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(found.seconds)}, {each}",
         ),
         ("training points", f"{count:,}; {found.residual_evaluations:,} evaluations at a point"),
         ("solver", solver_of(experiment)),
         ("network", f"{found.parameters:,} parameters"),
-        ("device", f"{resolved.place} ({paper['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"),
         ("rounding, before", guards),
     ]

@@ -247,13 +247,13 @@ def _brief(seconds: float) -> str:
 
 def metrics(found: Sequence[Measured]) -> dict[str, float]:
     """The figures of every row that has any."""
-    told = {"rows": float(sum(one.n > 0 for one in found))}
+    measured = {"rows": float(sum(one.n > 0 for one in found))}
     for one in found:
         if one.n:
-            told |= {f"{one.name}/relative_l2": one.error, f"{one.name}/training_s": one.training_s}
+            measured |= {f"{one.name}/relative_l2": one.error, f"{one.name}/training_s": one.training_s}
             if not np.isnan(one.compile_s):
-                told[f"{one.name}/compile_s"] = one.compile_s
-    return told
+                measured[f"{one.name}/compile_s"] = one.compile_s
+    return measured
 
 
 def write_csv(path: Path, found: Sequence[Measured]) -> None:

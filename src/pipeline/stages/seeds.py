@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json, read_metrics
 from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
@@ -47,8 +47,8 @@ class Seeds:
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train with every seed. Raises RunError where none came to a result."""
-        paper = receipt.before(experiment, resolved)
-        run.journal.write_receipt(paper)
+        receipt = receipts.before(experiment, resolved)
+        run.journal.write_receipt(receipt)
         entries = run_cells(run, checked(self.variants(experiment)))
         trained = [Trained.read(entry) for entry in entries if entry.state == "done"]
         if not trained:
@@ -57,8 +57,8 @@ class Seeds:
         write_csv(run.artifact("seeds.csv"), trained)
         keep_first(run, trained[0])
         first = trained[0].receipt
-        paper |= {key: first[key] for key in FROM_FIRST if key in first} | timings(trained)
-        run.journal.write_receipt(paper)
+        receipt |= {key: first[key] for key in FROM_FIRST if key in first} | timings(trained)
+        run.journal.write_receipt(receipt)
         return Result(
             metrics=metrics(trained),
             table=tuple((name.replace("/", " "), _mean([one.results[name] for one in trained])) for name in RESULTS),

@@ -27,8 +27,8 @@ UNITS = ("_s", "_bytes")  # how a figure's name ends if it is a time, a rate or 
 
 def keep(name: str, run: Path) -> None:
     """Write study/<name>/ anew from the run's folder. Raises RunError for a run without a receipt."""
-    paper = read_json(run / "receipt.json")
-    if not paper:
+    receipt = read_json(run / "receipt.json")
+    if not receipt:
         raise RunError(f"{name}: the run {run.name} left no receipt")
     folder = ROOT / name
     try:
@@ -36,8 +36,8 @@ def keep(name: str, run: Path) -> None:
         folder.mkdir(parents=True)
         scalars = read_json(run / "result.json").get("scalars", {})
         write_json(folder / "metrics.json", nested({key: scalars[key] for key in scalars if not is_timing(key)}))
-        write_json(folder / "timings.json", timings(run, paper, scalars))
-        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **paper})
+        write_json(folder / "timings.json", timings(run, receipt, scalars))
+        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **receipt})
         write_curves(folder / "curves.csv", run)
         copy_artifacts(run / "artifacts", folder)
     except OSError as error:
@@ -69,13 +69,13 @@ def flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def timings(run: Path, paper: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, Any]:
+def timings(run: Path, receipt: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, Any]:
     """How long the run took, how fast it was and what memory it had."""
     status = read_status(run)
     assert status is not None
     found = {"run_s": (status.ended or status.started) - status.started}
     found |= {key: scalars[key] for key in scalars if is_timing(key)}
-    return found | {key: paper[key] for key in TIMINGS if key in paper}
+    return found | {key: receipt[key] for key in TIMINGS if key in receipt}
 
 
 def write_curves(path: Path, run: Path) -> None:

@@ -115,10 +115,10 @@ def draw(outcomes: Mapping[str, Outcome]) -> bool:
 
 
 def _row(name: str, outcome: Outcome) -> dict[str, str]:
-    paper, times = outcome.receipt, outcome.timings
-    row = {"stage": name, "backend": str(paper["backend"]), "device": str(paper["device"]["effective"])}
+    receipt, times = outcome.receipt, outcome.timings
+    row = {"stage": name, "backend": str(receipt["backend"]), "device": str(receipt["device"]["effective"])}
     if not outcome.summary:  # it has a table of its own for what varies within the stage
-        row |= {"precision": str(paper["precision"]["effective"]), **_results(outcome)}
+        row |= {"precision": str(receipt["precision"]["effective"]), **_results(outcome)}
     if "images_per_s" in times:
         row["images/s"] = f"{times['images_per_s']['median']:,.0f}"
     return {**row, "time": f"{times['run_s']:.1f} s"}

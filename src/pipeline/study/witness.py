@@ -30,14 +30,14 @@ def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
 
     run = str(kept.receipt.get("run"))
     uri = _uri(Path(str(entry.rest["output_dir"])) / run, entry)
-    told = without_password(uri)
+    address = without_password(uri)
     found = find(uri, run)
     if found is None:
         raise RunError(
-            f"none is tagged pipeline.run={run} in {told} (`python -m pipeline.tracking sync` sends late ones)"
+            f"none is tagged pipeline.run={run} in {address} (`python -m pipeline.tracking sync` sends late ones)"
         )
     if found.state != "FINISHED":
-        raise RunError(f"{found.id} ({run}) in {told} is {found.state}")
+        raise RunError(f"{found.id} ({run}) in {address} is {found.state}")
     receipt = {key.removeprefix("receipt."): value for key, value in found.tags.items() if key.startswith("receipt.")}
     results = {key.removeprefix("result/"): value for key, value in found.metrics.items() if key.startswith("result/")}
     return Witness(found.id, receipt, results)

@@ -56,7 +56,7 @@ class Ledger:
         self.outcomes.append(outcome)
         place = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
         text = Text.assemble((f"{place} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), outcome.cell.label)
-        text.append(f"  {told(outcome)}")
+        text.append(f"  {outcome_text(outcome)}")
         text.append(f"  {seconds(outcome.seconds)}", "dim")
         self.console.print(text, soft_wrap=True)
         self._draw()
@@ -102,7 +102,7 @@ def colour_of(outcome: Outcome) -> str:
     return {"FINISHED": "green", "PRUNED": "yellow"}.get(outcome.state, "red")
 
 
-def told(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """The main figure of a finished cell, or why there is none."""
     if not outcome.done:
         return outcome.reason

@@ -113,7 +113,7 @@ class Running:
     job: Path
     since: float
     run: Path | None = None
-    told: float | None = None  # when it was told to stop
+    stopping_since: float | None = None  # when it was told to stop
     killed: bool = False
 
 
@@ -205,17 +205,21 @@ class Schedule:
         limit, now = self.settings.timeout, time.monotonic()
         if limit is not None and running.run is None:  # the import of a framework is not the cell's time
             limit = None if self.executor.queues else limit + IMPORT_SECONDS
-        if limit is not None and running.told is None and now - running.since > limit:
-            running.told = now
+        if limit is not None and running.stopping_since is None and now - running.since > limit:
+            running.stopping_since = now
             self.executor.stop(running.cell.number, kill=False)
-        elif running.told is not None and not running.killed and now - running.told > OVERTIME_SECONDS:
+        elif (
+            running.stopping_since is not None
+            and not running.killed
+            and now - running.stopping_since > OVERTIME_SECONDS
+        ):
             running.killed = True
             self.executor.stop(running.cell.number, kill=True)
 
     def _end(self, running: Running, violent: str | None) -> None:
         self._note_run(running)
         self.changed = time.monotonic()
-        if running.told is not None:
+        if running.stopping_since is not None:
             violent = TooLong(f"took longer than sweep.timeout={self.settings.timeout:g} s")
         state, reason = self._verdict(running, violent)
         outcome = Outcome(running.cell, state, reason, time.monotonic() - running.since, running.run)

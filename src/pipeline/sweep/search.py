@@ -123,10 +123,10 @@ class Trials(Source):
         if impossible or cell.experiment is None:
             raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
         key = cell.experiment.config_sha256()
-        told: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
+        trial_settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
         if self.search.pruner != "none":
-            told |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
-            cell = replace(cell, trial=told)
+            trial_settings |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
+            cell = replace(cell, trial=trial_settings)
         known = self.done.get(key)
         return cell, known or decide_one(cell, "failed", self.history).run
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Pruner:
     """In a trial's process: after each epoch, report the metric and ask whether to go on."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    def __init__(self, message: Mapping[str, Any]) -> None:
         from optuna.trial import Trial
 
-        self.metric: str = told["metric"]
-        self.last: int = told["epochs"]
-        self.trial = Trial(load_study(Path(told["file"]), told["study"]), told["id"])
+        self.metric: str = message["metric"]
+        self.last: int = message["epochs"]
+        self.trial = Trial(load_study(Path(message["file"]), message["study"]), message["id"])
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         if self.metric not in metrics:
@@ -99,9 +99,11 @@ def load_study(file: Path, name: str) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.load_study(study_name=name, storage=_storage(file))
-    told = study.user_attrs["pruner"]
-    if told["pruner"] == "hyperband":
-        study.pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=told["epochs"], reduction_factor=3)
+    message = study.user_attrs["pruner"]
+    if message["pruner"] == "hyperband":
+        study.pruner = optuna.pruners.HyperbandPruner(
+            min_resource=1, max_resource=message["epochs"], reduction_factor=3
+        )
     else:
         study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4)
     return study

@@ -24,7 +24,7 @@ from pipeline.backends.keras.fit import (
     _scaled,
     engine_module,
     keras,
-    switches,
+    runtime_settings,
 )
 from pipeline.backends.keras.hlo import RANGES, Sizes
 from pipeline.backends.shared import gpu_kernels
@@ -32,9 +32,9 @@ from pipeline.backends.shared.step_breakdown import (
     MOST_WATCHED,
     ROUNDS,
     SECONDS,
-    Anatomy,
     Operation,
     Product,
+    StepBreakdown,
     longest,
     steps_to_watch,
     with_rest,
@@ -71,10 +71,10 @@ class Operations(Protocol):
     def sizes(self, name: str) -> list[Sizes]: ...
 
 
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> Anatomy:
+def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> StepBreakdown:
     """The operations of a training's steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
         engine = engine_module.Engine(experiment, model, _optimizer(experiment, model, resolved), _loss(experiment))
         go = training_go(engine, experiment, data, step_s)
@@ -85,7 +85,7 @@ def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: fl
         operations = _operations(engine.program() if xla else engine.graph())
         seconds = seconds_by_owner(seen, operations.owner)
         found = products(operations, seconds, calls_by_owner(seen, operations.owner), go.steps)
-        return Anatomy(
+        return StepBreakdown(
             how=HOW.format(framework=FRAMEWORKS[BACKEND], steps=go.steps, rounds=ROUNDS),
             step_s=wall / go.steps,
             shares=shares(operations, seconds, wall, waited),
@@ -226,10 +226,10 @@ def with_ceilings(found: Sequence[Product], dtype: str, *, xla: bool, gpu: bool)
     operations = _operations(program)
     run()
     rounds = [_rates(operations, watched(run, gpu=gpu)[2]) for _ in range(ROUNDS)]
-    told = [[rates[_sides(product)] for rates in rounds if _sides(product) in rates] for product in found]
+    per_product = [[rates[_sides(product)] for rates in rounds if _sides(product) in rates] for product in found]
     return [
         dataclasses.replace(product, ceiling_FLOP_per_s=max(rates) if rates else None)
-        for product, rates in zip(found, told, strict=True)
+        for product, rates in zip(found, per_product, strict=True)
     ]
 
 

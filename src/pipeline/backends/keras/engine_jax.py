@@ -103,20 +103,20 @@ class Engine:
         gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
         with jax.named_scope("optimizer"):
             trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
-        hits = (logits.argmax(1) == y).sum().astype(jnp.float32)
+        n_correct = (logits.argmax(1) == y).sum().astype(jnp.float32)
         scale = () if self.scale_at is None else (optimizer[self.scale_at],)
-        return (trainable, fixed, optimizer), (loss, hits, *scale)
+        return (trainable, fixed, optimizer), (loss, n_correct, *scale)
 
     def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
         wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
         dtypes = (wide, jnp.float32) if self.scale_at is None else (wide, jnp.float32, jnp.float32)
 
         def step(i: Any, carried: Any) -> Any:
-            state, told = carried
+            state, found = carried
             with jax.named_scope("data"):
                 batch = x[rows[i]], y[rows[i]]
             state, now = self._step(state, *batch)
-            return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(told, now, strict=True))
+            return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(found, now, strict=True))
 
         return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))
 
@@ -171,7 +171,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
+def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
     """JAX's process-wide settings as this run needs them, put back afterwards.
 
     JAX multiplies float32 in TF32 on a GPU unless told otherwise, and makes float64 float32 unless x64 is on.

@@ -52,9 +52,9 @@ class Engine:
         arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
         if indices.shape not in self.compiled:
             self._compile_block(indices)
-        told = self._block(*arguments)
-        self._ran = self._ran or (self._block, arguments, told[0].device)
-        return tuple(each.numpy()[:count] for each in told)
+        found = self._block(*arguments)
+        self._ran = self._ran or (self._block, arguments, found[0].device)
+        return tuple(each.numpy()[:count] for each in found)
 
     def _compile_block(self, indices: np.ndarray) -> None:
         """TensorFlow compiles in the first call: here one of no steps, which changes nothing and can be timed."""
@@ -89,19 +89,19 @@ class Engine:
         gradients = tape.gradient(scaled, variables)
         with tf.name_scope("optimizer"):
             self.optimizer.apply(gradients, variables)
-        hits = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
+        n_correct = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
         scale = (tf.identity(self.optimizer.dynamic_scale.value),) if self.scales_loss else ()
-        return tf.cast(loss, tf.float64), hits, *scale
+        return tf.cast(loss, tf.float64), n_correct, *scale
 
     def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, ...]:
         dtypes = (tf.float64, tf.float32, tf.float32) if self.scales_loss else (tf.float64, tf.float32)
         start = (tf.constant(0), *(tf.zeros([rows.shape[0]], dtype) for dtype in dtypes))
 
-        def step(i: Any, *told: Any) -> tuple[Any, ...]:
+        def step(i: Any, *found: Any) -> tuple[Any, ...]:
             with tf.name_scope("data"):
                 batch = tf.gather(x, rows[i]), tf.gather(y, rows[i])
             now = self._step(*batch)
-            pairs = zip(told, now, strict=True)
+            pairs = zip(found, now, strict=True)
             return i + 1, *(tf.tensor_scatter_nd_update(kept, [[i]], [new]) for kept, new in pairs)
 
         return tuple(tf.while_loop(lambda i, *_: i < count, step, start, parallel_iterations=1)[1:])
@@ -163,7 +163,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 @contextlib.contextmanager
-def switches(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
+def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
     """TensorFlow's process-wide settings as this run needs them, put back where TensorFlow lets them be."""
     check_tensorflow(resolved.place)
     _configure_devices(experiment, resolved)

@@ -94,7 +94,7 @@ class Engine(Protocol):
 
 def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         keras.utils.set_random_seed(experiment.seed)
         model, parameters = _initial_model(experiment, data, resolved)
         optimizer = _optimizer(experiment, model, resolved)
@@ -116,7 +116,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         engine.sync()
         return Fit(
             cpu_threads=engine_module.cpu_threads(),
-            weights=weights.of_keras(model),
+            weights=weights.from_keras(model),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=engine.observe(),
@@ -128,13 +128,13 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
     """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         model = built(experiment.model.keras, shapes)
-        weights.into_keras(model, saved, "the saved run")
+        weights.to_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
     def predict(images: np.ndarray) -> np.ndarray:
-        with switches(experiment, resolved):
+        with runtime_settings(experiment, resolved):
             return _logits(forward, images, experiment.training.evaluation_batch_size)
 
     return predict
@@ -145,7 +145,7 @@ def _subject(model: Any, engine: Engine, data: Arrays, place: Place) -> Subject:
 
     def current() -> weights.Weights:
         engine.sync()
-        return weights.of_keras(model)
+        return weights.from_keras(model)
 
     return Subject(model, current, engine.settle, (data.shape, keras.config.floatx()), place)
 
@@ -185,11 +185,11 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) ->
 
 def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
-    for size, losses, hits, *scales in feed(epoch):
+    for size, losses, n_correct, *scales in feed(epoch):
         if not watch.step and "first_step_s" not in watch.run.marks:  # a block of one call has one end
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.compiled(engine.compile_s)
-        watch.block(losses, hits, size, *scales)
+        watch.block(losses, n_correct, size, *scales)
     watch.pause()
 
 
@@ -228,8 +228,8 @@ def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> 
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
-    start = weights.initial(weights.of_keras(model), experiment.seed)
-    weights.into_keras(model, start, "the initial weights")
+    start = weights.initial(weights.from_keras(model), experiment.seed)
+    weights.to_keras(model, start, "the initial weights")
     return model, parameters
 
 
@@ -243,7 +243,7 @@ def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
 
 
 @contextlib.contextmanager
-def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
+def runtime_settings(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """Keras's and the framework's process-wide settings as this run needs them, put back afterwards.
 
     Also those that Keras reads from the user's ~/.keras/keras.json, which is in no receipt.
@@ -251,7 +251,7 @@ def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     epsilon, layout = keras.config.epsilon(), keras.config.image_data_format()
     form = FORMATS[resolved.precision]
-    with engine_module.switches(experiment, resolved, form), _random_states():
+    with engine_module.runtime_settings(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
         keras.config.set_dtype_policy(POLICIES[resolved.precision])
         keras.config.set_epsilon(EPSILON)
@@ -281,7 +281,7 @@ def _random_states() -> Iterator[None]:
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
     """Every logical device that the framework makes of this machine under the experiment's settings."""
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         return list(engine_module.logical_devices())
 
 

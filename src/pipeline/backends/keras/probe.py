@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.backends.keras.breakdown import anatomy as anatomy
-from pipeline.backends.keras.fit import BACKEND, _initial_model, _loss, _optimizer, keras, switches
+from pipeline.backends.keras.breakdown import step_breakdown as step_breakdown
+from pipeline.backends.keras.fit import BACKEND, _initial_model, _loss, _optimizer, keras, runtime_settings
 from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
 from pipeline.datasets import Arrays
 from pipeline.machine.capability import Resolved
@@ -22,7 +22,7 @@ SIDE = {"cpu": 1024, "gpu": 8192}
 
 def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
     """The first step again, from the same weights and images, without dropout."""
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
         for layer in model._flatten_layers():
             if isinstance(layer, keras.layers.Dropout):
@@ -38,7 +38,7 @@ def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> Firs
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
         }
         optimizer.apply(gradients, model.trainable_variables)
-        return FirstStep(value, named, weights.of_keras(model))
+        return FirstStep(value, named, weights.from_keras(model))
 
 
 def _by_tape(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[float, list[Any]]:
@@ -105,7 +105,7 @@ class OnJax:
 def machine(experiment: Experiment, resolved: Resolved) -> Machine:
     """The machine's rates at this precision's dtypes."""
     form, side = FORMATS[resolved.precision], SIDE[resolved.place.kind]
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         square = keras.ops.cast(keras.random.normal((side, side), seed=0, dtype="float32"), form.compute)
         return Machine.measure(
             OnTensorFlow() if BACKEND == "tensorflow" else OnJax(), np.ones(NUMBERS, _numpy(form.parameters)), square

@@ -42,7 +42,7 @@ class Watch:
     def begin_epoch(self) -> None:
         """Start the clock of the next epoch."""
         self.number += 1
-        self.loss_sum = self.hits = 0.0
+        self.loss_sum = self.n_correct = 0.0
         self.seen = 0
         self.epoch_started = time.perf_counter()
         self.profile.begin_epoch()
@@ -58,7 +58,7 @@ class Watch:
             self.leave_out(seconds - before)
             self.run.marks["compile_s"] = seconds
 
-    def block(self, losses: np.ndarray, hits: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
+    def block(self, losses: np.ndarray, n_correct: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
         """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images.
 
         `scales`: the loss scale (k,) after each, where the loss is scaled.
@@ -70,15 +70,15 @@ class Watch:
         if not finite.all():
             self._diverged(losses, int(np.argmin(finite)))
         self.loss_sum += float(losses.sum()) * size
-        self.hits += float(hits.sum())
+        self.n_correct += float(n_correct.sum())
         self.seen += size * len(losses)
-        self.waiting.extend(zip(losses.tolist(), (hits / size).tolist(), strict=True))
+        self.waiting.extend(zip(losses.tolist(), (n_correct / size).tolist(), strict=True))
         self.step += len(losses)
         self._journal_waiting(final=False)
         self.progress.advance(
             len(losses),
             f"epoch {self.number + 1}/{self.epochs_wanted}  loss {self.loss_sum / self.seen:.4f}  "
-            f"accuracy {self.hits / self.seen:.4f}",
+            f"accuracy {self.n_correct / self.seen:.4f}",
         )
 
     def pause(self) -> None:
@@ -96,7 +96,7 @@ class Watch:
             seconds=self.epoch_seconds,
             images=self.seen,
             train_loss=self.loss_sum / self.seen,
-            train_accuracy=self.hits / self.seen,
+            train_accuracy=self.n_correct / self.seen,
             validation_loss=validation_loss,
             validation_accuracy=validation_accuracy,
         )

@@ -69,7 +69,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class StepBreakdown:
     """Where the time of a training step goes: the step that was trained, taken again under a profiler.
 
     It has the training's own loop, batches, loader, threads and compiled program. Shares are of `step_s`, the wall time
@@ -162,6 +162,6 @@ def first_batch(experiment: Experiment, data: Arrays) -> np.ndarray:
     return rows
 
 
-def as_json(machine: Machine, anatomy: Anatomy) -> dict[str, Any]:
+def as_json(machine: Machine, step_breakdown: StepBreakdown) -> dict[str, Any]:
     """What a probe found, for a file."""
-    return {"machine": asdict(machine), "anatomy": asdict(anatomy)}
+    return {"machine": asdict(machine), "anatomy": asdict(step_breakdown)}

@@ -87,7 +87,7 @@ class CompiledStep:
 
     def _step(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
         with self.phase("forward"):
-            loss, hits = self.forward(x, y)
+            loss, n_correct = self.forward(x, y)
         self.optimizer.zero_grad()
         with self.phase("backward"):
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -97,7 +97,7 @@ class CompiledStep:
             else:
                 self.scaler.step(self.optimizer)
                 self.scaler.update()
-        return loss.detach(), hits
+        return loss.detach(), n_correct
 
     def _timed(self, step: Callable[..., Batch], x: torch.Tensor, y: torch.Tensor) -> Batch:
         started = time.perf_counter()
@@ -141,8 +141,8 @@ class CompiledStep:
             self.x.copy_(x)
             self.y.copy_(y)
             self.graph.replay()
-        loss, hits = self.found
-        return loss.clone(), hits.clone()
+        loss, n_correct = self.found
+        return loss.clone(), n_correct.clone()
 
 
 def compiled_graphs() -> int:

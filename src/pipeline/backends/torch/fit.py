@@ -20,7 +20,7 @@ from pipeline.backends.torch.compiled import CompiledStep, make_capturable
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.net import initial_net, peak_memory, widened
 from pipeline.backends.torch.observer import Observer
-from pipeline.backends.torch.settings import switches
+from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.threads import threads_for
 from pipeline.datasets import Arrays
 from pipeline.loaders import block_lengths
@@ -55,7 +55,7 @@ FLAGS = {
 def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     device = torch.device(resolved.place.torch)
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         torch.manual_seed(experiment.seed)
         net, parameters = initial_net(experiment, data, FORMATS[resolved.precision], device)
         if device.type == "cpu" and not experiment.backend.threads:
@@ -73,7 +73,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
                 fed.close()
         return Fit(
             cpu_threads=torch.get_num_threads(),
-            weights=weights.of_torch(net),
+            weights=weights.from_torch(net),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=module.observation,
@@ -88,18 +88,18 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     device = torch.device(resolved.place.torch)
     form = FORMATS[resolved.precision]
     dtype = getattr(torch, form.parameters)
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         net = built(experiment.model.torch, shapes)
         if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
             net = net.to(dtype)
-        weights.into_torch(net, saved, "the saved run")
+        weights.to_torch(net, saved, "the saved run")
         net = net.to(device).eval()
     mixed = torch.autocast(device.type, getattr(torch, form.compute), enabled=form.compute != form.parameters)
     step = experiment.training.evaluation_batch_size
 
     def predict(images: np.ndarray) -> np.ndarray:
         found = []
-        with switches(experiment, resolved), torch.inference_mode(), mixed:
+        with runtime_settings(experiment, resolved), torch.inference_mode(), mixed:
             for first in range(0, len(images), step):
                 x = torch.from_numpy(images[first : first + step]).to(device, dtype)
                 found.append(net(x).double().cpu().numpy())
@@ -180,13 +180,13 @@ class Classifier(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         phase = self.watch.profile.phase
         losses: list[torch.Tensor] = []
-        hits: list[torch.Tensor] = []
+        n_correct: list[torch.Tensor] = []
         scales: list[torch.Tensor] = []
         for x, y in block:
             if self.compiled is not None and self.compiled.takes(x):
                 loss, right = self.compiled(x, y)
                 losses.append(loss)
-                hits.append(right)
+                n_correct.append(right)
                 scales += self._scale(scaler)
                 continue
             looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
@@ -205,7 +205,7 @@ class Classifier(pl.LightningModule):
                         scaler.update()
             scales += self._scale(scaler)
             losses.append(loss.detach())
-            hits.append((logits.detach().argmax(1) == y).sum())
+            n_correct.append((logits.detach().argmax(1) == y).sum())
             if not self.watch.step and len(losses) == 1:
                 self._mark_first_step()
                 if self.experiment.backend.compile:  # the first step is the observed one, as written
@@ -213,7 +213,7 @@ class Classifier(pl.LightningModule):
                     size = self.experiment.training.batch_size
                     self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size, phase)
                     self.watch.run.say(f"backend.compile: {self.compiled.how}")
-        told = [torch.stack(each).double() for each in (losses, hits, scales) if each]
+        told = [torch.stack(each).double() for each in (losses, n_correct, scales) if each]
         losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
         if self.compiled is not None:
             self.watch.compiled(self.compiled.seconds)
@@ -259,7 +259,7 @@ def _subject(net: torch.nn.Module, data: Arrays, place: Place) -> Subject:
         if place.kind == "gpu":
             torch.cuda.synchronize(place.torch)
 
-    return Subject(net, lambda: weights.of_torch(net), settle, (data.shape, "float32"), place)
+    return Subject(net, lambda: weights.from_torch(net), settle, (data.shape, "float32"), place)
 
 
 def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:

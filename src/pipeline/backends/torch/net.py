@@ -34,7 +34,7 @@ def initial_net(
     net = built(experiment.model.torch, shapes)
     if wide == torch.float64:
         net = net.to(wide)
-    weights.into_torch(net, weights.initial(weights.of_torch(net), experiment.seed), "the initial weights")
+    weights.to_torch(net, weights.initial(weights.from_torch(net), experiment.seed), "the initial weights")
     with torch.inference_mode():
         check_logits(net.eval()(torch.zeros(1, *data.shape, dtype=wide)).shape, len(data.classes))
     net.train()

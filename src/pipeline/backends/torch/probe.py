@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from pipeline.backends.shared.step_breakdown import NUMBERS, ROUNDS, Anatomy, FirstStep, Machine, first_batch, longest
+from pipeline.backends.shared.step_breakdown import (
+    NUMBERS,
+    ROUNDS,
+    FirstStep,
+    Machine,
+    StepBreakdown,
+    first_batch,
+    longest,
+)
 from pipeline.backends.torch import products as torch_products
 from pipeline.backends.torch import steps_in_profile as torch_look
 from pipeline.backends.torch.net import initial_net, widened
-from pipeline.backends.torch.settings import switches
+from pipeline.backends.torch.settings import runtime_settings
 from pipeline.datasets import Arrays
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -61,7 +69,7 @@ class Step:
 
 def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
     """The first step again, from the same weights and images, without dropout."""
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         step = Step(experiment, data, resolved)
         for layer in step.net.modules():
             if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
@@ -70,7 +78,7 @@ def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> Firs
         trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
         gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
         step.update()
-        return FirstStep(loss, gradients, weights.of_torch(step.net))
+        return FirstStep(loss, gradients, weights.from_torch(step.net))
 
 
 class OnDevice:
@@ -96,7 +104,7 @@ class OnDevice:
 def machine(experiment: Experiment, resolved: Resolved) -> Machine:
     """The machine's rates at this precision's dtypes."""
     form, device = FORMATS[resolved.precision], torch.device(resolved.place.torch)
-    with switches(experiment, resolved), torch.inference_mode():
+    with runtime_settings(experiment, resolved), torch.inference_mode():
         numbers = torch.ones(NUMBERS, dtype=getattr(torch, form.parameters))
         side = SIDE[device.type]
         square = torch.randn(side, side, device=device).to(getattr(torch, form.compute))
@@ -105,7 +113,7 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
         return Machine.measure(OnDevice(device), numbers, square)
 
 
-def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> Anatomy:
+def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> StepBreakdown:
     """The operations of a training's steps by time, as torch's profiler sees them, and each product's own ceiling."""
     looks: list[torch_look.Look] = []
     rounds = 1 if experiment.backend.compile else ROUNDS  # a compilation takes many times as long as the steps
@@ -116,10 +124,10 @@ def anatomy(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: fl
     gpu, compute = resolved.place.kind == "gpu", getattr(torch, FORMATS[resolved.precision].compute)
     found = torch_products.products(look.events, data.shape, look.steps, gpu=gpu)
     device = torch.device(resolved.place.torch)
-    with switches(experiment, resolved):
+    with runtime_settings(experiment, resolved):
         torch.set_num_threads(look.threads)
         with_ceilings = torch_products.with_ceilings(found, device, compute)
-    return Anatomy(
+    return StepBreakdown(
         how=HOW.format(rounds=len(looks), steps=look.steps, compiled=look.compiled),
         step_s=look.step_s,
         shares=torch_products.shares(look.events, look.step_s * look.steps, gpu=gpu),

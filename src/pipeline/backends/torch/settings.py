@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def switches(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
+def runtime_settings(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """torch's process-wide settings as this run needs them, put back afterwards."""
     check_torch(resolved.place)
     benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()

@@ -70,10 +70,12 @@ class Watch:
         """One record for each row that DeepXDE has noted since. Raises RunError for a term that is no number."""
         running = self.resumed is not None
         self._pause()
-        told = self.learner.losshistory
-        for step, losses, tests in list(zip(told.steps, told.loss_train, told.loss_test, strict=True))[self.seen :]:
+        history = self.learner.losshistory
+        for step, losses, tests in list(zip(history.steps, history.loss_train, history.loss_test, strict=True))[
+            self.seen :
+        ]:
             self._record(int(step), np.atleast_1d(losses), np.atleast_1d(tests))
-        self.seen = len(told.steps)
+        self.seen = len(history.steps)
         if running:
             self.resumed = time.perf_counter()
 

@@ -49,8 +49,8 @@ def free_memory(place: Place) -> int:
     if place.kind == "gpu":
         import jax
 
-        told = jax.devices("cuda")[place.index].memory_stats()
-        return int(told["bytes_limit"] - told["bytes_in_use"])
+        stats = jax.devices("cuda")[place.index].memory_stats()
+        return int(stats["bytes_limit"] - stats["bytes_in_use"])
     import psutil
 
     return min([int(psutil.virtual_memory().available), *free_in_groups(GROUPS, _own_group())])

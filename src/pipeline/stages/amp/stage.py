@@ -13,7 +13,7 @@ from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
 from pipeline.report.table import markdown
-from pipeline.runs import receipt
+from pipeline.runs import receipt as receipts
 from pipeline.runs.run import Grid, Result, Run
 from pipeline.spec import spec
 from pipeline.stages.amp import BASELINE, REFERENCE
@@ -78,15 +78,15 @@ class Amp:
         from pipeline.stages.amp import compare, tables
         from pipeline.stages.amp.measured import Measured
 
-        paper = receipt.before(experiment, resolved)
-        run.journal.write_receipt(paper)
+        receipt = receipts.before(experiment, resolved)
+        run.journal.write_receipt(receipt)
         entries = run_cells(run, checked(self.variants(experiment)))
         done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
         order = {name: place for place, name in enumerate(self.precisions)}
         rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
         if len(rows) < 2:
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
-        run.journal.write_receipt(paper | {"data_sha256": done[0].receipt["data_sha256"]})
+        run.journal.write_receipt(receipt | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
         grids = (
             tables.seen(rows),

@@ -65,9 +65,9 @@ def page(row: Compared, baseline: Compared) -> str:
         f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x.",
         "",
     ]
-    anatomy = run.step["anatomy"]
-    bound = _bound(anatomy) if explains(row) else []
-    lines += [*_shares(row, baseline), *bound, *_products(row, anatomy), *_longest(anatomy)]
+    step_breakdown = run.step["anatomy"]
+    bound = _bound(step_breakdown) if explains(row) else []
+    lines += [*_shares(row, baseline), *bound, *_products(row, step_breakdown), *_longest(step_breakdown)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
     return "\n".join(lines)
 
@@ -78,13 +78,13 @@ def explains(row: Compared) -> bool:
 
 
 def _shares(row: Compared, baseline: Compared) -> list[str]:
-    anatomy, usual = (one.runs[0].step["anatomy"] for one in (row, baseline))
+    step_breakdown, usual = (one.runs[0].step["anatomy"] for one in (row, baseline))
     trained = [one.runs[0].training_step_s * 1e3 for one in (baseline, row)]
-    watched = [one["step_s"] * 1e3 for one in (usual, anatomy)]
+    watched = [one["step_s"] * 1e3 for one in (usual, step_breakdown)]
     lines = [
         "## Where a step's time goes",
         "",
-        f"By {anatomy['how']}. Of the first seed.",
+        f"By {step_breakdown['how']}. Of the first seed.",
         "",
         *(line for one in (baseline, row) for line in _unexplained(one)),
         f"| | {BASELINE} | {row.precision} |",
@@ -93,9 +93,9 @@ def _shares(row: Compared, baseline: Compared) -> list[str]:
         f"| the same under the profiler, of which | {watched[0]:.2f} ms | {watched[1]:.2f} ms |",
     ]
     for kind, meaning in KINDS.items():
-        lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(anatomy['shares'][kind])} |")
-    if anatomy["tensor_core_share"] is not None:
-        before, now = usual["tensor_core_share"] or 0, anatomy["tensor_core_share"]
+        lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(step_breakdown['shares'][kind])} |")
+    if step_breakdown["tensor_core_share"] is not None:
+        before, now = usual["tensor_core_share"] or 0, step_breakdown["tensor_core_share"]
         lines.append(f"| of the GPU's busy time on Tensor Cores, by the kernels' names | {before:.1%} | {now:.1%} |")
     return [*lines, ""]
 
@@ -119,8 +119,8 @@ def _told(share: float | None) -> str:
     return "not told apart" if share is None else f"{share:.1%}"
 
 
-def _bound(anatomy: Mapping[str, Any]) -> list[str]:
-    share = anatomy["shares"]["products"]
+def _bound(step_breakdown: Mapping[str, Any]) -> list[str]:
+    share = step_breakdown["shares"]["products"]
     return [
         f"Were products free, a step would be {1 / max(1 - share, 1e-9):.2f}x as fast; at twice their rate "
         f"{1 / (1 - share / 2):.2f}x (Amdahl).",
@@ -128,14 +128,14 @@ def _bound(anatomy: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _products(row: Compared, anatomy: Mapping[str, Any]) -> list[str]:
+def _products(row: Compared, step_breakdown: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Its products beside bare ones of the same sizes on this machine",
         "",
         "| product | m x n x k | ms a step | GFLOP/s | bare | share of bare | not a multiple |",
         "|---|---|---|---|---|---|---|",
     ]
-    for product in anatomy["products"]:
+    for product in step_breakdown["products"]:
         rate = 2.0 * product["m"] * product["n"] * product["k"] * product["calls"] / max(product["seconds"], 1e-12)
         bare, missed = product["ceiling_FLOP_per_s"], ", ".join(misses(row, product)) or "-"
         sizes = f"{product['m']} x {product['n']} x {product['k']} | {product['seconds'] * 1e3:.3f}"
@@ -151,10 +151,10 @@ def _of_bare(ratio: float) -> str:
     return f"{ratio:.0%}" if ratio <= 1 else f"{ABOVE} ({ratio:.2f}x)"
 
 
-def _longest(anatomy: Mapping[str, Any]) -> list[str]:
+def _longest(step_breakdown: Mapping[str, Any]) -> list[str]:
     lines = ["## Its longest operations", "", "| operation | kind | ms a step | share |", "|---|---|---|---|"]
-    for one in anatomy["longest"]:
-        share = one["seconds"] / anatomy["step_s"]
+    for one in step_breakdown["longest"]:
+        share = one["seconds"] / step_breakdown["step_s"]
         lines.append(f"| `{one['name']}` | {one['kind']} | {one['seconds'] * 1e3:.3f} | {share:.1%} |")
     return [*lines, ""]
 
@@ -182,12 +182,12 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
             f"Another device: this one multiplies at {gain:.2f}x the rate in {row.precision} that it has in "
             f"{baseline.precision}, so no model can gain from it."
         )
-    anatomy = row.runs[0].step["anatomy"]
+    step_breakdown = row.runs[0].step["anatomy"]
     if not explains(row):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
-    shares, tips = anatomy["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
+    shares, tips = step_breakdown["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
     largest = sorted((kind for kind in tips if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
     found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
-    if any(misses(row, product) for product in anatomy["products"]):
+    if any(misses(row, product) for product in step_breakdown["products"]):
         found.append(f"Sizes in multiples of {multiple_of(row)} (see the last column): filters, units, batch size.")
     return found or ["A larger model or batch: the products are too small to fill the device."]
