@@ -23,6 +23,7 @@ from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal, read_config, read_metrics, read_status
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
+from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[1])
 
@@ -72,7 +73,7 @@ def test_any_metrics_come_back(
 def test_every_line_is_strict_json(tmp_path: Path) -> None:
     journal = Journal.begin(tmp_path, "strict", {})
     journal.log({"a": float("nan"), "b": float("-inf")}, 3)
-    journal.write_result({"scalars": {"loss": float("inf")}})
+    journal.write_result(Result((Metric("loss", float("inf")),)))
     journal.finish("FINISHED")
 
     def refuse(name: str) -> None:
@@ -81,7 +82,7 @@ def test_every_line_is_strict_json(tmp_path: Path) -> None:
     line = json.loads((journal.folder / "metrics.jsonl").read_text(), parse_constant=refuse)
     assert line["metrics"] == {"a": "NaN", "b": "-Infinity"}
     result = json.loads((journal.folder / "result.json").read_text(), parse_constant=refuse)
-    assert result == {"scalars": {"loss": "Infinity"}}
+    assert result["scalars"] == {"loss": "Infinity"}
 
 
 def test_config_comes_back_with_its_types(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pipeline.datasets.sources import Mirror, say
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.passwords import without_password, without_passwords
 from pipeline.runs.journal import Journal, read_config, read_json, read_status
+from pipeline.runs.result import Result
 from pipeline.spec import build
 from pipeline.tracking.store import flatten
 
@@ -119,7 +120,7 @@ def test_nothing_that_a_run_writes_has_them(tmp_path: Path, capsys: pytest.Captu
     config: dict[str, Any] = {"tracking": {"uri": uri}, "sources": [uri, {"more": f"PWD: {uri}"}], "bucket": KEPT[0]}
     journal = Journal.begin(tmp_path, "secret", config)
     journal.write_receipt({"environment": {"URI": uri}, "n": 1})
-    journal.write_result({"scalars": {"x": 1.0}, "note": uri})
+    journal.write_result(Result((), table=(("bucket", uri),), notes=(uri,)))
     journal.finish("FAILED", ValueError(f"{'x' * 1970} {uri}"))  # cut at 2,000 characters, in the password's middle
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET[:4] not in path.read_text(), path

@@ -18,7 +18,7 @@ from rich.console import Console
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
-from pipeline.report.table import figure, show_grid
+from pipeline.report.table import figure, show_table
 from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, costs, errors, reached, times, to_reach
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -108,7 +108,7 @@ def test_the_tables_fit_a_terminal(n: int) -> None:
     found = [Measured(name, n, 1e-3, 1e-4, 1e-2, 1234.5, 12.345, 10.0, reached_by) for name, row in rows.items() if row]
     for shown in (errors(found), costs(found), times(found, levels)):
         text = io.StringIO()
-        show_grid(Console(width=80, file=text), shown)
+        show_table(Console(width=80, file=text), shown)
         lines = text.getvalue().splitlines()
         for row in shown.rows:
             assert any(re.split(r"\s{2,}", line.strip()) == [each for each in row if each] for line in lines), row

@@ -24,7 +24,7 @@ RESOLVED = Resolved(Place("cpu"), "fp32", "as requested", "as requested")
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "result"),
     [
         ("runs/one/artifacts/model.npz", "output_dir: cannot write {tmp}/runs/one/artifacts/model.npz: "),
         (None, "output_dir: cannot write {tmp}/runs/one: "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import statistics
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from command import done, pipeline, refused, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import half_width
+from pipeline.report.table import show_result
 from pipeline.runs.journal import read_json
+from pipeline.runs.result import Metric, by_name, read_result
 from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section
@@ -23,7 +27,9 @@ SHORT = ("dataset=digits", "model=linear", "training.epochs=2", "tracking=none")
 accuracy = st.floats(0, 1)
 
 
-def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(tmp_path: Path) -> None:
+def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT)
     assert told.returncode == 0, told.stderr
     (whole,) = tmp_path.glob("runs/*-seeds-linear-digits-torch-fp32-*")
@@ -50,8 +56,18 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(tmp_path: P
     assert "test accuracy" in told.stdout
     assert "(mean, 95 % interval, n=3; " in told.stdout
     assert "the interval is of seeds, on this machine, with these versions" in told.stderr
+    monkeypatch.chdir(tmp_path)
+    assert told.stdout == printed(whole)
     alone = done(tmp_path, "seed=6", *SHORT)
     assert read_json(alone / "receipt.json")["weights_sha256"] == read_json(runs[1] / "receipt.json")["weights_sha256"]
+
+
+def printed(run: Path) -> str:
+    """What a run prints at its end, from its result.json alone."""
+    result, text = read_result(run), io.StringIO()
+    assert result is not None
+    show_result(Console(width=200, file=text), result, run)
+    return text.getvalue()
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
@@ -64,7 +80,7 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
         {"training_s": seconds, "images_per_s": {"median": rate}, "peak_memory": {"process_bytes": peak}}
         for seconds, rate, peak in ((1.0, 10.0, 7), (2.0, 40.0, 9), (4.0, 20.0, 8))
     ]
-    assert timings([Trained("0", Path(), {}, receipt, []) for receipt in receipts]) == {
+    assert timings([Trained("0", Path(), {}, receipt, [], ()) for receipt in receipts]) == {
         "training_s": 7.0,
         "images_per_s": {"median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
         "peak_memory": {"process_bytes": 9},
@@ -74,8 +90,9 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_an_interval_needs_three_seeds(seeds: int) -> None:
     rate = {"images_per_s": {"median": 1.0}}
-    results = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
-    found = metrics([Trained(str(seed), Path(), results[seed], rate, []) for seed in range(seeds)])
+    numbers = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
+    results = [{name: Metric(name, value) for name, value in one.items()} for one in numbers]
+    found = by_name(metrics([Trained(str(seed), Path(), results[seed], rate, [], ()) for seed in range(seeds)]))
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
 
 

@@ -17,7 +17,7 @@ import pytest
 from command import Done, environment, message
 
 from pipeline.errors import UserError
-from pipeline.study import composed, documents, lock, outcome, params
+from pipeline.study import composed, documents, lock, params
 from pipeline.study.check import check, same_result
 from pipeline.study.compose import compose
 from pipeline.study.data import fetch
@@ -217,11 +217,6 @@ def differences(study: Copy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         return lines
 
     return ask
-
-
-def test_what_the_machine_decides_is_no_tracked_result() -> None:
-    names = ("test/accuracy", "training_s", "images_per_s", "fp16/peak_bytes", "test/loss_s0", "fp16/speedup")
-    assert [name for name in names if outcome.is_timing(name)] == ["training_s", "images_per_s", "fp16/peak_bytes"]
 
 
 def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy) -> None:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipeline.runs.result import Metric
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.summary import Entry, Pivot, show
 
 
-def entry(number: int, swept: Mapping[str, str], figures: Mapping[str, float]) -> Entry:
+def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
     cell = Cell(number, swept, {}, [], None, None)
-    return Entry(cell, "done", "", None, dict(figures), None)
+    return Entry(cell, "done", "", None, {name: Metric(name, value) for name, value in metrics.items()}, None)
 
 
 def shown(found: Sequence[Entry]) -> list[str]:

@@ -23,6 +23,7 @@ from pipeline.errors import UserError
 from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
+from pipeline.runs.result import Metric, Result
 from pipeline.spec import build
 from pipeline.tracking import record as records
 from pipeline.tracking.store import legal_name
@@ -138,7 +139,7 @@ def train(journal: Journal, steps: int = 50) -> None:
     journal.log({"loss": float("nan"), "grad": float("inf")}, steps)
     journal.artifact_path("figures/loss.svg").write_text("<svg/>")
     journal.write_receipt({"precision": {"effective": "fp32", "proved": True}, "seed": 7})
-    journal.write_result({"scalars": {"accuracy": 0.75, "odd": float("nan")}, "note": "text"})
+    journal.write_result(Result((Metric("accuracy", 0.75), Metric("odd", float("nan"))), notes=("text",)))
 
 
 def record_of(folder: Path) -> records.Record:

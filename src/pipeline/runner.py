@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Place
     from pipeline.runs.journal import Journal
+    from pipeline.runs.result import Result
     from pipeline.runs.run import Run
     from pipeline.sweep.cell import Member
 
@@ -135,7 +135,8 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
             result = experiment.stage.run(experiment, resolved, run)
         finally:
             keep_imported(experiment, journal)
-        journal.write_result({"scalars": dict(result.metrics)})
+        result = replace(result, title=experiment.name, last_epoch=run.last_epoch)
+        journal.write_result(result)
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
         raise
@@ -180,17 +181,15 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
         run.say(f"precision={resolved.precision}: {UNSCALED}")
 
 
-def report(experiment: Experiment, run: Run, result: Any, tracker: Any) -> int:
+def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> int:
     """The table on standard output; where things lie."""
     from pipeline.cli.terminal import results
-    from pipeline.report.table import show, show_grid
+    from pipeline.report.table import show_result
 
     for note in result.notes:
         run.say(note)
     try:
-        for grid in result.grids:
-            show_grid(results(), grid)
-        show(results(), experiment.name, [*result.table, ("run folder", os.path.relpath(run.folder))])
+        show_result(results(), result, run.folder)
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time
             run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")

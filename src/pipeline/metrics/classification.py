@@ -71,6 +71,7 @@ def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.bincount(labels * classes + logits.argmax(axis=1), minlength=classes**2).reshape(classes, classes)
 
 
+LESS_IS_BETTER = ("cross_entropy", "brier", "calibration_error")
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": accuracy,
     "top5_accuracy": top5_accuracy,

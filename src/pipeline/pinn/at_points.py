@@ -18,7 +18,8 @@ from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.pinn.problem import Problem
 from pipeline.runs import receipt as receipts
-from pipeline.runs.run import Result, Run
+from pipeline.runs.result import Result, count
+from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     rows = [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
-    return Result(metrics={"points": float(len(points))}, table=(*rows, ("predictions", str(path))), notes=notes)
+    return Result(metrics=(count("points", len(points)),), table=(*rows, ("predictions", str(path))), notes=notes)
 
 
 def read_points(text: str, problem: Problem) -> np.ndarray:

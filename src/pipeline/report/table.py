@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.runs.run import Grid
+    from pipeline.runs.result import Result, Table
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -23,22 +25,29 @@ def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     console.print(table, highlight=False, markup=False)
 
 
-def show_grid(console: Console, grid: Grid) -> None:
+def show_result(console: Console, result: Result, folder: Path) -> None:
+    """Print the tables of a run's result, which `read_result(folder)` gives too, and where the run lies."""
+    for one in result.tables:
+        show_table(console, one)
+        console.print()
+    show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder))])
+
+
+def show_table(console: Console, table: Table) -> None:
     """Print a table of several columns, the first to the left and the others to the right."""
-    from rich.table import Table
+    from rich.table import Table as Drawn
 
-    table = Table(title=grid.title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(grid.columns):
-        table.add_column(column, justify="right" if place else "left", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*row)
-    console.print(table, highlight=False, markup=False)
-    console.print()
+    drawn = Drawn(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if place else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn, highlight=False, markup=False)
 
 
-def markdown(grid: Grid) -> str:
+def markdown(table: Table) -> str:
     """A table of several columns in Markdown, its title above it."""
-    return f"{grid.title}\n\n{markdown_rows(grid.columns, grid.rows)}"
+    return f"{table.title}\n\n{markdown_rows(table.columns, table.rows)}"
 
 
 def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.result import Metric, count, rate
 from pipeline.models.weights import Weights
 
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -56,6 +57,22 @@ class Epoch:
     @property
     def images_per_s(self) -> float:
         return self.images / self.seconds
+
+    def metrics(self, unit: str) -> tuple[Metric, ...]:
+        """As the journal keeps them. `unit`: what a rate counts ("images")."""
+        found = (
+            count("epoch/number", self.number),
+            Metric("epoch/train_loss", self.train_loss, direction="min"),
+            Metric("epoch/train_accuracy", self.train_accuracy, direction="max"),
+            rate("epoch/images_per_s", self.images_per_s, unit),
+        )
+        if self.validation_loss is None or self.validation_accuracy is None:
+            return found
+        return (
+            *found,
+            Metric("validation/loss", self.validation_loss, direction="min"),
+            Metric("validation/accuracy", self.validation_accuracy, direction="max"),
+        )
 
 
 @dataclass(frozen=True)

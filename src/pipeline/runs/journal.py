@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline.errors import UserError
 from pipeline.passwords import without_password, without_passwords
+from pipeline.runs.result import Result
 from pipeline.runs.process import machine, pid_namespace, process_started
 from pipeline.machine.regular_file import open_regular, read_regular
 from pipeline.runs.slurm import this_job
@@ -126,10 +127,10 @@ class Journal:
         with self._guard("receipt.json"):
             write_json(self.folder / "receipt.json", without_passwords(receipt))
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result.json`; a second call replaces it."""
+    def write_result(self, result: Result) -> None:
+        """Write `result.json`, which runs/result.py describes; a second call replaces it."""
         with self._guard("result.json"):
-            write_json(self.folder / "result.json", without_passwords(result))
+            write_json(self.folder / "result.json", without_passwords(result.plain()))
 
     def artifact_path(self, relative: str | Path) -> Path:
         """Where to write an artifact (`figures/loss.png`); its parents exist when this returns."""

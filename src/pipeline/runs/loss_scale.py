@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.runs.result import Metric, count
+
 
 @dataclass
 class LossScale:
@@ -41,6 +43,6 @@ class LossScale:
             "changes": [{"step": step, "scale": scale} for step, scale in self.changes],
         }
 
-    def figures(self) -> dict[str, float]:
-        """The figures that a result tells of."""
-        return {"loss_scale/final": self.final, "loss_scale/skipped_steps": float(self.skipped_steps)}
+    def metrics(self) -> tuple[Metric, ...]:
+        """Its part of a result."""
+        return Metric("loss_scale/final", self.final), count("loss_scale/skipped_steps", self.skipped_steps)

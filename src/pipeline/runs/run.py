@@ -1,42 +1,18 @@
-"""A run: what a stage may touch (its folder, through the journal; progress on the terminal), and what it returns."""
+"""The open run: what a stage may touch. Its folder, through the journal; progress on the terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import stop_held_back
 from pipeline.runs.journal import Journal
+from pipeline.runs.result import Metric, values
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of several columns, shown above the last one."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a stage found: figures by name, rows for the table at the end, and what to tell above it.
-
-    `failed`: what did not work out, of a stage that has something to tell all the same (some of its cells ended well).
-    The run is then FAILED and the exit status 1.
-    """
-
-    metrics: Mapping[str, float]
-    table: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...] = ()
-    grids: tuple[Grid, ...] = ()
-    failed: str | None = None
 
 
 class Run:
@@ -48,6 +24,7 @@ class Run:
         self.marks: dict[str, float] = {}
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
+        self.last_epoch: tuple[Metric, ...] = ()
         self.profile: dict[str, Any] | None = None  # what a profiler has seen (profilers/session.py)
 
     @property
@@ -66,12 +43,14 @@ class Run:
             recorder(metrics, step)
 
     @stop_held_back()
-    def end_epoch(self, epoch: int, metrics: Mapping[str, float], step: int) -> None:
-        """One record, on the disk at once, and a word to the listeners: `listener(epoch, metrics)`."""
-        self.log(metrics, step)
+    def end_epoch(self, epoch: int, metrics: Sequence[Metric], step: int) -> None:
+        """One record, on the disk at once; the listeners are called with it: `listener(epoch, metrics)`."""
+        self.last_epoch = tuple(metrics)
+        found = values(metrics)
+        self.log(found, step)
         self.journal.flush()
         for listener in self.listeners:
-            listener(epoch, metrics)
+            listener(epoch, found)
 
     def artifact(self, relative: str) -> Path:
         """Where to write a file that belongs to the run (its folder exists)."""

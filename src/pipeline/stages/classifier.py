@@ -24,7 +24,8 @@ from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.loss_scale import LossScale
-from pipeline.runs.run import Result, Run, seconds_since_start
+from pipeline.runs.result import Metric, Result, rate, values
+from pipeline.runs.run import Run, seconds_since_start
 from pipeline.runs.saved import card_sha256
 from pipeline.spec import spec
 
@@ -65,15 +66,15 @@ class Classifier:
         x = data.scaled(data.test.x, input_dtype(resolved))
         logits = predict(x)
         check_logits(experiment, fit, logits)
-        figures = test_figures(experiment, logits, data.test.y)
-        draw(run, experiment, data, x, logits, fit.epochs, figures)
+        found = test_metrics(experiment, logits, data.test.y)
+        draw(run, experiment, data, x, logits, fit.epochs, values(found))
         receipt |= timings(run, fit.epochs)
         if self.probe:
             look_into_a_step(run, experiment, resolved, data, experiment.training.batch_size / median_rate(fit.epochs))
         run.journal.write_receipt(receipt)
         return Result(
-            metrics={**figures, **rate_figures(run, fit.epochs), **scale_figures(fit)},
-            table=tuple(rows(experiment, resolved, fit, figures, receipt)),
+            metrics=(*found, *rate_metrics(run, fit.epochs, "images"), *scale_metrics(fit)),
+            table=tuple(rows(experiment, resolved, fit, values(found), receipt)),
         )
 
 
@@ -123,9 +124,9 @@ def steps_of(experiment: Experiment, fit: Fit) -> int:
     return sum(math.ceil(epoch.images / experiment.training.batch_size) for epoch in fit.epochs)
 
 
-def scale_figures(fit: Fit) -> dict[str, float]:
+def scale_metrics(fit: Fit) -> tuple[Metric, ...]:
     """What the loss scale came to, where there was one."""
-    return {} if fit.loss_scale is None else fit.loss_scale.figures()
+    return () if fit.loss_scale is None else fit.loss_scale.metrics()
 
 
 def input_dtype(resolved: Resolved) -> str:
@@ -133,13 +134,16 @@ def input_dtype(resolved: Resolved) -> str:
     return "float64" if resolved.precision == "fp64" else "float32"
 
 
-def test_figures(experiment: Experiment, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def test_metrics(experiment: Experiment, logits: np.ndarray, labels: np.ndarray) -> tuple[Metric, ...]:
     """The experiment's loss, accuracy and the metrics asked for, of the test set."""
-    figures = {
-        "test/loss": experiment.loss.numpy(logits, labels),
-        "test/accuracy": metrics.accuracy(logits, labels),
-    }
-    return figures | {f"test/{name}": metrics.METRICS[name](logits, labels) for name in experiment.training.metrics}
+    loss = Metric("test/loss", experiment.loss.numpy(logits, labels), direction="min")
+    names = dict.fromkeys(("accuracy", *experiment.training.metrics))
+    return loss, *(test_metric(name, metrics.METRICS[name](logits, labels)) for name in names)
+
+
+def test_metric(name: str, value: float) -> Metric:
+    """One of `METRICS`, of the test set."""
+    return Metric(f"test/{name}", value, direction="min" if name in metrics.LESS_IS_BETTER else "max")
 
 
 def save_model(run: Run, fit: Fit, data: Arrays) -> str:
@@ -223,13 +227,17 @@ def median_rate(epochs: tuple[Epoch, ...]) -> float:
     return float(np.median([epoch.images_per_s for epoch in steady(epochs)]))
 
 
-def rate_figures(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, float]:
-    """The rate among the results: under another name where a profiler looked on, with what its window cost."""
+def rate_metrics(run: Run, epochs: tuple[Epoch, ...], unit: str) -> tuple[Metric, ...]:
+    """The rate of training, in `unit` a second: under another name where a profiler ran, with what its window cost."""
     if run.profile is None:
-        return {"images_per_s": median_rate(epochs)}
-    times = {f"profiler/{name}": run.profile.get(name) for name in ("step_s", "step_after_s", "overhead")}
-    found = {name: value for name, value in times.items() if value is not None}
-    return {"images_per_s_with_profiler": median_rate(epochs), **found}
+        return (rate(f"{unit}_per_s", median_rate(epochs), unit),)
+    times = {name: run.profile.get(name) for name in ("step_s", "step_after_s", "overhead")}
+    cost = tuple(
+        Metric(f"profiler/{name}", value, "" if name == "overhead" else "s", "time", "min")
+        for name, value in times.items()
+        if value is not None
+    )
+    return rate(f"{unit}_per_s_with_profiler", median_rate(epochs), unit), *cost
 
 
 def timings(run: Run, epochs: tuple[Epoch, ...]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pipeline.machine.host import cpu_name
 from pipeline.machine.precision import FORMATS
 from pipeline.report.table import size
 from pipeline.runs import receipt
-from pipeline.runs.run import Result, Run
+from pipeline.runs.result import Metric, Result, count
+from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ def _precisions(place: Place) -> list[tuple[str, str]]:
     return found
 
 
-def _counts() -> dict[str, float]:
+def _counts() -> tuple[Metric, ...]:
     """In numbers: the GPUs, and how many precisions run with each backend on each device."""
-    found = {"gpus": float(len(gpus()))}
+    found = [count("gpus", len(gpus()))]
     for place, _ in _physical():
         gpu = gpus()[place.index] if place.kind == "gpu" else None
         for backend in KINDS:
             usable = gpu is None or not backend().no_gpu_because(gpu)
             runs = [name for name, why in runnable(backend.name, place.kind, gpu).items() if usable and why is None]
-            found[f"precisions/{place}/{backend.name}"] = float(len(runs))
-    return found
+            found.append(count(f"precisions/{place}/{backend.name}", len(runs)))
+    return tuple(found)

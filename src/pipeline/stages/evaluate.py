@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,11 +10,11 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import Shapes, weights
 from pipeline.runs import receipt
-from pipeline.runs.journal import read_json
-from pipeline.runs.run import Result, Run
+from pipeline.runs.result import Metric, Result, metrics_of
+from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes, check_logits
 from pipeline.spec import spec
-from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_figures
+from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_metrics
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -46,23 +47,23 @@ class Evaluate:
         )
         logits = predict(data.scaled(data.test.x, input_dtype(resolved)))
         check_logits(logits, "test image {}", source, resolved.precision)
-        figures = test_figures(experiment, logits, data.test.y)
+        found = test_metrics(experiment, logits, data.test.y)
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
-        return Result(metrics=figures, table=tuple(_rows(source, figures, resolved)), notes=notes)
+        return Result(metrics=found, table=tuple(_rows(source, found, resolved)), notes=notes)
 
 
-def _rows(source: Path, figures: dict[str, float], resolved: Resolved) -> list[tuple[str, str]]:
-    """Each figure beside the one that the run reported when it was trained."""
-    then = read_json(source / "result.json").get("scalars", {})
+def _rows(source: Path, found: Sequence[Metric], resolved: Resolved) -> list[tuple[str, str]]:
+    """Each metric beside the one that the run reported when it was trained."""
+    then = metrics_of(source)
     rows = []
-    for name, value in figures.items():
-        remark = f"  {_beside(value, then[name])}" if name in then else ""
-        rows.append((name.replace("test/", "test "), f"{value:.4f}{remark}"))
+    for metric in found:
+        remark = f"  {_beside(metric.value, then[metric.name].value)}" if metric.name in then else ""
+        rows.append((metric.name.replace("test/", "test "), f"{metric.value:.4f}{remark}"))
     return [*rows, ("run", source.name), ("device", str(resolved.place)), ("precision", resolved.precision)]
 
 
-def _beside(value: float, old: float | str) -> str:
-    """`old`, a text where it is NaN, in as many digits as `value` is shown with, and by how much `value` differs."""
+def _beside(value: float, old: float) -> str:
+    """`old` in as many digits as `value` is shown with, and by how much `value` differs."""
     if value == old:
         return "the same as when trained"
-    return f"when trained: {float(old):.4f} ({value - float(old):+.1e})"
+    return f"when trained: {old:.4f} ({value - old:+.1e})"

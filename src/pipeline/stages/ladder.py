@@ -14,7 +14,8 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json
-from pipeline.runs.run import Grid, Result, Run
+from pipeline.runs.result import Metric, Result, Table, memory, rate, seconds
+from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
@@ -100,7 +101,7 @@ class Ladder:
         return Result(
             metrics=metrics(found),
             table=tuple(notes(entries, found)),
-            grids=(grid(entries, found, self),),
+            tables=(grid(entries, found, self),),
             failed=without_result(entries),
         )
 
@@ -127,6 +128,21 @@ class Rung:
     device_bytes: float | None
     compile_s: float | None
 
+    def metrics(self) -> list[Metric]:
+        """By the rung's name."""
+        device, compiled = self.device_bytes, self.compile_s
+        return [
+            seconds(f"{self.name}/training_s", self.training_s),
+            rate(f"{self.name}/images_per_s", self.images_per_s, "images"),
+            seconds(f"{self.name}/wall_time_s", self.wall_time_s),
+            _gain(f"{self.name}/gain", self.gain),
+            _gain(f"{self.name}/gain_in_total", self.gain_in_total),
+            Metric(f"{self.name}/test_accuracy", self.test_accuracy, direction="max"),
+            memory(f"{self.name}/process_bytes", self.process_bytes),
+            *([] if device is None else [memory(f"{self.name}/device_bytes", device)]),
+            *([] if compiled is None else [seconds(f"{self.name}/compile_s", compiled)]),
+        ]
+
 
 def measured(entries: Sequence[Entry]) -> list[Rung]:
     """The rungs that ended well, each held against the one below that did."""
@@ -139,11 +155,11 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
         rung = Rung(
             name=entry.cell.swept["rung"],
             training_s=seconds,
-            images_per_s=entry.figures["images_per_s"],
+            images_per_s=entry.metrics["images_per_s"].value,
             wall_time_s=receipt["wall_time_s"],
             gain=found[-1].training_s / seconds if found else 1.0,
             gain_in_total=found[0].training_s / seconds if found else 1.0,
-            test_accuracy=entry.figures["test/accuracy"],
+            test_accuracy=entry.metrics["test/accuracy"].value,
             process_bytes=receipt["peak_memory"]["process_bytes"],
             device_bytes=receipt["peak_memory"].get("device_bytes"),
             compile_s=receipt.get("compile_s"),
@@ -152,7 +168,7 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
     return found
 
 
-def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Grid:
+def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Table:
     """A row for each rung, also for those that did not run; narrow enough for a terminal of 80 columns."""
     by_name = {rung.name: rung for rung in found}
     rows = []
@@ -162,7 +178,7 @@ def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Gri
         seconds = ladder.source_s.get(name)
         rows.append((*row, f"{seconds:g}" if seconds else "")[: len(HEADS) + bool(ladder.source_s)])
     heads = (*HEADS, f"{ladder.source or 'source'} s")[: len(HEADS) + bool(ladder.source_s)]
-    return Grid("the ladder: one run a rung; what each has gained in training time", heads, tuple(rows))
+    return Table("the ladder: one run a rung; what each has gained in training time", heads, tuple(rows))
 
 
 def _row(rung: Rung) -> tuple[str, ...]:
@@ -187,15 +203,15 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     return [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}"), *seconds, *lost]
 
 
-def metrics(found: Sequence[Rung]) -> dict[str, float]:
-    """The figures of every rung, and the whole gain."""
-    each = {
-        f"{rung.name}/{name}": float(value)
-        for rung in found
-        for name, value in asdict(rung).items()
-        if name != "name" and value is not None
-    }
-    return each | ({"gain": found[-1].gain_in_total} if found else {})
+def metrics(found: Sequence[Rung]) -> tuple[Metric, ...]:
+    """Those of every rung, and the whole gain."""
+    each = [metric for rung in found for metric in rung.metrics()]
+    return (*each, *([_gain("gain", found[-1].gain_in_total)] if found else []))
+
+
+def _gain(name: str, value: float) -> Metric:
+    """A ratio of two times."""
+    return Metric(name, value, "x", "time", "max")
 
 
 def write_csv(path: Path, found: Sequence[Rung]) -> None:

@@ -21,7 +21,8 @@ from pipeline.pinn.solution import Solution
 from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs.fit import Observation
-from pipeline.runs.run import Result, Run, seconds_since_start
+from pipeline.runs.result import Metric, Result, count, seconds
+from pipeline.runs.run import Run, seconds_since_start
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Pinn:
         }
         run.journal.write_receipt(receipt)
         return Result(
-            metrics=figures_of(found, measured, floor) | figures_residual(residuals) | figures_over(spread),
+            metrics=(*metrics_found(found, measured, floor), *metrics_residual(residuals), *metrics_over(spread)),
             table=(
                 *rows(experiment, resolved, found, measured, residuals, guarded, floor, receipt),
                 *rows_over(spread),
@@ -194,25 +195,28 @@ def solver_of(experiment: Experiment) -> str:
     return ", ".join(parts)
 
 
-def figures_of(found: Solution, measured: Measured, floor: rounding.Floor) -> dict[str, float]:
+def metrics_found(found: Solution, measured: Measured, floor: rounding.Floor) -> list[Metric]:
     """The run in numbers."""
-    return {
-        "test/relative_l2": measured.relative_l2,
-        "test/max_error": measured.largest,
-        "train/loss": found.history[-1].loss,
-        **({} if floor.loss is None else {"train/loss_floor": floor.loss}),
-        "steps": float(found.steps),
-        "residual_evaluations": float(found.residual_evaluations),
-        "training_s": found.seconds,
-        **({} if found.compile_s is None else {"compile_s": found.compile_s}),
-        **{f"unknown/{name}": value for name, value in found.fitted.unknowns.items()},
-        **{f"enrichment/{name}": value for name, value in found.fitted.enrichment.items()},
-    }
+    return [
+        Metric("test/relative_l2", measured.relative_l2, direction="min"),
+        Metric("test/max_error", measured.largest, direction="min"),
+        Metric("train/loss", found.history[-1].loss, direction="min"),
+        *([] if floor.loss is None else [Metric("train/loss_floor", floor.loss)]),
+        count("steps", found.steps),
+        count("residual_evaluations", found.residual_evaluations),
+        seconds("training_s", found.seconds),
+        *([] if found.compile_s is None else [seconds("compile_s", found.compile_s)]),
+        *(Metric(f"unknown/{name}", value) for name, value in found.fitted.unknowns.items()),
+        *(Metric(f"enrichment/{name}", value) for name, value in found.fitted.enrichment.items()),
+    ]
 
 
-def figures_residual(residuals: unseen.Residuals | None) -> dict[str, float]:
+def metrics_residual(residuals: unseen.Residuals | None) -> list[Metric]:
     """The equations' residual, where there are equations."""
-    return {} if residuals is None else {"train/residual": residuals.trained, "test/residual": residuals.unseen}
+    if residuals is None:
+        return []
+    each = {"train/residual": residuals.trained, "test/residual": residuals.unseen}
+    return [Metric(name, value, direction="min") for name, value in each.items()]
 
 
 def rows_residual(residuals: unseen.Residuals | None) -> list[tuple[str, str]]:
@@ -222,11 +226,12 @@ def rows_residual(residuals: unseen.Residuals | None) -> list[tuple[str, str]]:
     return [("residual", f"{residuals.trained:.1e} at the training points, {residuals.unseen:.1e} at others")]
 
 
-def figures_over(spread: Sequence[float]) -> dict[str, float]:
+def metrics_over(spread: Sequence[float]) -> list[Metric]:
     """The errors of several seeds in numbers."""
     if not spread:
-        return {}
-    return {"seeds/median_l2": statistics.median(spread), "seeds/min_l2": min(spread), "seeds/max_l2": max(spread)}
+        return []
+    each = {"median": statistics.median(spread), "min": min(spread), "max": max(spread)}
+    return [Metric(f"seeds/{name}_l2", value, direction="min") for name, value in each.items()]
 
 
 def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:

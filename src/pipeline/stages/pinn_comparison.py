@@ -17,7 +17,8 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
 from pipeline.runs import receipt
-from pipeline.runs.run import Grid, Result, Run
+from pipeline.runs.result import Metric, Result, Table, count, seconds
+from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
@@ -108,7 +109,7 @@ class PinnComparison:
         return Result(
             metrics=metrics([*found, *beside]),
             table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
-            grids=(errors([*found, *beside]), costs([*found, *beside]), times([*found, *beside], self.levels)),
+            tables=(errors([*found, *beside]), costs([*found, *beside]), times([*found, *beside], self.levels)),
             failed=without_result(entries),
         )
 
@@ -140,7 +141,7 @@ class Measured:
 def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
     """What the runs of a row have left."""
     ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
-    each = [entry.figures["test/relative_l2"] for entry in ended]
+    each = [entry.metrics["test/relative_l2"].value for entry in ended]
     if not each:
         return Measured(name, 0, *(float("nan"),) * 6)
     histories = [
@@ -148,8 +149,10 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
     ]
     to_level = {f"{level:g}": to_reach(histories, level) for level in stage.levels}
 
-    def middle(figure: str) -> float:
-        return statistics.median(entry.figures.get(figure, float("nan")) for entry in ended)
+    def middle(name: str) -> float:
+        return statistics.median(
+            entry.metrics[name].value if name in entry.metrics else float("nan") for entry in ended
+        )
 
     return Measured(
         name,
@@ -202,25 +205,25 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
     return found
 
 
-def errors(found: Sequence[Measured]) -> Grid:
+def errors(found: Sequence[Measured]) -> Table:
     """The error of each row over its seeds."""
     heads = ("row", "seeds", "relative L2", "lowest to highest")
     rows = [
         (one.name, str(one.n), f"{one.error:.1e}", f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else "")
         for one in found
     ]
-    return Grid("solvers side by side, the classical ones last: the median error", heads, tuple(rows))
+    return Table("solvers side by side, the classical ones last: the median error", heads, tuple(rows))
 
 
-def costs(found: Sequence[Measured]) -> Grid:
+def costs(found: Sequence[Measured]) -> Table:
     """The seconds of each row's training and of the compilation beside it, which a first run pays."""
     heads = ("row", "training", "compilation")
     rows = [(one.name, _brief(one.training_s), _brief(one.compile_s)) for one in found]
     title = "seconds of training, and of compilation beside it (empty: none, or part of the training)"
-    return Grid(title, heads, tuple(rows))
+    return Table(title, heads, tuple(rows))
 
 
-def times(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
+def times(found: Sequence[Measured], levels: Sequence[float]) -> Table:
     """The seconds of each row's training until each level."""
     heads = ("row", *(f"{level:g}" for level in levels))
     rows = [(one.name, *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)) for one in found]
@@ -228,7 +231,7 @@ def times(found: Sequence[Measured], levels: Sequence[float]) -> Grid:
         "seconds of training until the error is below a level, without compilation (in brackets: by how many seeds, if "
         "not by all)"
     )
-    return Grid(title, heads, tuple(rows))
+    return Table(title, heads, tuple(rows))
 
 
 def _seconds(found: Reached | None, n: int) -> str:
@@ -245,15 +248,16 @@ def _brief(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
 
-def metrics(found: Sequence[Measured]) -> dict[str, float]:
-    """The figures of every row that has any."""
-    measured = {"rows": float(sum(one.n > 0 for one in found))}
+def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
+    """Those of every row that has any."""
+    measured = [count("rows", sum(one.n > 0 for one in found))]
     for one in found:
         if one.n:
-            measured |= {f"{one.name}/relative_l2": one.error, f"{one.name}/training_s": one.training_s}
+            measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
+            measured.append(seconds(f"{one.name}/training_s", one.training_s))
             if not np.isnan(one.compile_s):
-                measured[f"{one.name}/compile_s"] = one.compile_s
-    return measured
+                measured.append(seconds(f"{one.name}/compile_s", one.compile_s))
+    return tuple(measured)
 
 
 def write_csv(path: Path, found: Sequence[Measured]) -> None:

@@ -19,7 +19,8 @@ from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes, weights
 from pipeline.runs import receipt
 from pipeline.runs.journal import read_json
-from pipeline.runs.run import Result, Run
+from pipeline.runs.result import Result, count
+from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_logits
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
@@ -114,7 +115,7 @@ class Predict:
         if len(names) > SHOWN:
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
-        return Result(metrics={"images": float(len(names))}, table=tuple(rows), notes=(*notes, *hash_notes))
+        return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=(*notes, *hash_notes))
 
 
 def model_card(source: Path) -> dict[str, Any]:

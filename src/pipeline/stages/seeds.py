@@ -6,7 +6,7 @@ import csv
 import shutil
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,8 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
 from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json, read_metrics
-from pipeline.runs.run import Grid, Result, Run
+from pipeline.runs.result import Metric, Result, Table, rate, read_result
+from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.summary import Entry
 
 RESULTS = ("test/loss", "test/accuracy")
-EPOCH = "epoch/number"
+EPOCH, ACCURACY = "epoch/number", "validation/accuracy"
 FROM_FIRST = ("data_sha256", "precision", "device", "parameters")  # of the first seed's receipt: the same for all
 
 
@@ -61,8 +62,8 @@ class Seeds:
         run.journal.write_receipt(receipt)
         return Result(
             metrics=metrics(trained),
-            table=tuple((name.replace("/", " "), _mean([one.results[name] for one in trained])) for name in RESULTS),
-            grids=(grid(trained),),
+            table=tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in RESULTS),
+            tables=(grid(trained),),
             notes=(
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
@@ -78,35 +79,46 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Trained:
-    """One seed's finished run. `results`: RESULTS by name; `epochs`: the journal's figures of each, with its step."""
+    """One seed's finished run. `results`: RESULTS by name. `epochs`: the journal's record of each, with its step;
+    `declared`: what its metrics are.
+    """
 
     seed: str
     folder: Path
-    results: dict[str, float]
+    results: dict[str, Metric]
     receipt: dict[str, Any]
     epochs: list[tuple[int, dict[str, float]]]
+    declared: tuple[Metric, ...]
 
     @classmethod
     def read(cls, entry: Entry) -> Trained:
         """From the folder of a cell that is done."""
         assert entry.run is not None
         epochs = [(record.step, dict(record.metrics)) for record in read_metrics(entry.run) if EPOCH in record.metrics]
-        results = {name: entry.figures[name] for name in RESULTS}
-        return cls(entry.cell.swept["seed"], entry.run, results, read_json(entry.run / "receipt.json"), epochs)
+        results, kept = {name: entry.metrics[name] for name in RESULTS}, read_result(entry.run)
+        receipt, declared = read_json(entry.run / "receipt.json"), kept.last_epoch if kept else ()
+        return cls(entry.cell.swept["seed"], entry.run, results, receipt, epochs, declared)
 
 
-def metrics(trained: Sequence[Trained]) -> dict[str, float]:
+def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
     """The mean of each result, its interval where the seeds are enough for one, and each seed's own."""
-    found: dict[str, float] = {}
+    found: list[Metric] = []
     for name in RESULTS:
-        values = [one.results[name] for one in trained]
+        values, first = values_of(trained, name), trained[0].results[name]
         mean, half = statistics.fmean(values), half_width(values)
-        found[name] = mean
+        found.append(replace(first, value=mean))
         if half is not None:
-            found |= {f"{name}_low": mean - half, f"{name}_high": mean + half}
+            ends = {"low": mean - half, "high": mean + half}
+            found += [Metric(f"{name}_{end}", value, first.unit) for end, value in ends.items()]
     for one in trained:
-        found |= {f"seed_{one.seed}/{name.replace('/', '_')}": value for name, value in one.results.items()}
-    return found | {"images_per_s": statistics.median(rates(trained))}
+        own = {f"seed_{one.seed}/{name.replace('/', '_')}": metric for name, metric in one.results.items()}
+        found += [replace(metric, name=name) for name, metric in own.items()]
+    return (*found, rate("images_per_s", statistics.median(rates(trained)), "images"))
+
+
+def values_of(trained: Sequence[Trained], name: str) -> list[float]:
+    """A result of each seed."""
+    return [one.results[name].value for one in trained]
 
 
 def rates(trained: Sequence[Trained]) -> list[float]:
@@ -128,13 +140,13 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
 def log_epochs(run: Run, trained: Sequence[Trained]) -> None:
     """The mean of every epoch's figures over the seeds, and the range of the validation accuracy, in the journal."""
     for same in zip(*(one.epochs for one in trained), strict=True):
-        step, names = same[0][0], same[0][1]
-        each = {name: [figures[name] for _, figures in same] for name in names}
-        found = {name: statistics.fmean(values) for name, values in each.items()}
-        if "validation/accuracy" in each:
-            accuracies = each["validation/accuracy"]
-            found |= {"validation/accuracy_min": min(accuracies), "validation/accuracy_max": max(accuracies)}
-        run.end_epoch(int(found[EPOCH]), found, step)
+        step, number = same[0][0], int(same[0][1][EPOCH])
+        each = {one.name: [record[one.name] for _, record in same] for one in trained[0].declared}
+        found = [replace(one, value=statistics.fmean(each[one.name])) for one in trained[0].declared]
+        if ACCURACY in each:
+            found.append(Metric(f"{ACCURACY}_min", min(each[ACCURACY]), direction="max"))
+            found.append(Metric(f"{ACCURACY}_max", max(each[ACCURACY]), direction="max"))
+        run.end_epoch(number, found, step)
 
 
 def write_csv(path: Path, trained: Sequence[Trained]) -> None:
@@ -142,7 +154,7 @@ def write_csv(path: Path, trained: Sequence[Trained]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["seed", *(name.replace("/", "_") for name in RESULTS)])
-        rows.writerows([one.seed, *(one.results[name] for name in RESULTS)] for one in trained)
+        rows.writerows([one.seed, *(one.results[name].value for name in RESULTS)] for one in trained)
 
 
 def keep_first(run: Run, first: Trained) -> None:
@@ -152,14 +164,14 @@ def keep_first(run: Run, first: Trained) -> None:
     shutil.copyfile(first.folder / "artifacts" / "predictions.csv", run.artifact("predictions.csv"))
 
 
-def grid(trained: Sequence[Trained]) -> Grid:
+def grid(trained: Sequence[Trained]) -> Table:
     """A row for each seed."""
     heads = ("seed", *(name.replace("/", " ") for name in RESULTS), "images/s", "run")
     rows = tuple(
-        (one.seed, *(f"{one.results[name]:.4f}" for name in RESULTS), f"{rate:,.0f}", one.folder.name)
+        (one.seed, *(f"{one.results[name].value:.4f}" for name in RESULTS), f"{rate:,.0f}", one.folder.name)
         for one, rate in zip(trained, rates(trained), strict=True)
     )
-    return Grid("one training by seed", heads, rows)
+    return Table("one training by seed", heads, rows)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -229,7 +229,7 @@ def _odd_ones(stage: str, what: str, values: Mapping[str, str]) -> Iterator[Diff
 def _results(stage: str, kept: outcome.Outcome, run: Witness) -> Iterator[Difference]:
     """The metrics of the MLflow run against metrics.json, whose MD5 is in dvc.lock."""
     ours = {key: float(value) for key, value in kept.metrics.items()}
-    theirs = {key: value for key, value in run.results.items() if not outcome.is_timing(key)}
+    theirs = {key: value for key, value in run.results.items() if key not in kept.timings}
     for key in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(key), theirs.get(key)
         if not same_result(one, other):

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import RunError
 from pipeline.runs.journal import cannot_write, read_json, read_metrics, read_status, write_json
+from pipeline.runs.result import Metric, metrics_of, read_result, values
 from pipeline.study import documents
 
 ROOT = Path("study")
+EPOCH = "epoch/number"  # in an epoch's record of the journal
 # The receipt's entries that differ from run to run of the same study.
 TIMINGS = ("wall_time_s", "training_s", "first_step_s", "images_per_s", "peak_memory")
 SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has
-UNITS = ("_s", "_bytes")  # how a figure's name ends if it is a time, a rate or a size of memory
 
 
 def keep(name: str, run: Path) -> None:
@@ -34,19 +35,14 @@ def keep(name: str, run: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        scalars = read_json(run / "result.json").get("scalars", {})
-        write_json(folder / "metrics.json", nested({key: scalars[key] for key in scalars if not is_timing(key)}))
-        write_json(folder / "timings.json", timings(run, receipt, scalars))
+        metrics = metrics_of(run).values()
+        write_json(folder / "metrics.json", nested(values(one for one in metrics if not one.of_machine)))
+        write_json(folder / "timings.json", timings(run, receipt, metrics))
         write_json(folder / "receipt.json", {"stage": name, "run": run.name, **receipt})
         write_curves(folder / "curves.csv", run)
         copy_artifacts(run / "artifacts", folder)
     except OSError as error:
         raise cannot_write(folder, error, key="") from error
-
-
-def is_timing(name: str) -> bool:
-    """Whether a figure tells of the machine's work, not of the result."""
-    return name.endswith(UNITS)
 
 
 def nested(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,24 +65,24 @@ def flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def timings(run: Path, receipt: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, Any]:
+def timings(run: Path, receipt: Mapping[str, Any], metrics: Iterable[Metric]) -> dict[str, Any]:
     """How long the run took, how fast it was and what memory it had."""
     status = read_status(run)
     assert status is not None
     found = {"run_s": (status.ended or status.started) - status.started}
-    found |= {key: scalars[key] for key in scalars if is_timing(key)}
+    found |= values(one for one in metrics if one.of_machine)
     return found | {key: receipt[key] for key in TIMINGS if key in receipt}
 
 
 def write_curves(path: Path, run: Path) -> None:
     """A row for each epoch of the journal, by the names that DVC's plots use. No file for a run without epochs."""
+    result = read_result(run)
+    names = [one.name for one in result.last_epoch if not one.of_machine and one.name != EPOCH] if result else []
     rows = []
     for record in read_metrics(run):
-        if "epoch/number" in record.metrics:
-            figures = {key: value for key, value in record.metrics.items() if not is_timing(key)}
-            epoch = int(figures.pop("epoch/number"))
-            curves = {key.removeprefix("epoch/").replace("/", "_"): value for key, value in figures.items()}
-            rows.append({"epoch": epoch, "step": record.step, **curves})
+        if EPOCH in record.metrics:
+            curves = {name.removeprefix("epoch/").replace("/", "_"): record.metrics[name] for name in names}
+            rows.append({"epoch": int(record.metrics[EPOCH]), "step": record.step, **curves})
     if rows:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

@@ -12,7 +12,7 @@ from pipeline.report.intervals import LEAST_RUNS, half_width
 from pipeline.report.table import figure, markdown_rows
 from pipeline.runs.journal import cannot_write
 from pipeline.study import composed
-from pipeline.study.outcome import ROOT, Outcome, is_timing, read
+from pipeline.study.outcome import ROOT, Outcome, read
 
 FOLDER = ROOT / "report"
 HEADING = """# The study
@@ -128,7 +128,7 @@ def _results(outcome: Outcome) -> dict[str, str]:
     """Every result; of several seeds the mean with its interval, then each seed's test accuracy in one column."""
     metrics, found = outcome.metrics, dict[str, str]()
     for key, value in metrics.items():
-        if key.startswith("seed_") or key.endswith(("_low", "_high")) or is_timing(key):
+        if key.startswith("seed_") or key.endswith(("_low", "_high")):
             continue
         text = _number(value)
         if f"{key}_low" in metrics:

@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.runs.code import beside as code_beside
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.journal import read_json
+from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.sweep import summary
 from pipeline.sweep.claims import NAME, Claims, Shared
@@ -103,8 +104,8 @@ def record(
         summary.write_csv(run.artifact("grid.csv"), found)
         summary.draw(run.artifact("grid.png"), found, run.id)
         counts = Counter(entry.state for entry in found)
-        scalars = {f"cells/{state.replace(' ', '_')}": number for state, number in sorted(counts.items())}
-        run.journal.write_result({"scalars": scalars})
+        metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
+        run.journal.write_result(Result(tuple(metrics)))
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)

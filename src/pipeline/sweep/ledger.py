@@ -13,8 +13,9 @@ from rich.text import Text
 
 from pipeline.report.table import figure, seconds
 from pipeline.runs.journal import read_metrics
+from pipeline.runs.result import metrics_of, values
 from pipeline.sweep.plan import Cell, Decision
-from pipeline.sweep.schedule import Outcome, figures_of
+from pipeline.sweep.schedule import Outcome
 from pipeline.tracking.follow import CELLS
 
 REFRESH_SECONDS = 0.5
@@ -116,7 +117,7 @@ def outcome_text(outcome: Outcome) -> str:
 def _last(run: Path | None, name: str) -> float | None:
     """A figure of the run's result, or the last that its journal has of that name."""
     logged = {key: value for one in read_metrics(run) for key, value in one.metrics.items()} if run else {}
-    return (logged | figures_of(run)).get(name)
+    return (logged | values(metrics_of(run).values())).get(name)
 
 
 def headline(cell: Cell) -> tuple[str, str]:

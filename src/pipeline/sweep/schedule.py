@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
-from pipeline.runs.journal import read_json, read_status
+from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import close_run
 from pipeline.sweep import Sweep
 from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job
@@ -283,12 +283,6 @@ def is_open(run: Path) -> bool:
     """Whether a run says RUNNING."""
     status = read_status(run)
     return status is not None and status.state == "RUNNING"
-
-
-def figures_of(run: Path | None) -> dict[str, float]:
-    """What a finished run measured."""
-    scalars = read_json(run / "result.json").get("scalars", {}) if run else {}
-    return {name: float(value) for name, value in scalars.items()}
 
 
 def _cause(reason: str) -> str:

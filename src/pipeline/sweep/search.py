@@ -20,12 +20,13 @@ from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.runs.code.beside import edited, imported_by, merged
 from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.result import Result, metrics_of
 from pipeline.spec import spec
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
-from pipeline.sweep.schedule import Outcome, Source, figures_of
+from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
@@ -221,7 +222,7 @@ def _go_on(
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
             summary.write_csv(run.artifact("trials.csv"), summary.entries([], ended))
             search_report.draw(run.artifact("trials.png"), study, search)
-            run.journal.write_result({"scalars": search_report.best_figures(study, search)})
+            run.journal.write_result(Result(search_report.best(study, search)))
 
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)
@@ -237,14 +238,14 @@ def _go_on(
 
 
 def value_of(run: Path, name: str) -> float:
-    """A figure of a finished run: of its result, or the last that its journal has. Raises UserError."""
-    figures = figures_of(run)
-    if name in figures:
-        return figures[name]
+    """A metric of a finished run: of its result, or the last that its journal has. Raises UserError."""
+    metrics = metrics_of(run)
+    if name in metrics:
+        return metrics[name].value
     logged = {key: value for record in read_metrics(run) for key, value in record.metrics.items()}
     if name not in logged:
-        known = ", ".join(sorted({*figures, *logged} - {STEP}))
-        raise UserError(f"hydra.sweeper.metric={name}: a run has no such figure; choose from {known}")
+        known = ", ".join(sorted({*metrics, *logged} - {STEP}))
+        raise UserError(f"hydra.sweeper.metric={name}: a run has no such metric; choose from {known}")
     return logged[name]
 
 

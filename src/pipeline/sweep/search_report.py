@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.runs.result import Direction, Metric
 from pipeline.sweep.search_study import ranking
 from pipeline.sweep.session import say
 
@@ -36,16 +38,17 @@ def show(console: Console, study: Study, search: Search, most: int = 10) -> None
     console.print(table, highlight=False)
 
 
-def best_figures(study: Study, search: Search) -> dict[str, float]:
-    """The best value of each metric."""
+def best(study: Study, search: Search) -> tuple[Metric, ...]:
+    """The best value of each metric, in the direction that the search was given."""
     ranked = ranking(study)
-    best = {"maximize": max, "minimize": min}
-    pairs = zip(search.metrics, search.directions, strict=True)
-    return {
-        f"best/{name}": best[direction]((trial.values or [0.0])[place] for trial in ranked)
-        for place, (name, direction) in enumerate(pairs)
-        if ranked
-    }
+    choose: dict[str, tuple[Callable[..., float], Direction]] = {"maximize": (max, "max"), "minimize": (min, "min")}
+    found = []
+    for place, (name, wanted) in enumerate(zip(search.metrics, search.directions, strict=True)):
+        chosen, direction = choose[wanted]
+        if ranked:
+            value = chosen((trial.values or [0.0])[place] for trial in ranked)
+            found.append(Metric(f"best/{name}", value, direction=direction))
+    return tuple(found)
 
 
 def saved_by_pruning(study: Study, epochs: int) -> str:

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.report.table import figure, seconds
-from pipeline.runs.journal import read_metrics
+from pipeline.runs.result import Metric, by_name, read_result
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
-from pipeline.sweep.schedule import Outcome, figures_of
+from pipeline.sweep.schedule import Outcome
 
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
 Place = tuple[tuple[str, ...], str]  # the values down the page, the value across it
@@ -25,13 +25,13 @@ REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a me
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell at the end: `state` as the table says it; `figures` where there is a result."""
+    """One cell at the end: `state` as the table says it; `metrics` where there is a result."""
 
     cell: Cell
     state: str
     reason: str
     run: Path | None
-    figures: dict[str, float]
+    metrics: dict[str, Metric]
     seconds: float | None
 
 
@@ -46,22 +46,24 @@ def entries(decisions: Sequence[Decision], outcomes: Sequence[Outcome]) -> list[
         elif decision.verdict == "run":
             found.append(Entry(decision.cell, "not run", "", None, {}, None))
         else:
-            figures = measured(decision.run) if decision.verdict == "done" else {}
-            found.append(Entry(decision.cell, decision.verdict, decision.reason, decision.run, figures, None))
+            metrics = measured(decision.run) if decision.verdict == "done" else {}
+            found.append(Entry(decision.cell, decision.verdict, decision.reason, decision.run, metrics, None))
     return [*found, *(_entry(outcome) for outcome in ran.values())]
 
 
 def _entry(outcome: Outcome) -> Entry:
     state = "done" if outcome.state == "FINISHED" else outcome.state.lower()
-    figures = measured(outcome.run) if outcome.done else {}
-    return Entry(outcome.cell, state, outcome.reason, outcome.run, figures, outcome.seconds)
+    metrics = measured(outcome.run) if outcome.done else {}
+    return Entry(outcome.cell, state, outcome.reason, outcome.run, metrics, outcome.seconds)
 
 
-def measured(run: Path | None) -> dict[str, float]:
-    """What a finished run measured: its result, and the figures of the validation images after its last epoch."""
-    records = read_metrics(run) if run else ()
-    last = {name: value for one in records for name, value in one.metrics.items() if name.startswith(VALIDATION)}
-    return {**figures_of(run), **last}
+def measured(run: Path | None) -> dict[str, Metric]:
+    """What a finished run measured: its result, and the metrics of the validation data after its last epoch."""
+    result = read_result(run) if run else None
+    if result is None:
+        return {}
+    last = [metric for metric in result.last_epoch if metric.name.startswith(VALIDATION)]
+    return by_name([*result.metrics, *last])
 
 
 class Pivot:
@@ -74,8 +76,8 @@ class Pivot:
     def __init__(self, found: Sequence[Entry]) -> None:
         self.name, self.better = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
         validation = self.name.replace("test/", VALIDATION, 1)
-        results = [entry.figures for entry in found if self.name in entry.figures]
-        self.judge = validation if all(validation in figures for figures in results) else self.name
+        results = [entry.metrics for entry in found if self.name in entry.metrics]
+        self.judge = validation if all(validation in metrics for metrics in results) else self.name
         self.seeds_alone = list(found[0].cell.swept) == [REPEATS]
         keys = [key for key in found[0].cell.swept if key != REPEATS]
         across = keys[-1] if len(keys) > 1 else None
@@ -96,7 +98,7 @@ class Pivot:
     def value(self, row: tuple[str, ...], column: str, name: str | None = None) -> list[float]:
         """The main figure (or another) of each repetition that has one."""
         name = name or self.name
-        return [entry.figures[name] for entry in self.at(row, column) if name in entry.figures]
+        return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
     def best(self) -> set[Place]:
         """Where the best median of the judging figure stands; several places where they are equal. No seed is best."""
@@ -155,18 +157,18 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:
-    """A row for each cell: what was swept, how it ended, every figure."""
+    """A row for each cell: what was swept, how it ended, every metric."""
     keys = list(dict.fromkeys(key for entry in found for key in entry.cell.swept))
-    figures = list(dict.fromkeys(name for entry in found for name in entry.figures))
+    names = list(dict.fromkeys(name for entry in found for name in entry.metrics))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["cell", *keys, "state", "reason", "run", "seconds", *figures])
+        writer.writerow(["cell", *keys, "state", "reason", "run", "seconds", *names])
         for entry in found:
             swept = [entry.cell.swept.get(key, "") for key in keys]
             took = "" if entry.seconds is None else f"{entry.seconds:.3f}"
-            name = entry.run.name if entry.run else ""
-            values = [repr(entry.figures[figure]) if figure in entry.figures else "" for figure in figures]
-            writer.writerow([entry.cell.number + 1, *swept, entry.state, entry.reason, name, took, *values])
+            run = entry.run.name if entry.run else ""
+            values = [repr(entry.metrics[name].value) if name in entry.metrics else "" for name in names]
+            writer.writerow([entry.cell.number + 1, *swept, entry.state, entry.reason, run, took, *values])
 
 
 def draw(path: Path, found: Sequence[Entry], title: str) -> bool:

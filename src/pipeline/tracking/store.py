@@ -26,6 +26,7 @@ from mlflow.tracking.client import MlflowClient
 
 from pipeline.passwords import without_password
 from pipeline.runs.journal import Status, read_chunk, read_config, read_json, read_status
+from pipeline.runs.result import metrics_of
 from pipeline.tracking import record as records
 from pipeline.tracking.artifacts import upload
 
@@ -95,12 +96,13 @@ class Feed:
         return unsent
 
     def _log_outcome(self, run_id: str, status: Status, ended: int) -> None:
-        receipt, result = (read_json(self.folder / "receipt.json"), read_json(self.folder / "result.json"))
+        receipt = read_json(self.folder / "receipt.json")
         tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
         if status.error:
             tags["error"] = status.error
         self._log_tags(run_id, tags)
-        final = [Metric(legal_name(f"result/{name}"), value, ended, 0) for name, value in scalars(result).items()]
+        found = metrics_of(self.folder).values()
+        final = [Metric(legal_name(f"result/{one.name}"), one.value, ended, 0) for one in found]
         for batch in _batches(final, METRICS_A_BATCH):
             self.client.log_batch(run_id, metrics=batch)
 
@@ -194,17 +196,6 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             text = item if isinstance(item, str) else json.dumps(item, default=str)
             found[f"{prefix}.{key}" if prefix else str(key)] = without_password(text)
-    return found
-
-
-def scalars(result: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a result: those under `scalars` where it has that part, otherwise those at its top."""
-    part = result.get("scalars")
-    found = {}
-    for name, value in (part if isinstance(part, Mapping) else result).items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number or value in ("NaN", "Infinity", "-Infinity"):  # as the journal writes them
-            found[str(name)] = float(value)
     return found
 
 

@@ -13,6 +13,7 @@ from pipeline.errors import RunError
 from pipeline.profilers.session import Session
 from pipeline.runs.fit import Epoch
 from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.result import Metric, count
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -101,20 +102,13 @@ class Watch:
             validation_accuracy=validation_accuracy,
         )
         self.epochs.append(epoch)
-        figures: dict[str, float] = {
-            "epoch/number": epoch.number,
-            "epoch/train_loss": epoch.train_loss,
-            "epoch/train_accuracy": epoch.train_accuracy,
-            "epoch/images_per_s": epoch.images_per_s,
-        }
-        if validation_loss is not None and validation_accuracy is not None:
-            figures |= {"validation/loss": validation_loss, "validation/accuracy": validation_accuracy}
+        metrics = epoch.metrics("images")
         if self.loss_scale is not None:
-            skipped = float(self.loss_scale.skipped_steps)
-            figures |= {"loss_scale/scale": self.loss_scale.final, "loss_scale/skipped_steps": skipped}
+            skipped = count("loss_scale/skipped_steps", self.loss_scale.skipped_steps)
+            metrics += (Metric("loss_scale/scale", self.loss_scale.final), skipped)
         self.progress.note(_line(epoch, self.epochs_wanted))
         self.profile.end_epoch(epoch.number)
-        self.run.end_epoch(epoch.number, figures, self.step)
+        self.run.end_epoch(epoch.number, metrics, self.step)
 
     def close(self) -> None:
         """Take the progress bar down and end the profiler."""

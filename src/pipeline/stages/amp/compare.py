@@ -121,7 +121,7 @@ def _errors(runs: Mapping[int, Measured], reference: Mapping[int, Measured]) -> 
         first_loss=median(lambda run: float(run.step["loss"])),
         first_gradient=median(lambda run: run.gradients),
         first_weights=median(lambda run: run.first_weights),
-        last_loss=median(lambda run: run.scalars["test/loss"]),
+        last_loss=median(lambda run: run.value("test/loss")),
         last_weights=median(lambda run: run.last_weights),
     )
 
@@ -164,5 +164,5 @@ def _accuracy(row: Compared, baseline: Compared) -> str:
 
 def accuracy_changes(row: Compared, baseline: Compared) -> list[float]:
     """By how much the test accuracy changes, seed by seed."""
-    before = {run.seed: run.scalars["test/accuracy"] for run in baseline.runs}
-    return [run.scalars["test/accuracy"] - before[run.seed] for run in row.runs if run.seed in before]
+    before = {run.seed: run.value("test/accuracy") for run in baseline.runs}
+    return [run.value("test/accuracy") - before[run.seed] for run in row.runs if run.seed in before]

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.machine.precision import FORMATS, bytes_per_number
 from pipeline.models import weights
 from pipeline.runs.journal import read_config, read_json, read_metrics
+from pipeline.runs.result import Metric, metrics_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Measured:
     precision: str
     seed: int
     folder: Path
-    scalars: dict[str, float]
+    metrics: dict[str, Metric]
     receipt: dict[str, Any]
     step: dict[str, Any]
     batch_size: int
@@ -34,7 +35,7 @@ class Measured:
             precision=config["precision"]["name"],
             seed=config["seed"],
             folder=folder,
-            scalars=read_json(folder / "result.json")["scalars"],
+            metrics=metrics_of(folder),
             receipt=read_json(folder / "receipt.json"),
             step=read_json(folder / "artifacts" / "probe" / "step.json"),
             batch_size=config["training"]["batch_size"],
@@ -45,9 +46,13 @@ class Measured:
         """The precision that `mixed` came to."""
         return str(self.receipt["precision"]["effective"])
 
+    def value(self, name: str) -> float:
+        """The run's metric of that name."""
+        return self.metrics[name].value
+
     @property
     def images_per_s(self) -> float:
-        return self.scalars["images_per_s"]
+        return self.value("images_per_s")
 
     @property
     def training_step_s(self) -> float:

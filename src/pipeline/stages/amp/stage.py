@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -14,7 +13,8 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
 from pipeline.report.table import markdown
 from pipeline.runs import receipt as receipts
-from pipeline.runs.run import Grid, Result, Run
+from pipeline.runs.result import Metric, Result, Table, memory, rate, seconds
+from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.cells import Variant, checked, experiments_of, refuse_overruled, run_cells, variant, without_result
@@ -88,7 +88,7 @@ class Amp:
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
         run.journal.write_receipt(receipt | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
-        grids = (
+        shown = (
             tables.seen(rows),
             tables.speed(rows),
             tables.numbers(rows),
@@ -96,11 +96,11 @@ class Amp:
             tables.claimed(rows, on_cpu=on_cpu),
         )
         keep(run, experiment, rows)
-        run.artifact("summary.md").write_text(summary(verdicts(rows), grids), encoding="utf-8")
+        run.artifact("summary.md").write_text(summary(verdicts(rows), shown), encoding="utf-8")
         return Result(
-            metrics=figures_of(rows),
+            metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
-            grids=grids,
+            tables=shown,
             failed=without_result(entries),
         )
 
@@ -160,9 +160,9 @@ def verdicts(rows: Sequence[Compared]) -> list[str]:
     return [verdict(row, baseline) + pages.get(row.precision, "") for row in rows if row.precision != BASELINE]
 
 
-def summary(verdicts: Sequence[str], grids: Sequence[Grid]) -> str:
+def summary(verdicts: Sequence[str], tables: Sequence[Table]) -> str:
     """The verdicts and the tables in Markdown, as the study's report shows them."""
-    return "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(grid)}" for grid in grids)
+    return "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(table)}" for table in tables)
 
 
 def explained(row: Compared) -> bool:
@@ -170,18 +170,20 @@ def explained(row: Compared) -> bool:
     return row.speedup is not None and not row.speedup.seems_to_gain and row.effective != "fp64"
 
 
-def figures_of(rows: Sequence[Compared]) -> dict[str, float]:
-    """The study in numbers, for the journal and MLflow."""
-    found: dict[str, float] = {}
+def metrics(rows: Sequence[Compared]) -> tuple[Metric, ...]:
+    """The study in numbers. A speed-up is a ratio of times."""
+    found: list[Metric] = []
     for row in rows:
         name = row.precision
-        found[f"{name}/images_per_s"] = row.median(lambda run: run.images_per_s)
-        found[f"{name}/wall_s"] = row.median(lambda run: run.wall_s)
-        found[f"{name}/peak_bytes"] = row.median(lambda run: float(run.peak_bytes))
-        found[f"{name}/test_accuracy"] = statistics.median(row.values(lambda run: run.scalars["test/accuracy"]))
+        found += [
+            rate(f"{name}/images_per_s", row.median(lambda run: run.images_per_s), "images"),
+            seconds(f"{name}/wall_s", row.median(lambda run: run.wall_s)),
+            memory(f"{name}/peak_bytes", row.median(lambda run: run.peak_bytes)),
+            Metric(f"{name}/test_accuracy", row.median(lambda run: run.value("test/accuracy")), direction="max"),
+        ]
         if row.speedup is not None:
-            found[f"{name}/speedup_per_s"] = row.speedup.mean
+            found.append(Metric(f"{name}/speedup_per_s", row.speedup.mean, "x", "time", "max"))
         if row.errors is not None:
-            found[f"{name}/first_gradient_error"] = row.errors.first_gradient
-            found[f"{name}/first_loss_error"] = row.errors.first_loss
-    return found
+            errors = {"first_gradient_error": row.errors.first_gradient, "first_loss_error": row.errors.first_loss}
+            found += [Metric(f"{name}/{what}", value, direction="min") for what, value in errors.items()]
+    return tuple(found)

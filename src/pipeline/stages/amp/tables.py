@@ -6,16 +6,16 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.runs.run import Grid
+from pipeline.runs.result import Table
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.amp.claims import claims, halvings
 from pipeline.stages.amp.compare import Compared
 from pipeline.stages.amp.measured import Measured
 
 
-def speed(rows: Sequence[Compared]) -> Grid:
+def speed(rows: Sequence[Compared]) -> Table:
     """Speed, time and memory."""
-    return Grid(
+    return Table(
         f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
         ("precision", "images/s", "speed-up", "wall s", "peak MiB", "Tensor Cores"),
         tuple(
@@ -32,16 +32,16 @@ def speed(rows: Sequence[Compared]) -> Grid:
     )
 
 
-def numbers(rows: Sequence[Compared]) -> Grid:
+def numbers(rows: Sequence[Compared]) -> Table:
     """What the numbers lose. Errors are relative to the fp64 run of the same seed."""
-    return Grid(
+    return Table(
         f"numbers: errors relative to {REFERENCE}, first seed; step 1 without dropout",
         ("precision", "loss 1", "gradient 1", "weights 1", "loss end", "weights end"),
         tuple((row.precision, *_errors(row)) for row in rows),
     )
 
 
-def loss_scales(rows: Sequence[Compared]) -> list[Grid]:
+def loss_scales(rows: Sequence[Compared]) -> list[Table]:
     """How the scale of the loss went, where there is one: a table, or none."""
     found = [(row, run.loss_scale) for row in rows for run in row.runs[:1] if run.loss_scale]
     lines = tuple(
@@ -55,33 +55,33 @@ def loss_scales(rows: Sequence[Compared]) -> list[Grid]:
         for row, scale in found
     )
     heads = ("precision", "at first", "at the end", "changes", "steps skipped (median)")
-    return [Grid("the scale of the loss, first seed", heads, lines)] if lines else []
+    return [Table("the scale of the loss, first seed", heads, lines)] if lines else []
 
 
-def seen(rows: Sequence[Compared]) -> Grid:
+def seen(rows: Sequence[Compared]) -> Table:
     """The dtypes that the products ran in, and what was learned."""
-    return Grid(
+    return Table(
         "what ran", ("precision", "effective", "products in", "runs", "test accuracy (range)"),
         tuple((row.precision, row.effective, row.runs[0].products, str(len(row.runs)), _accuracy(row)) for row in rows),
     )  # fmt: skip
 
 
-def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Grid:
+def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Table:
     """Claim beside measurement."""
     heads = tuple(f"{wide.precision} to {narrow.precision}" for wide, narrow in halvings(rows))
     lines = tuple((claim.text, claim.claimed, *claim.measured) for claim in claims(rows, on_cpu=on_cpu))
-    return Grid("half the width: what is claimed, and what was measured", ("claim", "claimed", *heads), lines)
+    return Table("half the width: what is claimed, and what was measured", ("claim", "claimed", *heads), lines)
 
 
 def write_csv(path: Path, rows: Sequence[Compared]) -> None:
     """A line for each run, with every figure that the tables are made of."""
-    names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.scalars))
+    names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.metrics))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["precision", "effective", "seed", "run", "products", "wall_s", "peak_bytes", *names])
         for row in rows:
             for run in row.runs:
-                figures = [repr(run.scalars[name]) if name in run.scalars else "" for name in names]
+                figures = [repr(run.value(name)) if name in run.metrics else "" for name in names]
                 about = [run.precision, run.effective, run.seed, run.folder.name, run.products]
                 writer.writerow([*about, f"{run.wall_s:.3f}", run.peak_bytes, *figures])
 
@@ -103,8 +103,8 @@ def _tensor_cores(row: Compared) -> str:
 
 
 def _accuracy(row: Compared) -> str:
-    values = sorted(row.values(lambda run: run.scalars["test/accuracy"]))
-    return f"{row.median(lambda run: run.scalars['test/accuracy']):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
+    values = sorted(row.values(lambda run: run.value("test/accuracy")))
+    return f"{row.median(lambda run: run.value('test/accuracy')):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
 
 
 def _errors(row: Compared) -> tuple[str, ...]:
@@ -117,4 +117,4 @@ def _errors(row: Compared) -> tuple[str, ...]:
 
 def _skipped(run: Measured) -> float:
     """Steps that the loss scaling left out."""
-    return run.scalars["loss_scale/skipped_steps"]
+    return run.value("loss_scale/skipped_steps")

@@ -1,0 +1,185 @@
+"""What a stage found: metrics that say what they are, tables and notes. `result.json` keeps all of it.
+
+    {"version": 1, "title": "mlp",
+     "scalars":    {"test/loss": 0.31, ...},            the metrics by name
+     "last_epoch": {"validation/loss": 0.33, ...},      those of the last epoch, where there were epochs
+     "declared":   {"test/loss": {"unit": "", "kind": "result", "direction": "min"}, ...},      what each of both is
+     "tables":     [{"title": "...", "columns": [...], "rows": [[...], ...]}, ...],
+     "table":      [["test loss", "0.3100"], ...],      the last table: a name and a text in each row
+     "notes": [...], "failed": null}
+
+What a run prints at its end is made of this file (report/table.py). A NaN or an infinity is a text, as everywhere in
+the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pipeline.machine.regular_file import read_regular
+
+VERSION = 1
+NAME_LENGTH = 240  # MLflow takes 250, its own prefix included
+Kind = Literal["result", "time", "memory", "count"]
+Direction = Literal["min", "max", "none"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number and what it is. `unit`: "s", "bytes", "images/s", ...; empty where it has none.
+
+    `kind`: a result of the experiment, the machine's time (also a rate, or a ratio of times) or memory, or a count.
+    `direction`: which value is better.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    kind: Kind = "result"
+    direction: Direction = "none"
+
+    def __post_init__(self) -> None:
+        parts = self.name.split("/")
+        if not self.name.isprintable() or len(self.name) > NAME_LENGTH or {"", ".", ".."} & set(parts):
+            raise ValueError(
+                f"metric {self.name!r}: needs a printable name of at most {NAME_LENGTH} characters, "
+                "its parts between slashes neither empty nor dots"
+            )
+        for field, choices in (("kind", get_args(Kind)), ("direction", get_args(Direction))):
+            if getattr(self, field) not in choices:
+                raise ValueError(
+                    f"metric {self.name}: {field}={getattr(self, field)!r}; choose from {', '.join(choices)}"
+                )
+        object.__setattr__(self, "value", float(self.value))
+
+    @property
+    def of_machine(self) -> bool:
+        """Whether it says how the machine worked: it differs from run to run of the same experiment."""
+        return self.kind in ("time", "memory")
+
+
+def seconds(name: str, value: float) -> Metric:
+    """A time, of which less is better."""
+    return Metric(name, value, "s", "time", "min")
+
+
+def rate(name: str, value: float, unit: str) -> Metric:
+    """What is done in a second, in `unit` ("images"): more is better."""
+    return Metric(name, value, f"{unit}/s", "time", "max")
+
+
+def memory(name: str, value: float) -> Metric:
+    """Bytes, of which less is better."""
+    return Metric(name, value, "bytes", "memory", "min")
+
+
+def count(name: str, value: float, unit: str = "") -> Metric:
+    """A number of things, named by `unit` where the metric's name does not."""
+    return Metric(name, value, unit, "count")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of several columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """`notes` are printed first, then `tables`, then `table` with a name and a text in each row.
+
+    `failed`: what did not work out, of a stage that has a result all the same (some of its cells ended well). The run
+    is then FAILED and the exit status 1. `title` and `last_epoch` are filled in by the runner: the experiment's name,
+    and the metrics that `Run.end_epoch` got last.
+    """
+
+    metrics: tuple[Metric, ...]
+    table: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    failed: str | None = None
+    title: str = ""
+    last_epoch: tuple[Metric, ...] = ()
+
+    def __post_init__(self) -> None:
+        declared: dict[str, Metric] = {}
+        for metric in (*self.metrics, *self.last_epoch):
+            other = declared.setdefault(metric.name, metric)
+            if _declaration(other) != _declaration(metric):
+                raise ValueError(f"metric {metric.name}: declared as {_declaration(other)} and {_declaration(metric)}")
+        by_name(self.metrics)
+
+    def plain(self) -> dict[str, Any]:
+        """As the JSON that `read_result` reads."""
+        return {
+            "version": VERSION,
+            "title": self.title,
+            "scalars": values(self.metrics),
+            "last_epoch": values(self.last_epoch),
+            "declared": {metric.name: _declaration(metric) for metric in (*self.metrics, *self.last_epoch)},
+            "tables": [{"title": one.title, "columns": one.columns, "rows": one.rows} for one in self.tables],
+            "table": self.table,
+            "notes": self.notes,
+            "failed": self.failed,
+        }
+
+
+def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """Raises ValueError for two of one name."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.name in found:
+            raise ValueError(f"metric {metric.name}: measured twice")
+        found[metric.name] = metric
+    return found
+
+
+def values(metrics: Iterable[Metric]) -> dict[str, float]:
+    """The bare numbers by name."""
+    return {name: metric.value for name, metric in by_name(metrics).items()}
+
+
+def read_result(folder: Path) -> Result | None:
+    """The result of a run; None where `result.json` is missing, damaged or of another version."""
+    try:
+        kept = json.loads(read_regular(folder / "result.json"))
+        return _result(kept) if kept["version"] == VERSION else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def metrics_of(folder: Path | None) -> dict[str, Metric]:
+    """The metrics of a run by name; none where it left no result."""
+    result = read_result(folder) if folder else None
+    return by_name(result.metrics) if result else {}
+
+
+def _result(kept: Mapping[str, Any]) -> Result:
+    return Result(
+        metrics=_metrics(kept, "scalars"),
+        last_epoch=_metrics(kept, "last_epoch"),
+        tables=tuple(Table(one["title"], tuple(one["columns"]), _rows(one["rows"])) for one in kept["tables"]),
+        table=tuple((name, text) for name, text in kept["table"]),
+        notes=tuple(kept["notes"]),
+        failed=kept["failed"],
+        title=kept["title"],
+    )
+
+
+def _metrics(kept: Mapping[str, Any], part: str) -> tuple[Metric, ...]:
+    return tuple(Metric(name, float(value), **kept["declared"][name]) for name, value in kept[part].items())
+
+
+def _rows(rows: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(row) for row in rows)
+
+
+def _declaration(metric: Metric) -> dict[str, str]:
+    return {"unit": metric.unit, "kind": metric.kind, "direction": metric.direction}

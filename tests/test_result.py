@@ -1,0 +1,84 @@
+"""A result on disk: what a metric declares comes back, and what is no metric is refused where it is made."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.metrics.classification import LESS_IS_BETTER, METRICS
+from pipeline.runs.journal import Journal
+from pipeline.runs.result import Direction, Kind, Metric, Result, Table, count, metrics_of, read_result, seconds
+from pipeline.study import outcome
+
+NAMES = st.from_regex(r"[a-z]{1,4}(/[a-z_s^()]{1,4})?", fullmatch=True)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+METRIC = st.builds(
+    Metric, NAMES, st.floats(), TEXT, st.sampled_from(get_args(Kind)), st.sampled_from(get_args(Direction))
+)
+UNIQUE = st.lists(METRIC, max_size=4, unique_by=lambda metric: metric.name).map(tuple)
+ROWS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
+TABLE = st.builds(Table, TEXT, st.just(("one", "two")), ROWS)
+
+
+@given(UNIQUE, ROWS, st.lists(TEXT, max_size=2).map(tuple), st.lists(TABLE, max_size=2).map(tuple), st.none() | TEXT)
+def test_a_result_comes_back_whole(
+    tmp_path_factory: pytest.TempPathFactory, metrics: Any, table: Any, notes: Any, tables: Any, failed: Any
+) -> None:
+    journal = Journal.begin(tmp_path_factory.mktemp("runs"), "whole", {})
+    result = Result(metrics[:2], table, notes, tables, failed, title="whole", last_epoch=metrics[2:])
+    journal.write_result(result)
+    assert repr(read_result(journal.folder)) == repr(result)  # repr: a NaN is not equal to itself
+    journal.finish("FINISHED")
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"version": 2}', '{"version": 1, "scalars": {"a": 1}}'])
+def test_what_is_no_result_is_none(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "result.json").write_text(text)
+    assert read_result(tmp_path) is None
+    assert metrics_of(tmp_path) == metrics_of(None) == {}
+
+
+@pytest.mark.parametrize("name", ["", "a//b", "/a", "a/..", ".", "a\nb", "x" * 241])
+def test_a_name_that_no_store_takes_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="needs a printable name of at most 240 characters"):
+        Metric(name, 1.0)
+
+
+def test_a_metric_says_what_it_may_be() -> None:
+    with pytest.raises(ValueError, match=r"metric a: kind='speed'; choose from result, time, memory, count"):
+        Metric("a", 1.0, kind="speed")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"metric a: direction='up'; choose from min, max, none"):
+        Metric("a", 1.0, direction="up")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="metric a: measured twice"):
+        Result((count("a", 1), count("a", 2)))
+    with pytest.raises(ValueError, match=r"metric a: declared as .* and .*"):
+        Result((count("a", 1),), last_epoch=(seconds("a", 1),))
+
+
+def test_the_directions_are_of_metrics_that_exist() -> None:
+    assert set(LESS_IS_BETTER) < set(METRICS)
+
+
+def test_results_and_times_are_told_apart_by_their_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by their names: losses_s is a result here, and gain a ratio of times. DVC tracks results and counts."""
+    journal = Journal.begin(tmp_path / "runs", "kinds", {})
+    epoch = (count("epoch/number", 1), Metric("epoch/loss_s", 0.5), seconds("epoch/wall", 2.0))
+    journal.log({one.name: one.value for one in epoch}, 7)
+    journal.write_receipt({"backend": "torch"})
+    metrics = (Metric("test/loss_s", 0.25), count("steps", 7), seconds("training", 3.0))
+    gain, peak = Metric("gain", math.inf, "x", "time", "max"), Metric("peak", 9.0, "bytes", "memory", "min")
+    journal.write_result(Result((*metrics, gain, peak), last_epoch=epoch))
+    journal.finish("FINISHED")
+    monkeypatch.chdir(tmp_path)
+    outcome.keep("kinds", journal.folder)
+    kept = {part: json.loads((tmp_path / f"study/kinds/{part}.json").read_text()) for part in ("metrics", "timings")}
+    assert kept["metrics"] == {"test": {"loss_s": 0.25}, "steps": 7.0}
+    assert kept["timings"].keys() == {"run_s", "training", "gain", "peak"}
+    assert (tmp_path / "study/kinds/curves.csv").read_text().splitlines() == ["epoch,step,loss_s", "1,7,0.5"]
