@@ -272,7 +272,7 @@ def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], 
     """Logits of weights that are drawn in the common layout, and those weights again after a way through the model."""
     wanted = bench.experiment(model=model, precision=precision)
     backend, resolved, shapes = wanted.backend.load(), on_cpu(wanted), Shapes(size, 10)
-    with backend.switches(wanted, resolved):
+    with backend.runtime_settings(wanted, resolved):
         built = wanted.model.torch(shapes) if bench.backend == "torch" else wanted.model.keras(shapes)
         if bench.backend == "torch" and precision == "fp64":
             built = built.double()

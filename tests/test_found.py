@@ -12,7 +12,8 @@ from command import TWO_THEN_WIDE, environment, failed, message
 # A GPU as the driver would describe it, on a machine where no framework finds one. The rest is the real command.
 COMMAND = """
 import sys
-from pipeline import backends, device
+from pipeline import backends
+from pipeline.machine import device
 device.gpus = lambda: (device.Gpu(0, "A100", 80 * 2**30, (8, 0)),)
 for kind in (backends.Torch, backends.TensorFlow, backends.Jax):
     kind.no_gpu_because = lambda self, gpu=None: None

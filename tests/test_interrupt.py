@@ -205,7 +205,7 @@ sys.meta_path.insert(0, Stop())
 
 
 @pytest.mark.parametrize(
-    ("module", "exit_status", "told"),
+    ("module", "exit_status", "result"),
     [
         ("pipeline.cli.linux", -signal.SIGINT, ""),
         ("pipeline.cli.exits", -signal.SIGINT, ""),

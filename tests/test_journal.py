@@ -135,11 +135,11 @@ def test_log_is_cheap(tmp_path: Path) -> None:
     metrics = {"train/loss": 0.123456789, "train/accuracy": 0.5, "rate": 1e-3}
     best = math.inf
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.process_time()
         for step in range(20_000):
             journal.log(metrics, step)
         journal.flush()
-        best = min(best, (time.perf_counter() - begin) / 20_000)
+        best = min(best, (time.process_time() - begin) / 20_000)
     assert best < 20e-6, f"{best * 1e6:.1f} µs a record"  # 3.6 on the machine of the first author; bounds a blunder
 
 

@@ -66,7 +66,7 @@ import os
 os.environ["KERAS_BACKEND"] = "{backend}"
 from types import SimpleNamespace as Names
 import numpy as np
-from pipeline.backends import keras
+from pipeline.backends.keras import fit as keras
 from pipeline.loaders.threads import Threads
 from pipeline.datasets import Split
 given = done = 0

@@ -197,7 +197,7 @@ def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) 
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "result"),
     [
         ("grey", "train.x has shape (200, 6, 6); images are (N, H, W, C), grey ones with C = 1"),
         ("labels", "train.y holds labels 1 to 2; 2 classes are 0 to 1"),
