@@ -17,7 +17,7 @@ import importlib, importlib.util, json, sys
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from pipeline import experiment
-from pipeline.runs.code import beside as code_beside
+from pipeline.runs import beside as code_beside
 from pipeline.cli.conf_path import conf_path
 from pipeline.sweep import hydra_plugins
 

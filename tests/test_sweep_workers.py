@@ -21,11 +21,12 @@ from test_device import DRIVER, UUIDS
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
+from pipeline.experiment import Sweep
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
-from pipeline.runs.code.beside import EDITED, changed, edited, imported_by_cells
-from pipeline.sweep import Sweep, worker
+from pipeline.runs.beside import EDITED, changed, edited, imported_by_cells
+from pipeline.sweep import worker
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.workers import Workers
 

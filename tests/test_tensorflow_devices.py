@@ -8,8 +8,8 @@ import sys
 import pytest
 from command import environment
 
-from pipeline.backends.shared.tensorflow_devices import GROWTH, free_bytes
 from pipeline.machine.memory import still_free
+from pipeline.machine.tensorflow_devices import GROWTH, free_bytes
 
 # Two GPUs as TensorFlow lists them before it starts any; what it would start them with is computed by its own code.
 TWO_GPUS = """

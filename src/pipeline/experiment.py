@@ -9,17 +9,17 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import Device
 from pipeline.machine.precision import Precision
-from pipeline.pinn.check import check_problem
 from pipeline.spec import build, build_as, choice, spec
-from pipeline.sweep import Sweep
 from pipeline.variables import filled
+
+METRICS = ("accuracy", "top5_accuracy", "macro_f1", "cross_entropy", "brier", "calibration_error")
 
 
 @spec
@@ -37,8 +37,6 @@ class Training:
     evaluation_batch_size: PositiveInt = 1000
 
     def __post_init__(self) -> None:
-        from pipeline.metrics.classification import METRICS  # NumPy, which a refusal has no time for
-
         for name in self.metrics:
             if name not in METRICS:
                 raise bad_choice("training.metrics", name, METRICS)
@@ -69,6 +67,25 @@ class Settings:
             raise UserError(f"name={self.name}: use something besides dots")
         if not self.output_dir:
             raise UserError("output_dir=: name a folder; every run gets a folder of its own in it")
+
+
+@spec
+class Sweep:
+    """How a grid runs. None of it decides a cell's result.
+
+    `jobs`: cells at once, on GPUs too (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores
+    for, one where it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`:
+    which cells that ended without a result run again: those that were killed, also those that failed, or all, finished
+    ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so
+    many cells all fail for one cause (0: never). `dry_run`: only list what would run, and why.
+    """
+
+    jobs: PositiveInt | None = None
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    retry: Literal["killed", "failed", "all"] = "killed"
+    impossible: Literal["skip", "fail"] = "skip"
+    stop_after: NonNegativeInt = 3
+    dry_run: bool = False
 
 
 # The config groups and, where everything else relies on it, the one class that a group's choices may name.
@@ -210,26 +227,32 @@ def place_of(config: Mapping[str, Any]) -> tuple[Any, Device, Precision]:
 
 
 def load(config: Mapping[str, Any]) -> Experiment:
-    """Build and check the experiment of a composed config. Imports no framework. Raises UserError."""
+    """Build the experiment of a composed config, each group checked by itself. Imports no framework. Raises UserError.
+
+    Whether the groups go together, `pipeline.runner.load_checked` checks.
+    """
     config = {**SINCE, **config}
     _check_keys(config)
     parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
     settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
-    experiment = Experiment(config=config, settings=settings, **parts)
-    check(experiment)
-    return experiment
+    return Experiment(config=config, settings=settings, **parts)
 
 
-def check(experiment: Experiment) -> None:
-    """What no single group can know. Raises UserError, and Impossible for choices that do not go together."""
-    backend = experiment.backend.name
+def check_run(experiment: Experiment) -> None:
+    """Refuse a saved run where the stage starts from none. Raises UserError."""
     if experiment.settings.run and not experiment.stage.starts_from_run:
         raise UserError(
             f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage starts from no run; "
             "stage=evaluate and stage=predict do"
         )
-    if check_problem(experiment):
-        return
+
+
+def check_training(experiment: Experiment) -> None:
+    """Check what no single group of a classifier's training can know.
+
+    Raises UserError, and Impossible for choices that do not go together.
+    """
+    backend = experiment.backend.name
     trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
     if trains and backend not in experiment.loader.backends:
         feeds = ", ".join(experiment.loader.backends)

@@ -20,11 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from pipeline.cli.overrides import OF_GRIDS
 from pipeline.errors import UserError, cut, shown
 from pipeline.spec import ALLOW_VARIABLE, allowed_modules
 from pipeline.sweep.hydra_plugins import MODULE, PLUGINS
-
-OF_GRIDS = ("launcher", "sweeper")
 
 # Settings that have to be as conf/config.yaml has them, and what to use instead.
 FIXED: dict[str, tuple[Any, str]] = {
@@ -39,26 +38,6 @@ FIXED: dict[str, tuple[Any, str]] = {
 NOT_AVAILABLE = "provider=.* is not available"  # what Hydra says of a folder of the search path that is not there
 LOGGING = ("job_logging", "hydra_logging")
 NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
-
-
-def check_override(key: str, text: str, *, grid: bool) -> None:
-    """Refuse an override of Hydra's own part that this program does not use. Raises UserError."""
-    if key == "hydra.mode":
-        raise UserError(f"{cut(text)}: -m says that the values make a grid")
-    group, _, choice = key.partition("/")
-    parts = key.split(".")
-    of_grids = (group == "hydra" and choice in OF_GRIDS) or (
-        parts[0] == "hydra" and parts[1:2] and parts[1] in OF_GRIDS
-    )
-    if key == "hydra.searchpath":
-        return
-    if not of_grids or (len(parts) == 2 and not choice) or any(part.startswith("_") for part in parts):
-        raise UserError(
-            f"{cut(key)}: Hydra's own, which cannot be set here; what can is hydra/launcher, hydra/sweeper, "
-            "hydra.launcher.<key>, hydra.sweeper.<key> and hydra.searchpath"
-        )
-    if not grid:
-        raise UserError(f"{cut(text)}: this is about grids; add -m")
 
 
 def check_composed(hydra: DictConfig) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.errors import Pruned, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
+    from pipeline.contracts import GridMember
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Place
     from pipeline.runs.journal import Journal
     from pipeline.runs.result import Result
     from pipeline.runs.run import Run
-    from pipeline.sweep.cell import Member
 
 
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
@@ -66,14 +66,29 @@ def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal[
 
 
 def _built(config: Mapping[str, Any], overridden: Sequence[str]) -> Experiment:
-    from pipeline import experiment as experiments
+    from pipeline.experiment import stage_of
 
-    if experiments.stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
+    if stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.runs.saved import config_of
 
         folder, merged = config_of(config, overridden)
         config = {**merged, "run": str(folder)}
-    return experiments.load(config)
+    return load_checked(config)
+
+
+def load_checked(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of a composed config whose groups go together. Imports no framework.
+
+    Raises UserError, and Impossible for choices that do not go together.
+    """
+    from pipeline.experiment import check_run, check_training, load
+    from pipeline.pinn.check import check_problem
+
+    experiment = load(config)
+    check_run(experiment)
+    if not check_problem(experiment):
+        check_training(experiment)
+    return experiment
 
 
 def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
@@ -114,7 +129,7 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
     return 0
 
 
-def record(experiment: Experiment, resolved: Resolved, member: Member | None = None) -> int:
+def record(experiment: Experiment, resolved: Resolved, member: GridMember | None = None) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
 
     `member` is given to a cell of a grid, and ties its run to the grid's.
@@ -156,7 +171,7 @@ def record(experiment: Experiment, resolved: Resolved, member: Member | None = N
 
 def keep_imported(experiment: Experiment, journal: Journal) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
-    from pipeline.runs.code.beside import imported_beside, imported_by_cells, merged
+    from pipeline.runs.beside import imported_beside, imported_by_cells, merged
     from pipeline.runs.journal import read_json
 
     found = merged([imported_beside(experiment), imported_by_cells(journal.folder)])

@@ -6,11 +6,27 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pipeline.errors import RunError
+from pipeline.machine.precision import FORMATS
+
 
 def not_finite(logits: np.ndarray) -> tuple[int, float] | None:
     """The first image whose logits (N, classes) are not all finite, and the value; None where there is none."""
     rows, columns = np.nonzero(~np.isfinite(logits))
     return (int(rows[0]), float(logits[rows[0], columns[0]])) if rows.size else None
+
+
+def check_saved(logits: np.ndarray, what: str, run: str, precision: str) -> None:
+    """That the logits (N, classes) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
+
+    `what` they are of, with a `{}` for the number of the image; `run`: its id.
+    """
+    wrong = not_finite(logits)
+    if wrong is None:
+        return
+    narrow = FORMATS[precision].compute == "float16"
+    hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
+    raise RunError(f"run={run}: the logits of {what.format(wrong[0])} are {wrong[1]} at precision={precision}; {hint}")
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -52,9 +52,3 @@ def check_logits(shape: Sequence[int | None], classes: int) -> None:
     if len(shape) != 2 or shape[1] != classes:
         found = ", ".join(["N", *map(str, shape[1:])])
         raise UserError(f"model: gives ({found}); the dataset has {classes} classes and needs logits (N, {classes})")
-
-
-def expected_dtypes(model: Any, compute: str) -> set[str]:
-    """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own."""
-    layers = getattr(model, "layer_dtypes", ())
-    return {dtype or compute for dtype in layers} or {compute}

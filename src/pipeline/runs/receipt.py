@@ -16,11 +16,11 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
 from pipeline.errors import RunError, UserError
-from pipeline.models import expected_dtypes, weights
+from pipeline.models import weights
 from pipeline.machine.precision import FORMATS, UNSCALED
-from pipeline.profilers.none import Off
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -57,7 +57,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
 
 def profiler(experiment: Experiment) -> dict[str, Any] | None:
     """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
-    return None if isinstance(experiment.profiler, Off) else dict(experiment.config["profiler"])
+    return None if choice(experiment.profiler) == "none" else dict(experiment.config["profiler"])
 
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     one (XLA on a CPU turns bfloat16 products into float32 ones of rounded operands); the receipt shows that beside it.
     """
     form = FORMATS[resolved.precision]
-    wanted = expected_dtypes(experiment.model, form.compute)
+    wanted = _expected_dtypes(experiment.model, form.compute)
     if not seen.matmuls:
         return "no matrix product was seen in the training step, so its precision cannot be told"
     if set(seen.matmuls) != wanted:
@@ -156,6 +156,12 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     if seen.tf32 is not None and form.compute == "float32" and seen.tf32 != form.tf32:
         return f"precision={resolved.precision} but TF32 was {'on' if seen.tf32 else 'off'} in the matrix products"
     return None
+
+
+def _expected_dtypes(model: Any, compute: str) -> set[str]:
+    """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own."""
+    layers = getattr(model, "layer_dtypes", ())
+    return {dtype or compute for dtype in layers} or {compute}
 
 
 def software(experiment: Experiment, always: tuple[str, ...]) -> dict[str, str]:

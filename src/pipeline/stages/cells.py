@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Impossible, UserError
-from pipeline.experiment import NOT_DECIDING
+from pipeline.experiment import NOT_DECIDING, Sweep
 from pipeline.profilers.none import Off
 from pipeline.spec import group_of
-from pipeline.sweep import Sweep, summary
+from pipeline.sweep import summary
 from pipeline.sweep.plan import Decision, cell_name, check
 
 if TYPE_CHECKING:
@@ -111,16 +111,16 @@ def experiments_of(variants: Sequence[Variant]) -> list[Experiment]:
 
 def experiment_of(one: Variant) -> Experiment | None:
     """The variant's experiment, whether or not this machine's devices can run it; None for what runs nowhere."""
-    from pipeline.experiment import load
+    from pipeline.runner import load_checked
 
     with contextlib.suppress(Impossible):
-        return load(one.config)
+        return load_checked(one.config)
     return None
 
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
-    from pipeline.runs.code import beside as code_beside
+    from pipeline.runs import beside as code_beside
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.metrics.classification import check_saved
 from pipeline.models import Shapes, weights
 from pipeline.runs import receipt
 from pipeline.runs.result import Metric, Result, metrics_of
 from pipeline.runs.run import Run
-from pipeline.runs.saved import check_hashes, check_logits
+from pipeline.runs.saved import check_hashes
 from pipeline.spec import spec
 from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_metrics
 
@@ -46,7 +47,7 @@ class Evaluate:
             experiment, Shapes(data.shape, len(data.classes)), saved, resolved
         )
         logits = predict(data.scaled(data.test.x, input_dtype(resolved)))
-        check_logits(logits, "test image {}", source, resolved.precision)
+        check_saved(logits, "test image {}", source.name, resolved.precision)
         found = test_metrics(experiment, logits, data.test.y)
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
         return Result(metrics=found, table=tuple(_rows(source, found, resolved)), notes=notes)

@@ -21,7 +21,7 @@ from pipeline.runs import receipt
 from pipeline.runs.journal import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
-from pipeline.runs.saved import card_sha256, check_hashes, check_logits
+from pipeline.runs.saved import card_sha256, check_hashes
 from pipeline.spec import group_of, spec
 from pipeline.stages.classifier import input_dtype, saved_weights
 
@@ -100,7 +100,7 @@ class Predict:
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
         logits = predict(images.astype(input_dtype(resolved)))
-        check_logits(logits, "image {}", source, resolved.precision)
+        metrics.check_saved(logits, "image {}", source.name, resolved.precision)
         likely = metrics.probabilities(logits)
         images_sha256 = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, images_sha256))

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline import experiment as experiments
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.command_line import canonical_device, explained
+from pipeline.cli.overrides import canonical_device, explained
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.runner import ready

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.command_line import canonical_device, explained, keys_of
+from pipeline.cli.overrides import canonical_device, explained, keys_of
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 
@@ -81,7 +81,7 @@ def overridden(config: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[s
     A choice replaces its whole group by what the choice's file says. Raises UserError.
     """
     words = [canonical_device(text) for text in overrides]
-    keys = keys_of(words, grid=False)
+    keys = keys_of(words, GROUPS, grid=False)
     try:
         parsed = OverridesParser.create().parse_overrides(words)
         strange = [text for text, one in zip(words, parsed, strict=True) if one.is_add() or one.is_delete()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.errors import UserError
-from pipeline.runs.code import beside as code_beside
+from pipeline.runs import beside as code_beside
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.journal import read_json
 from pipeline.runs.result import Result, count

@@ -15,7 +15,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.cuda import is_cuda
 from pipeline.machine.environment import differences, environment, handed_on
 from pipeline.models import weights
-from pipeline.runs.code import beside as code_beside
+from pipeline.runs import beside as code_beside
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.journal import Status, read_json, read_status
 from pipeline.runs.lookup import reap_these

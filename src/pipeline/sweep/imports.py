@@ -56,7 +56,7 @@ def _check_files(experiment: Experiment, *, first: bool) -> None:
 
     `first`: in the process that has imported all of it just now.
     """
-    from pipeline.runs.code.beside import imported_beside
+    from pipeline.runs.beside import imported_beside
     from pipeline.runs.code.code_hash import own_modules
     from pipeline.runs.code.sources import files
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import Impossible, UserError
-from pipeline.experiment import Experiment
+from pipeline.experiment import Experiment, Sweep
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready
 from pipeline.runs.lookup import is_live, silence
-from pipeline.sweep import Sweep
 from pipeline.sweep.history import History, Kind, Past, Where
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def compose_cell(
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipeline.command_line import explained
+    from pipeline.cli.overrides import explained
 
     try:
         config, keys = composer.config(words), composer.keys(words)

@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
-from pipeline.runs.code.beside import edited, imported_by, merged
+from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.journal import read_json, read_metrics
 from pipeline.runs.result import Result, metrics_of
 from pipeline.spec import spec

@@ -10,10 +10,9 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.errors import Stopped
-from pipeline.experiment import Experiment
+from pipeline.experiment import Experiment, Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.run import Run
-from pipeline.sweep import Sweep
 from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Decision
 from pipeline.sweep.schedule import Executor, Outcome, Schedule, Source

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.experiment import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
 from pipeline.runs import slurm
-from pipeline.sweep import Sweep
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell

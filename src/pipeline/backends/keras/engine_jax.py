@@ -18,11 +18,11 @@ from keras.src.backend.common import dtypes
 
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.tf32 import by_program
-from pipeline.backends.shared.found import jax_device
 from pipeline.errors import RunError
 from pipeline.loaders import padded
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
+from pipeline.machine.found import jax_device
 from pipeline.machine.precision import Format
 from pipeline.runs.fit import ON_CPU, Observation
 
@@ -196,9 +196,9 @@ def _device(resolved: Resolved, limit: int | None) -> Any:
     """
     place = resolved.place
     if limit is None:
-        return jax_device(place)
+        return jax_device(jax, place)
     with _memory_fraction(limit, gpus()[place.index].memory_bytes):
-        device = jax_device(place)
+        device = jax_device(jax, place)
     taken = device.memory_stats()["bytes_limit"]
     if taken > limit:
         raise RunError(f"device.memory_limit: {limit} bytes asked for, but JAX already holds {taken} of {place} here")

@@ -16,10 +16,10 @@ from tensorflow.python.eager import context as eager
 from pipeline.backends.keras import tensorflow_graph
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.tf32 import by_program
-from pipeline.backends.shared import tensorflow_devices
-from pipeline.backends.shared.found import check_tensorflow
 from pipeline.loaders import padded
+from pipeline.machine import tensorflow_devices
 from pipeline.machine.capability import Resolved
+from pipeline.machine.found import check_tensorflow
 from pipeline.machine.precision import Format
 from pipeline.runs.fit import NOT_SEEN, ON_CPU, Observation
 
@@ -165,7 +165,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 @contextlib.contextmanager
 def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
     """TensorFlow's process-wide settings as this run needs them, put back where TensorFlow lets them be."""
-    check_tensorflow(resolved.place)
+    check_tensorflow(tf, resolved.place)
     _configure_devices(experiment, resolved)
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(form.tf32)

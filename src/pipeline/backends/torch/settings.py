@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pipeline.backends.shared.found import check_torch
 from pipeline.machine.capability import Resolved
+from pipeline.machine.found import check_torch
 from pipeline.machine.precision import FORMATS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def runtime_settings(experiment: Experiment, resolved: Resolved) -> Iterator[None]:
     """torch's process-wide settings as this run needs them, put back afterwards."""
-    check_torch(resolved.place)
+    check_torch(torch, resolved.place)
     benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
     torch.backends.cudnn.benchmark = False
     if experiment.backend.threads:

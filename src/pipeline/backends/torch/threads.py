@@ -1,21 +1,15 @@
-"""How many CPU threads a training step is worth.
-
-torch splits every operation over all cores and waits for the slowest thread by spinning. For a small step that gains
-nothing on an idle machine, and on one where another process holds a core it costs a hundredfold: each of the hundreds
-of waits in a second can take a time slice of the scheduler (measured in bench/README.md). The rule looks at the model
-alone, never at the clock, because the number of threads can change the last bit of a sum.
-"""
+"""The size of a training step, by which its number of CPU threads is chosen."""
 
 from __future__ import annotations
 
 import torch
 
-SMALL_STEP_FLOP = 50e6  # two threads gain 20 % at 78 MFLOP and nothing at 20
+from pipeline.machine import threads
 
 
 def threads_for(net: torch.nn.Module, image: tuple[int, int, int], batch_size: int) -> int:
-    """One thread for a step under SMALL_STEP_FLOP, otherwise as many as torch uses now."""
-    return 1 if step_flop(net, image, batch_size) < SMALL_STEP_FLOP else torch.get_num_threads()
+    """One thread for a small step, otherwise as many as torch uses now."""
+    return threads.threads_for(step_flop(net, image, batch_size), torch.get_num_threads())
 
 
 def step_flop(net: torch.nn.Module, image: tuple[int, int, int], batch_size: int) -> float:

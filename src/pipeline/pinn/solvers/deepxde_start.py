@@ -14,11 +14,12 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from pipeline.backends.shared.found import check_tensorflow, check_torch, jax_device
-from pipeline.backends.shared.tensorflow_devices import grow_as_needed
 from pipeline.machine.device import Place
+from pipeline.machine.found import check_tensorflow, check_torch, jax_device
 from pipeline.machine.precision import FORMATS
 from pipeline.machine.quiet import quiet_import
+from pipeline.machine.tensorflow_devices import grow_as_needed
+from pipeline.machine.threads import threads_for
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import Problem
 
@@ -52,14 +53,12 @@ def started(backend: Any, precision: str, seed: int, place: Place, flop: float) 
 def _torch(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     import torch
 
-    from pipeline.backends.torch.threads import SMALL_STEP_FLOP
-
-    check_torch(place)
+    check_torch(torch, place)
     dtype, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     threads, device = torch.get_num_threads(), torch.get_default_device()
     if place.kind == "gpu":
         torch.set_float32_matmul_precision("high" if form.tf32 else "highest")
-    torch.set_num_threads(backend.threads or (1 if flop < SMALL_STEP_FLOP else threads))
+    torch.set_num_threads(backend.threads or threads_for(flop, threads))
     try:
         yield
     finally:
@@ -81,7 +80,7 @@ def mode_of(device: Any) -> Any:
 def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     tf = quiet_import("tensorflow")
-    check_tensorflow(place)
+    check_tensorflow(tf, place)
     with contextlib.suppress(RuntimeError):  # already started
         if place.kind == "cpu":
             tf.config.set_visible_devices([], "GPU")  # before DeepXDE asks whether there is one, and turns XLA on
@@ -101,7 +100,7 @@ def _jax(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
     with (
         jax.enable_x64(form.compute == "float64"),
         jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
-        jax.default_device(jax_device(place)),
+        jax.default_device(jax_device(jax, place)),
     ):
         yield
 

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.backends.shared.found import jax_device
 from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
+from pipeline.machine.found import jax_device
 from pipeline.machine.precision import FORMATS
 from pipeline.models.fnn import Fnn
 from pipeline.pinn.problem import Problem
@@ -41,7 +41,7 @@ def settings(precision: str, place: Place) -> Iterator[None]:
     with (
         jax.enable_x64(FORMATS[precision].parameters == "float64"),
         jax.default_matmul_precision("highest"),
-        jax.default_device(jax_device(place)),
+        jax.default_device(jax_device(jax, place)),
     ):
         yield
 

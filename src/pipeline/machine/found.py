@@ -1,36 +1,33 @@
 """The device of a run as its framework finds it. Files, driver and GPU fitted each other (gpu_support.py); where the
-framework finds no GPU all the same, its own error says nothing of that."""
+framework finds no GPU all the same, its own error says nothing of that.
+
+The framework is handed in: this folder imports none."""
 
 from __future__ import annotations
 
 import os
+from types import ModuleType
 from typing import Any
 
 from pipeline.errors import Impossible
 from pipeline.machine.device import Place
 
 
-def check_torch(place: Place) -> None:
+def check_torch(torch: ModuleType, place: Place) -> None:
     """Raise Impossible where torch does not find the GPU."""
     if place.kind == "gpu":
-        import torch
-
         # By is_available, CUDA is asked; device_count alone may be the driver's answer.
         _check("torch", torch.cuda.device_count() if torch.cuda.is_available() else 0, place)
 
 
-def check_tensorflow(place: Place) -> None:
+def check_tensorflow(tf: ModuleType, place: Place) -> None:
     """Raise Impossible where TensorFlow does not find the GPU, as where its libraries of CUDA are not found."""
     if place.kind == "gpu":
-        import tensorflow as tf
-
         _check("TensorFlow", len(tf.config.list_physical_devices("GPU")), place)
 
 
-def jax_device(place: Place) -> Any:
+def jax_device(jax: ModuleType, place: Place) -> Any:
     """JAX's device. Raises Impossible where JAX does not find it."""
-    import jax
-
     if place.kind == "cpu":
         try:
             return jax.devices("cpu")[place.index]

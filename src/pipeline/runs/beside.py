@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 EDITED = "edited while it ran"
-OURS = Path(__file__).absolute().parents[2]
+OURS = Path(__file__).absolute().parents[1]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # torch itself sets the first one when it compiles
 
 
