@@ -224,7 +224,7 @@ def test_mistakes(tmp_path: Path) -> None:
     )
     told = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=test/beauty")
     assert told.returncode == 2
-    assert "hydra.sweeper.metric=test/beauty: a run has no such figure; choose from " in told.stderr
+    assert "hydra.sweeper.metric=test/beauty: a run has no such metric; choose from " in told.stderr
     mended = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.trials=1")
     assert "study search: 1 trials\n" in mended.stderr, mended.stderr  # a study without a finished trial is begun anew
     lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))
