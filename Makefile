@@ -1,47 +1,50 @@
-# The two commands: `make run` and `make test`. Each builds .venv first where pyproject.toml or constraints.txt changed.
+# The two commands: `make run` and `make test`. Each adds to .venv what it needs, the first time and where pyproject.toml
+# or constraints.txt changed. What is installed is noted by a file for each extra: .venv/.core, .venv/.jax, .venv/.dev.
 PYTHON ?= python3
 VENV := .venv
-BUILT := $(VENV)/.built
 RUN := $(VENV)/bin/python -m
+PIP := $(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 ARGS ?=
+EXTRA ?=
+DEV := $(VENV)/.dev
 
 .PHONY: help run study test wide slow gpu cluster lint format bench constraints clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-run: $(BUILT) ## run the main job; `make run ARGS="precision=mixed model=cnn"` passes overrides on
+run: $(VENV)/.$(or $(EXTRA),core) ## run the main job; `make run EXTRA=jax ARGS="backend=jax model=cnn"` installs jax and passes overrides on
 	$(RUN) pipeline $(ARGS)
 
-study: $(BUILT) ## rebuild every result of the study that is stale; `make study ARGS=--force` all of them
+study: $(VENV)/.study ## rebuild every result of the study that is stale; `make study ARGS=--force` all of them
 	PATH="$(abspath $(VENV)/bin):$$PATH" $(RUN) dvc repro $(ARGS)
 
-test: $(BUILT) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
+test: $(DEV) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
 	$(RUN) pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-wide: $(BUILT) ## run what `make test` shows on one backend, launcher or way on the others too (minutes)
+wide: $(DEV) ## run what `make test` shows on one backend, launcher or way on the others too (minutes)
 	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-slow: $(BUILT) ## run the recipes against the figures they must reach (hours)
+slow: $(DEV) ## run the recipes against the figures they must reach (hours)
 	$(RUN) pytest -m slow --timeout 14400 $(ARGS)
 
-gpu: $(BUILT) ## run what needs an NVIDIA GPU
+gpu: $(DEV) ## run what needs an NVIDIA GPU
 	$(RUN) pytest -m gpu $(ARGS)
 
-cluster: $(BUILT) ## run grids on a real Slurm, the one that SLURM_CONF names, and on a Ray
+cluster: $(DEV) ## run grids on a real Slurm, the one that SLURM_CONF names, and on a Ray
 	@command -v sbatch >/dev/null && scontrol ping | grep -q ' UP' || { echo 'no Slurm controller answers: set SLURM_CONF to its slurm.conf; docs/sweeps.md, "A Slurm to try it on", says how to start one on this machine' >&2; exit 2; }
 	$(RUN) pytest -m cluster --timeout 1800 $(ARGS)
 
-lint: $(BUILT) ## check style and types
+lint: $(DEV) ## check style and types
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 
-format: $(BUILT) ## mend the style
+format: $(DEV) ## mend the style
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
-bench: $(BUILT) ## measure against peers, side by side; takes hours on an idle machine
+bench: $(DEV) ## measure against peers, side by side; takes hours on an idle machine
 	$(RUN) bench
 
 constraints: ## pin the newest set that installs together (in a new environment), for review
@@ -55,8 +58,14 @@ constraints: ## pin the newest set that installs together (in a new environment)
 clean: ## remove the environment and the caches, not your runs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(BUILT): pyproject.toml constraints.txt
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"Python 3.11 or 3.12 is needed, {sys.executable} is {v[0]}.{v[1]}; say make PYTHON=python3.11")'
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) .
 	touch $@
+
+$(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) '.[$*]'
+	touch $(VENV)/.core $@

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import experiment as experiments
-from pipeline.errors import Impossible, UserError
+from pipeline.errors import UserError
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import guard, jets, rounding, solution
 from pipeline.pinn.at_points import read_points
@@ -35,7 +34,6 @@ from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde import Deepxde
-from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.journal import read_config, read_metrics
 
@@ -413,16 +411,6 @@ def test_a_solved_run_takes_points_and_not_images(ode: Path, tmp_path: Path) -> 
     (tmp_path / "p.csv").write_text("1\n")
     said = refused(tmp_path, *words, "stage.points=p.csv", "precision=fp32")
     assert said.startswith("precision with stage.points: points are predicted in NumPy")
-
-
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_missing_package_of_deepxde_names_its_install(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    problem: Any = Function()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(Impossible, match=r"pip install -c constraints.txt -e '\.\[physics\]'") as caught:
-        DeepxdeAdam().check_backend(backend, problem)
-    assert ("flax" if backend == "jax" else "tensorflow-probability and tf_keras") in str(caught.value)
-    DeepxdeAdam().check_backend("torch", problem)
 
 
 WRONG = {

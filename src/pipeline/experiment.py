@@ -177,10 +177,18 @@ class Experiment:
     @property
     def packages(self) -> tuple[str, ...]:
         """Whose versions have a part in the result: those that the specs name in `packages`."""
-        named = [
-            getattr(getattr(self, group), "packages", ()) for group in GROUPS if group == "stage" or self.reads(group)
-        ]
-        return tuple(dict.fromkeys((*self.backend.packages, *(name for names in named for name in names))))
+        return tuple(dict.fromkeys(name for names in self.needs.values() for name in names))
+
+    @property
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """The distributions that each part names in `packages`, the backend's first, by `group=choice`."""
+        read = ("backend", *(group for group in GROUPS if group == "stage" or self.reads(group)))
+        parts = {group: getattr(self, group) for group in dict.fromkeys(read)}
+        return {
+            f"{group}={getattr(part, 'name', None) or choice(part)}": part.packages
+            for group, part in parts.items()
+            if hasattr(part, "packages")
+        }
 
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""

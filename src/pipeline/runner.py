@@ -35,12 +35,14 @@ def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
 def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline.machine.device import count_by_bus
+    from pipeline.machine.installed import check_installed
 
     count_by_bus()
     if config.get("run") is None:
         cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
     experiment = _built(config, overridden)
     _check_stage(experiment, overridden)
+    check_installed(experiment.needs)
     resolved = getattr(experiment.stage, "resolved", None) or cell_of(experiment.config)
     _check_place(experiment, resolved.place)
     return experiment, resolved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeInt
 
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError
 from pipeline.machine.device import Place
+from pipeline.machine.installed import check_installed
 from pipeline.profilers import Subject, Tool
 from pipeline.spec import spec
 
@@ -37,8 +37,7 @@ class TensorBoard:
 
     def check_place(self, place: Place, backend: str) -> None:
         """Refuse before any framework is imported where TensorBoard is not installed."""
-        if importlib.util.find_spec("tensorboard") is None:
-            raise UserError("profiler=tensorboard: tensorboard is not installed; pip install tensorboard")
+        check_installed({"profiler=tensorboard": ("tensorboard",)})
 
     def tool(self, experiment: Experiment, run: Run) -> Tool:
         """The event files, and the framework's own profiler."""

@@ -8,6 +8,7 @@ import sys
 from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.cli.linux import refuse_elsewhere
 from pipeline.cli.streams import forgive, outlive_readers
+from pipeline.machine.installed import check_installed
 
 
 def main() -> None:
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it, importing what this command needs. Returns the exit status."""
+    check_installed({"the study": ("dvc", "ruamel.yaml")})
     if options.command == "compose":
         from pipeline.study.compose import compose
 

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.experiment import Sweep
 from pipeline.machine.device import canonical
+from pipeline.machine.installed import not_installed
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
@@ -25,7 +26,7 @@ class RayTasks:
         try:
             import ray
         except ModuleNotFoundError as error:
-            raise UserError("hydra/launcher=ray: needs ray; pip install 'pipeline[ray]'") from error
+            raise UserError(f"hydra/launcher=ray: {not_installed(('ray',), ('ray',))}") from error
         try:
             _knock(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)

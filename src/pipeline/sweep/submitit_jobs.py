@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.experiment import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
+from pipeline.machine.installed import not_installed
 from pipeline.runs import slurm
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
@@ -189,7 +190,7 @@ def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
     try:
         import submitit
     except ModuleNotFoundError as error:
-        raise UserError("hydra/launcher=submitit_*: needs submitit; pip install 'pipeline[slurm]'") from error
+        raise UserError(f"hydra/launcher=submitit_*: {not_installed(('submitit',), ('slurm',))}") from error
     place = folder / "submitit"
     place.mkdir(mode=0o700, exist_ok=True)
     try:

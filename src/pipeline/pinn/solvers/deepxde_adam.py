@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from pipeline.errors import Impossible, UserError
+from pipeline.machine.installed import check_installed
 from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.spec import choice, spec
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pipeline.pinn.solution import Solution
     from pipeline.runs.run import Run
 
-# What DeepXDE imports on each backend besides the framework: the module, and the package that has it.
-EXTRAS = {
-    "tensorflow": (("tensorflow_probability", "tensorflow-probability"), ("tf_keras", "tf_keras")),
-    "jax": (("flax", "flax"),),
+# What DeepXDE imports on each backend besides the framework.
+BESIDE = {
+    "tensorflow": ("tensorflow-probability", "tf_keras"),
+    "jax": ("flax",),
 }
 
 
@@ -72,12 +72,7 @@ class DeepxdeAdam:
                 f"backend=jax with solver={choice(self)}: DeepXDE has no L-BFGS on JAX, and {choice(problem)} is to go "
                 "on with it; use backend=torch, or solver=deepxde_adam"
             )
-        missing = [package for module, package in EXTRAS.get(backend, ()) if importlib.util.find_spec(module) is None]
-        if missing:
-            raise Impossible(
-                f"backend={backend}: DeepXDE needs {' and '.join(missing)} there, which is not installed; "
-                "pip install -c constraints.txt -e '.[physics]', or use backend=torch"
-            )
+        check_installed({f"backend={backend} with solver={choice(self)}": BESIDE.get(backend, ())})
 
     def solve(
         self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
