@@ -116,7 +116,7 @@ def _unexplained(row: Compared) -> list[str]:
 
 def _told(share: float | None) -> str:
     """A share; None where other operations have taken in what it is of."""
-    return "not told apart" if share is None else f"{share:.1%}"
+    return "not separable" if share is None else f"{share:.1%}"
 
 
 def _bound(step_breakdown: Mapping[str, Any]) -> list[str]:
