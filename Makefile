@@ -35,10 +35,11 @@ cluster: $(DEV) ## run grids on a real Slurm, the one that SLURM_CONF names, and
 	@command -v sbatch >/dev/null && scontrol ping | grep -q ' UP' || { echo 'no Slurm controller answers: set SLURM_CONF to its slurm.conf; docs/sweeps.md, "A Slurm to try it on", says how to start one on this machine' >&2; exit 2; }
 	$(RUN) pytest -m cluster --timeout 1800 $(ARGS)
 
-lint: $(DEV) ## check style and types
+lint: $(DEV) ## check style, types and layers
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	$(RUN) lint-imports --no-logo
 
 format: $(DEV) ## mend the style
 	$(RUN) ruff check --fix .

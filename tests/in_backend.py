@@ -273,7 +273,7 @@ def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], 
     wanted = bench.experiment(model=model, precision=precision)
     backend, resolved, shapes = wanted.backend.load(), on_cpu(wanted), Shapes(size, 10)
     with backend.runtime_settings(wanted, resolved):
-        built = wanted.model.torch(shapes) if bench.backend == "torch" else wanted.model.keras(shapes)
+        built = getattr(wanted.model, wanted.backend.builder)(shapes)
         if bench.backend == "torch" and precision == "fp64":
             built = built.double()
         like = bench.weights_of(built)
@@ -439,10 +439,11 @@ HUGE: dict[str, Any] = {  # a gradient of 1e37 and a step of 1e3: the first upda
     "loss": {"_target_": "own_models.Loud"},
 }
 PLANTED = """
+from pipeline.contracts import Model
 from pipeline.spec import spec
 
 @spec
-class Planted:
+class Planted(Model):
     def torch(self, shapes):
         from torch import nn
         from pipeline.models import torch_layers as layers

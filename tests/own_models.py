@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Loss, Model
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.models import Shapes
 from pipeline.spec import spec
 
 
 @spec
-class Normalized:
+class Normalized(Model):
     """A convolution and a Dense layer, each normalized over the batch; the frameworks' defaults for that differ."""
 
     def torch(self, shapes: Shapes) -> Any:
@@ -52,7 +53,7 @@ class Normalized:
 
 
 @spec
-class Unknown:
+class Unknown(Model):
     """A layer whose weights' order is not known here (torch), or which holds two of one name (Keras)."""
 
     def torch(self, shapes: Shapes) -> Any:
@@ -71,7 +72,7 @@ class Unknown:
 
 
 @spec
-class Choosy:
+class Choosy(Model):
     """A builder that refuses every image."""
 
     message: str
@@ -84,7 +85,7 @@ class Choosy:
 
 
 @spec
-class Loud:
+class Loud(Loss):
     """Cross-entropy 1e37 times over: finite in float32, and no update of it is."""
 
     volume: float = 1e37

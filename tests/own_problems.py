@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Interval, rectangle
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.spec import spec
 
 
 @spec
-class Decay:
+class Decay(Problem):
     """u' = -k u, of which 20 measurements are known and k = 2 is to be found."""
 
     interior: PositiveInt = 20
@@ -39,7 +40,7 @@ class Decay:
 
 
 @spec
-class Heat:
+class Heat(Problem):
     """u_t = u_xx on a rectangle, u = exp(-t) sin(x): every function that `math` has is used in one residual."""
 
     interior: PositiveInt = 40
@@ -99,7 +100,7 @@ class NoSuchFunction(Heat):
 
 
 @spec
-class NoUnknowns:
+class NoUnknowns(Problem):
     """Neither has it a boundary."""
 
     interior: PositiveInt = 40
@@ -110,6 +111,12 @@ class NoUnknowns:
 
     def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
         return []
+
+    def conditions(self) -> tuple[Condition, ...]:
+        return ()
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return points
 
 
 class NoBoundary(Interval):

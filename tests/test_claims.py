@@ -33,11 +33,12 @@ time.sleep(100)
 HELD = """
 import os, time
 from pathlib import Path
+from pipeline.contracts import Model
 from pipeline.models.linear import Linear
 from pipeline.spec import spec
 
 @spec
-class Held:
+class Held(Model):
     def torch(self, shapes):
         while Path(os.environ["HOLD"]).exists():
             time.sleep(0.05)

@@ -43,7 +43,14 @@ KEYS = (
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
 FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
-OFFERS = "CONTRIBUTING.md says what one has to offer"
+LINEAR, JAX, MLP = "pipeline.models.linear.Linear", "pipeline.backends.Jax", "pipeline.models.mlp.Mlp"
+
+
+def underived(target: str, *contracts: str) -> str:
+    names = " or ".join(f"pipeline.contracts.{one}" for one in contracts)
+    return f"{target}: does not derive from {names}; CONTRIBUTING.md says what one has to offer"
+
+
 LONG_GPU = "/job:localhost/replica:0/task:0/device:GPU:"
 DEVICES = f"choose from auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, {LONG_GPU}N"
 NO_TF32 = "TF32 exists only in the Tensor Cores of NVIDIA GPUs"
@@ -159,18 +166,11 @@ REFUSALS = {
         "(KeyError: 'KERAS_BACKEND')"
     ),
     "-m seed=1,2 --cfg job": "--multirun --cfg: give one of them; --cfg shows the configuration of a single run",
-    "model._target_=pipeline.datasets.digits.Digits": (
-        f"model._target_=pipeline.datasets.digits.Digits: not a model; {OFFERS}"
-    ),
-    "model._target_=pipeline.losses.mse.MeanSquaredError": (
-        f"model._target_=pipeline.losses.mse.MeanSquaredError: not a model; {OFFERS}"
-    ),
-    "loss._target_=pipeline.models.linear.Linear": f"loss._target_=pipeline.models.linear.Linear: not a loss; {OFFERS}",
-    "dataset._target_=pipeline.backends.Jax": f"dataset._target_=pipeline.backends.Jax: not a dataset; {OFFERS}",
-    "optimizer._target_=pipeline.models.mlp.Mlp": (
-        f"optimizer._target_=pipeline.models.mlp.Mlp: not an optimizer; {OFFERS}"
-    ),
-    "stage._target_=pipeline.models.mlp.Mlp": f"stage._target_=pipeline.models.mlp.Mlp: not a stage; {OFFERS}",
+    f"model._target_={JAX}": underived(f"model._target_={JAX}", "Model", "Network"),
+    f"loss._target_={LINEAR}": underived(f"loss._target_={LINEAR}", "Loss"),
+    f"dataset._target_={JAX}": underived(f"dataset._target_={JAX}", "Dataset", "Problem"),
+    f"optimizer._target_={MLP}": underived(f"optimizer._target_={MLP}", "Optimizer"),
+    f"stage._target_={MLP}": underived(f"stage._target_={MLP}", "Stage"),
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
     "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
     "stage=evaluate run=latest": "run=latest: no finished run with artifacts/model/weights.npz in ...",

@@ -26,10 +26,11 @@ LONG = 200.0
 SLOW = """
 import time
 from pathlib import Path
+from pipeline.contracts import Dataset
 from pipeline.spec import spec
 
 @spec
-class Slow:
+class Slow(Dataset):
     validation: int = 0
 
     def load(self, root, seed):
@@ -277,10 +278,11 @@ def test_how_a_command_ends(how: str, exit_status: int, last: str) -> None:
 
 BROKEN = """
 import os
+from pipeline.contracts import Dataset
 from pipeline.spec import spec
 
 @spec
-class Broken:
+class Broken(Dataset):
     validation: int = 0
 
     def load(self, root, seed):

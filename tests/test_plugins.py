@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from pipeline.contracts import Dataset, Loss, Model
 from pipeline.datasets import Arrays, Split
 from pipeline.datasets.split import hash_splits
 from pipeline.models import Shapes
@@ -23,7 +24,7 @@ from pipeline.spec import spec
 
 
 @spec
-class Dropped:
+class Dropped(Model):
     share: float = Field(default=0.0, ge=0, lt=1)
 
     def torch(self, shapes: Any) -> Any:
@@ -41,19 +42,19 @@ class Dropped:
 
 
 @spec
-class NoNumbers:
+class NoNumbers(Loss):
     def torch(self) -> Any:
         return None
 
 
 @spec
-class OnlyTorch:
+class OnlyTorch(Model):
     def torch(self, shapes: Any) -> Any:
         return Dropped().torch(shapes)
 
 
 @spec
-class Squares:
+class Squares(Dataset):
     size: int = Field(default=6, ge=2)
 
     def load(self, root: Any, seed: int) -> Arrays:
@@ -66,7 +67,7 @@ class Squares:
 
 
 @spec
-class Narrow:
+class Narrow(Model):
     def torch(self, shapes: Any) -> Any:
         return Dropped().torch(Shapes(shapes.image, 1))
 
@@ -75,7 +76,7 @@ class Narrow:
 
 
 @spec
-class Wrong:
+class Wrong(Dataset):
     fault: str
 
     def load(self, root: Any, seed: int) -> Any:
@@ -162,8 +163,7 @@ def test_refusals(mine: Path, tmp_path: Path) -> None:
         "model=onlytorch with backend=jax: OnlyTorch has no keras() builder; choose another backend or another model"
     )
     assert refused(tmp_path, *folder, "loss=no_numbers", **known) == (
-        "loss=nonumbers: NoNumbers has no numpy() function, by which the loss of the test set is measured; "
-        "choose another loss"
+        "loss._target_=mine.NoNumbers: has no numpy(logits, labels)"
     )
     assert refused(tmp_path, *folder, "model=dropped", PYTHONPATH=str(mine)) == (
         "model._target_=mine.Dropped: not on the allow-list (pipeline); "

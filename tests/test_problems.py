@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.pinn.problems
+from pipeline.contracts import Problem
 from pipeline.errors import UserError
 from pipeline.pinn.domain import Interval, Polygon, SpaceTime, rectangle
-from pipeline.pinn.problem import Problem, on_boundary
+from pipeline.pinn.problem import on_boundary
 from pipeline.pinn.references import allen_cahn, burgers, lshape
 from pipeline.spec import build
 

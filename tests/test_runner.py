@@ -33,7 +33,7 @@ RESOLVED = Resolved(Place("cpu"), "fp32", "as requested", "as requested")
 )
 def test_a_full_disk_is_named_as_what_it_is(tmp_path: Path, name: str | None, result: str) -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([] if name is None else [str(tmp_path / name)]))
-    said = str(explained(error, RESOLVED, tmp_path / "runs" / "one"))
+    said = str(explained(error, RESOLVED, tmp_path / "runs" / "one", Classifier()))
     assert said.startswith(result.format(tmp=tmp_path) + "No space left on device; ")
 
 
@@ -80,4 +80,4 @@ def test_a_librarys_other_errors_stay_as_they_are(tmp_path: Path, text: str) -> 
 
 def test_another_error_stays_as_it_is(tmp_path: Path) -> None:
     error = OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
-    assert explained(error, RESOLVED, tmp_path) is error
+    assert explained(error, RESOLVED, tmp_path, Classifier()) is error

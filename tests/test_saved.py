@@ -14,6 +14,7 @@ from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
+from pipeline.models.mlp import Mlp
 from pipeline.runner import ready
 from pipeline.runs import receipt
 from pipeline.runs.journal import Journal
@@ -117,7 +118,7 @@ def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: p
     journal.write_receipt({"config_sha256": load(config).config_sha256()})
     journal.finish("FINISHED")
     experiment, _ = evaluated(tmp_path)
-    assert experiment.model.activation == "relu"
+    assert isinstance(experiment.model, Mlp) and experiment.model.activation == "relu"
     result = (
         f"run={journal.id}: its settings name ACT, FORMAT, and filled in as the environment is now its config is not "
         "what its receipt names (another config_sha256); set ACT, FORMAT as they were when it was trained"

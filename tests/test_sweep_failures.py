@@ -20,11 +20,12 @@ from pipeline.runs import journal as journals
 # A model that does what a bad day does, by its number: 15 are fine, 5 are not, each in its own way.
 PLANTED = """
 import os, signal, sys, time
+from pipeline.contracts import Model
 from pipeline.models.linear import Linear
 from pipeline.spec import spec
 
 @spec
-class Planted:
+class Planted(Model):
     number: int = 0
 
     def torch(self, shapes):

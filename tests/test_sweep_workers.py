@@ -34,6 +34,7 @@ from pipeline.sweep.workers import Workers
 PLANTED = """
 import os, sys, time
 from pathlib import Path
+from pipeline.contracts import Model
 from pipeline.models.linear import Linear
 from pipeline.spec import spec
 
@@ -61,7 +62,7 @@ def note(value):
         file.write(f"{value} ")
 
 @spec
-class Planted:
+class Planted(Model):
     def torch(self, shapes):
         if AT_IMPORT == "train":
             Path(f"training-{os.getpid()}").touch()

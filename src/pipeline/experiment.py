@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
+from pipeline.contracts import (
+    Backend,
+    Dataset,
+    Loader,
+    Loss,
+    Model,
+    Network,
+    Optimizer,
+    Part,
+    Problem,
+    Profiler,
+    Solver,
+    Stage,
+    Tracking,
+    defines,
+)
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import Device
 from pipeline.machine.precision import Precision
-from pipeline.spec import build, build_as, choice, spec
+from pipeline.spec import Config, build, build_as, choice, spec
 from pipeline.variables import filled
 
 METRICS = ("accuracy", "top5_accuracy", "macro_f1", "cross_entropy", "brier", "calibration_error")
 
 
 @spec
-class Training:
+class Training(Part):
     """How long and in what portions to train.
 
     `log_every_n_steps`: one point in the journal is the mean over that many steps. `metrics`: figures of the test set
@@ -70,7 +84,7 @@ class Settings:
 
 
 @spec
-class Sweep:
+class Sweep(Part):
     """How a grid runs. None of it decides a cell's result.
 
     `jobs`: cells at once, on GPUs too (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores
@@ -88,22 +102,22 @@ class Sweep:
     dry_run: bool = False
 
 
-# The config groups and, where everything else relies on it, the one class that a group's choices may name.
-GROUPS: dict[str, type[Any]] = {
-    "stage": object,
-    "backend": object,
-    "device": Device,
-    "precision": Precision,
-    "model": object,
-    "dataset": object,
-    "loader": object,
-    "optimizer": object,
-    "loss": object,
-    "solver": object,
-    "training": Training,
-    "profiler": object,
-    "tracking": object,
-    "sweep": Sweep,
+# The config groups, and the contracts of which a choice fulfils one.
+GROUPS: dict[str, tuple[type[Part], ...]] = {
+    "stage": (Stage,),
+    "backend": (Backend,),
+    "device": (Device,),
+    "precision": (Precision,),
+    "model": (Model, Network),
+    "dataset": (Dataset, Problem),
+    "loader": (Loader,),
+    "optimizer": (Optimizer,),
+    "loss": (Loss,),
+    "solver": (Solver,),
+    "training": (Training,),
+    "profiler": (Profiler,),
+    "tracking": (Tracking,),
+    "sweep": (Sweep,),
 }
 
 # Groups that the runs saved before they existed do not have.
@@ -113,49 +127,56 @@ SINCE = {"solver": {"_target_": "pipeline.pinn.solvers.none.Off"}}
 NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
 
 
-def _builds(cls: type[Any], *arguments: str) -> bool:
-    """Whether a class has a torch or a Keras builder that can be called with so many arguments."""
-    for name in ("torch", "keras"):
-        with suppress(AttributeError, TypeError):
-            inspect.signature(getattr(cls, name)).bind("self", *arguments)
-            return True
-    return False
-
-
-# By what a choice of the other groups is known, before its settings are looked at.
-KINDS: dict[str, Callable[[type[Any]], bool]] = {
-    "stage": lambda cls: hasattr(cls, "run"),
-    "backend": lambda cls: hasattr(cls, "builder"),
-    "model": lambda cls: hasattr(cls, "sizes") or (_builds(cls, "shapes") and not hasattr(cls, "slots")),
-    "dataset": lambda cls: hasattr(cls, "residuals") or (hasattr(cls, "load") and not hasattr(cls, "builder")),
-    "loader": lambda cls: hasattr(cls, "backends"),
-    "optimizer": lambda cls: hasattr(cls, "slots"),
-    "loss": lambda cls: _builds(cls) and not hasattr(cls, "slots"),
-    "solver": lambda cls: hasattr(cls, "solve"),
-    "profiler": lambda cls: hasattr(cls, "tool"),
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """The checked config. `config` is the same as plain data: what is written, hashed and rebuilt from."""
 
-    config: Mapping[str, Any]
+    config: Config
     settings: Settings
-    stage: Any
-    backend: Any
+    stage: Stage
+    backend: Backend
     device: Device
     precision: Precision
-    model: Any
-    dataset: Any
-    loader: Any
-    optimizer: Any
-    loss: Any
-    solver: Any
+    model: Model | Network
+    dataset: Dataset | Problem
+    loader: Loader
+    optimizer: Optimizer
+    loss: Loss
+    solver: Solver
     training: Training
-    profiler: Any
-    tracking: Any
+    profiler: Profiler
+    tracking: Tracking
     sweep: Sweep
+
+    def part(self, group: str) -> Part:
+        """The choice of a group."""
+        found = getattr(self, group)
+        assert isinstance(found, Part)
+        return found
+
+    @property
+    def data_model(self) -> Model:
+        """The model, of an experiment with a dataset."""
+        assert isinstance(self.model, Model)
+        return self.model
+
+    @property
+    def data_source(self) -> Dataset:
+        """The dataset, of an experiment that has no problem instead."""
+        assert isinstance(self.dataset, Dataset)
+        return self.dataset
+
+    @property
+    def network(self) -> Network:
+        """The model, of an experiment with a problem."""
+        assert isinstance(self.model, Network)
+        return self.model
+
+    @property
+    def problem(self) -> Problem:
+        """The problem, of an experiment that has one in the place of a dataset."""
+        assert isinstance(self.dataset, Problem)
+        return self.dataset
 
     @property
     def seed(self) -> int:
@@ -168,9 +189,9 @@ class Experiment:
         if self.settings.name:
             return self.settings.name
         stage, dataset = choice(self.stage), choice(self.dataset)
-        by = choice(self.solver) if self.solver.solve is not None else choice(self.model)
+        by = choice(self.solver) if self.solver.active else choice(self.model)
         name = f"{by}-{dataset}-{self.backend.name}"
-        if not getattr(self.stage, "varies_precision", False):
+        if not self.stage.varies_precision:
             name += f"-{self.precision.name}"
         return name if stage == "classifier" else f"{stage}-{name}"
 
@@ -183,25 +204,23 @@ class Experiment:
     def needs(self) -> dict[str, tuple[str, ...]]:
         """The distributions that each part names in `packages`, the backend's first, by `group=choice`."""
         read = ("backend", *(group for group in GROUPS if group == "stage" or self.reads(group)))
-        parts = {group: getattr(self, group) for group in dict.fromkeys(read)}
-        return {
-            f"{group}={getattr(part, 'name', None) or choice(part)}": part.packages
-            for group, part in parts.items()
-            if hasattr(part, "packages")
-        }
+        parts = {group: self.part(group) for group in dict.fromkeys(read)}
+        names = {group: part.name if isinstance(part, Backend) else choice(part) for group, part in parts.items()}
+        return {f"{group}={names[group]}": part.packages for group, part in parts.items() if part.packages}
 
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""
-        return group in getattr(self.stage, "reads", GROUPS)
+        return group in (GROUPS if self.stage.reads is None else self.stage.reads)
 
-    def deciding(self) -> dict[str, Any]:
+    def deciding(self) -> dict[str, object]:
         """The part of the config that decides the result: not where things lie or are written, and who is told.
 
         A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
         """
-        few = hasattr(self.stage, "reads")
-        keys = ("stage", *self.stage.reads) if few else [key for key in self.config if key not in NOT_DECIDING]
-        if self.solver.solve is None:  # no part of an experiment that solves nothing
+        keys = [key for key in self.config if key not in NOT_DECIDING]
+        if self.stage.reads is not None:
+            keys = ["stage", *self.stage.reads]
+        if not self.solver.active:  # no part of an experiment that solves nothing
             keys = [key for key in keys if key != "solver"]
         return {key: self._deciding(key) for key in keys}
 
@@ -209,39 +228,42 @@ class Experiment:
         """Hash of what decides the result."""
         return hash_of(filled(self.deciding(), ""))
 
-    def _deciding(self, key: str) -> Any:
-        locations = getattr(getattr(self, key), "locations", ()) if key in GROUPS else ()
+    def _deciding(self, key: str) -> object:
+        locations = self.part(key).locations if key in GROUPS else ()
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
 
 
-def hash_of(deciding: Mapping[str, Any]) -> str:
+def hash_of(deciding: Mapping[str, object]) -> str:
     """The hash that receipts hold of a config's deciding part."""
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
 
-def stage_of(config: Mapping[str, Any]) -> Any:
+def stage_of(config: Config) -> Stage:
     """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
     _check_keys(config)
-    return _part(config, "stage", GROUPS["stage"])
+    stage: Stage = build(_node(config, "stage"), "stage", GROUPS["stage"])
+    return stage
 
 
-def place_of(config: Mapping[str, Any]) -> tuple[Any, Device, Precision]:
+def place_of(config: Config) -> tuple[Backend, Device, Precision]:
     """Backend, device and precision of a composed config, before anything else of it is looked at. Raises UserError."""
     _check_keys(config)
-    backend, device, precision = (_part(config, key, GROUPS[key]) for key in ("backend", "device", "precision"))
+    backend, device, precision = (
+        build(_node(config, key), key, GROUPS[key]) for key in ("backend", "device", "precision")
+    )
     return backend, device, precision
 
 
-def load(config: Mapping[str, Any]) -> Experiment:
+def load(config: Config) -> Experiment:
     """Build the experiment of a composed config, each group checked by itself. Imports no framework. Raises UserError.
 
     Whether the groups go together, `pipeline.runner.load_checked` checks.
     """
     config = {**SINCE, **config}
     _check_keys(config)
-    parts = {key: _part(config, key, wanted) for key, wanted in GROUPS.items()}
+    parts = {key: build(_node(config, key), key, contracts) for key, contracts in GROUPS.items()}
     settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
     return Experiment(config=config, settings=settings, **parts)
 
@@ -268,20 +290,17 @@ def check_training(experiment: Experiment) -> None:
             f"loader={choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
-    for key in ("model", "optimizer", "loss") if trains else ("model",):
-        part = getattr(experiment, key)
-        if not hasattr(part, experiment.backend.builder):
+    built: dict[str, Part] = {"model": experiment.model}
+    if trains:
+        built |= {"optimizer": experiment.optimizer, "loss": experiment.loss}
+    for key, part in built.items():
+        if not defines(part, GROUPS[key][0], experiment.backend.builder):
             raise Impossible(
                 f"{key}={choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
     _check_profiler(experiment, trains)
-    if not hasattr(experiment.loss, "numpy"):
-        raise UserError(
-            f"loss={choice(experiment.loss)}: {type(experiment.loss).__name__} has no numpy() function, by which the "
-            "loss of the test set is measured; choose another loss"
-        )
-    if any(getattr(experiment.model, "layer_dtypes", ())) and experiment.precision.name != "fp32":
+    if any(experiment.data_model.layer_dtypes) and experiment.precision.name != "fp32":
         raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
@@ -290,7 +309,7 @@ def check_training(experiment: Experiment) -> None:
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:
     profiler, name = experiment.profiler, choice(experiment.profiler)
-    if name == "none":
+    if not profiler.active:
         return
     if not trains or not experiment.stage.recorded:
         stage = choice(experiment.stage)
@@ -302,18 +321,15 @@ def _check_profiler(experiment: Experiment, trains: bool) -> None:
         )
 
 
-def _check_keys(config: Mapping[str, Any]) -> None:
+def _check_keys(config: Config) -> None:
     names = [field.name for field in fields(Settings)]
     for key in config:
         if key not in names and key not in GROUPS:
             raise bad_key(str(key), [*names, *GROUPS])
 
 
-def _part(config: Mapping[str, Any], key: str, wanted: type[Any]) -> Any:
+def _node(config: Config, key: str) -> Config:
     node = config.get(key)
     if not isinstance(node, Mapping):
         raise UserError(f"{key}={shown(node)}: needs one of the choices of conf/{key}/")
-    part = build(node, key, KINDS.get(key))
-    if not isinstance(part, wanted):
-        raise UserError(f"{key}._target_={node['_target_']}: must be {wanted.__module__}.{wanted.__name__}")
-    return part
+    return node

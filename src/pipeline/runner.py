@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.errors import Pruned, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
-    from pipeline.contracts import GridMember
+    from pipeline.contracts import GridMember, Stage
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Place
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     experiment, resolved = ready(config, overridden)
-    if hasattr(experiment.profiler, "rerun"):  # a profiler that has to be there before the process is
-        status: int | None = experiment.profiler.rerun()
-        if status is not None:
-            return status
+    status = experiment.profiler.rerun()  # of a profiler that has to be there before the process is
+    if status is not None:
+        return status
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     return record(experiment, resolved)
@@ -43,7 +42,7 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     experiment = _built(config, overridden)
     _check_stage(experiment, overridden)
     check_installed(experiment.needs)
-    resolved = getattr(experiment.stage, "resolved", None) or cell_of(experiment.config)
+    resolved = experiment.stage.resolved or cell_of(experiment.config)
     _check_place(experiment, resolved.place)
     return experiment, resolved
 
@@ -57,10 +56,8 @@ def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal[
     from pipeline.machine.device import Place
 
     experiment = _built(config, overridden)
-    if not any(hasattr(experiment.stage, name) for name in ("plan", "variants")):
-        _check_stage(
-            experiment, overridden
-        )  # but for one with cells below it, which it tries on this machine's devices
+    if not experiment.stage.has_cells:  # which it tries on this machine's devices
+        _check_stage(experiment, overridden)
     if kind == "cpu":
         resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
     _check_place(experiment, Place(kind))
@@ -94,19 +91,16 @@ def load_checked(config: Mapping[str, Any]) -> Experiment:
 
 
 def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
-    if hasattr(experiment.stage, "check"):
-        experiment.stage.check(experiment)
-    if hasattr(experiment.stage, "check_keys"):
-        experiment.stage.check_keys(experiment, overridden)
+    experiment.stage.check(experiment)
+    experiment.stage.check_keys(experiment, overridden)
 
 
 def _check_place(experiment: Experiment, place: Place) -> None:
     """Ask the parts whether they can work on this device. Raises UserError."""
-    for part in () if experiment.stage.starts_from_run else (experiment.backend, experiment.loader):
-        if hasattr(part, "check_place"):
-            part.check_place(place)
-    if hasattr(experiment.profiler, "check_place"):
-        experiment.profiler.check_place(place, experiment.backend.name)
+    if not experiment.stage.starts_from_run:
+        experiment.backend.check_place(place)
+        experiment.loader.check_place(place)
+    experiment.profiler.check_place(place, experiment.backend.name)
 
 
 def cell_of(config: Mapping[str, Any]) -> Resolved:
@@ -126,7 +120,7 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
     from pipeline.cli.terminal import results
     from pipeline.report.table import show
 
-    result = experiment.stage.run(experiment, resolved, None)
+    result = experiment.stage.run(experiment, resolved, None)  # type: ignore[arg-type]  # one that is not recorded
     show(results(), type(experiment.stage).__name__.lower(), result.table)
     return 0
 
@@ -215,17 +209,7 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
     return 1 if result.failed else 0
 
 
-def needs_less(stage: Any) -> str:
-    """What to change where memory ran out: keys that the stage takes. A saved run's model is fixed."""
-    if getattr(stage, "points", None) is not None:
-        return "name fewer points in stage.points"
-    if getattr(stage, "starts_from_run", False):
-        return "use a smaller training.evaluation_batch_size or precision"
-    most = "dataset.interior" if getattr(stage, "solves", False) else "training.batch_size"
-    return f"use a smaller {most}, model or precision"
-
-
-def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Any = None) -> BaseException:
+def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Stage) -> BaseException:
     """What a person can act on, for the errors that the machine makes; any other error as it is."""
     from pipeline.machine.memory import as_user_error, is_out_of_memory
     from pipeline.runs.journal import cannot_write
@@ -233,7 +217,7 @@ def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Any
     if isinstance(error, (UserError, RunError)):
         return error
     if is_out_of_memory(error):
-        return as_user_error(error, resolved, needs_less(stage))
+        return as_user_error(error, resolved, stage.needs_less())
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         path = Path(error.filename or folder).absolute()
         return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")

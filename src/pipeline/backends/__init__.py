@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.contracts import Backend
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.device import Gpu, Place
@@ -27,7 +28,7 @@ THREADS_PER_CORE = 4  # the most that may be asked for
 
 
 @spec
-class Torch:
+class Torch(Backend):
     """PyTorch through Lightning.
 
     `threads`: CPU threads of one operation (default: 1 for small steps, else all). `compile`: the training step by
@@ -59,6 +60,9 @@ class Torch:
                 f"install one, name another in {'CXX' if place.kind == 'cpu' else 'CC'}, or use backend.compile=false"
             )
 
+    def unused_by_solvers(self) -> tuple[str, ...]:
+        return ("backend.compile=true",) if self.compile else ()
+
     def load(self) -> ModuleType:
         """Import the backend."""
         keep_freed_memory()
@@ -72,7 +76,7 @@ class Torch:
 
 
 @spec
-class TensorFlow:
+class TensorFlow(Backend):
     """Keras on TensorFlow.
 
     `xla`: compile the training step with XLA (None: but for convolutions on a CPU, which XLA trains 60 times slower
@@ -91,6 +95,9 @@ class TensorFlow:
     def __post_init__(self) -> None:
         _check_threads(self.threads)
 
+    def unused_by_solvers(self) -> tuple[str, ...]:
+        return () if self.xla is None else (f"backend.xla={str(self.xla).lower()}",)
+
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""
         return _load_keras("tensorflow")
@@ -103,7 +110,7 @@ class TensorFlow:
 
 
 @spec
-class Jax:
+class Jax(Backend):
     """Keras on JAX."""
 
     name: ClassVar[str] = "jax"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -43,16 +41,3 @@ class Arrays:
     def scaled(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
         """`x` divided by `scale`, as `dtype`: what every backend is fed."""
         return np.divide(x, np.asarray(self.scale, dtype), dtype=dtype)
-
-
-class Dataset(Protocol):
-    """What a dataset's spec offers. `validation` images are held out of the training set by `seed`.
-
-    A spec with fields that only say where its files lie names them in `locations: ClassVar[tuple[str, ...]]`.
-    """
-
-    validation: int
-
-    def load(self, root: Path, seed: int) -> Arrays:
-        """Read (fetching first where needed) into memory. Raises UserError for data that is missing or damaged."""
-        ...

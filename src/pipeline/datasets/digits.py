@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.contracts import Dataset
 from pipeline.datasets import Arrays, Split
 from pipeline.datasets.split import check_sizes, hash_splits, hold_out
 from pipeline.errors import UserError
@@ -23,7 +24,7 @@ CLASSES = tuple("0123456789")
 
 
 @spec
-class Digits:
+class Digits(Dataset):
     """1,797 grey images (8, 8, 1) of handwritten digits, pixels 0 to 16, 1,437 of them for training."""
 
     validation: int = 180

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pipeline.contracts import Dataset
 from pipeline.datasets import Arrays, Split
 from pipeline.datasets.fetch import ensure, read_cached, read_folder
 from pipeline.datasets.idx import parse_idx
@@ -30,7 +31,7 @@ class Published:
 
 
 @spec
-class MnistLike:
+class MnistLike(Dataset):
     """The settings of every such set; each is a spec of its own that says what is `published`."""
 
     published: ClassVar[Published]

@@ -9,34 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
-
-from pipeline.datasets import Split
-
-
-class Loader(Protocol):
-    """What a loader's spec offers besides its settings."""
-
-    backends: ClassVar[tuple[str, ...]]
-
-
-class Streaming(Loader, Protocol):
-    """A loader that feeds the step batch by batch from the host; `Memory` is the one that does not.
-
-    The batches come in blocks as `Memory`'s do: `steps_per_execution` optimizer steps run before Python looks at their
-    losses. Each batch of a block is fetched when its step begins.
-    """
-
-    @property
-    def steps_per_execution(self) -> int:
-        """Steps of a block, at most."""
-        ...
-
-    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Iterable[tuple[Any, Any]]:
-        """Batches x (B, H, W, C) in [0, 1] and y (B,); the n-th pass over them is the n-th epoch."""
-        ...
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Loader
 from pipeline.datasets import Split
 from pipeline.errors import Impossible
 from pipeline.loaders import epoch_order
@@ -15,7 +16,7 @@ from pipeline.spec import spec
 
 
 @spec
-class DataLoader:
+class DataLoader(Loader):
     """Each worker prepares `prefetch_factor` batches ahead.
 
     `pin_memory`: page-locked memory, copied to a GPU on a stream beside the steps, one batch ahead.

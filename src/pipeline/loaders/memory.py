@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.contracts import Loader
 from pipeline.spec import spec
 
 
 @spec
-class Memory:
+class Memory(Loader):
     """`steps_per_execution` optimizer steps run before Python looks at their losses (Keras's term and meaning)."""
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")

@@ -6,13 +6,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Loader
 from pipeline.datasets import Split
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
 
 
 @spec
-class TfData:
+class TfData(Loader):
     """`map_calls` images are normalised at once and `prefetch` batches prepared ahead (`auto`: tf.data decides).
 
     `cache` keeps the normalised batches in memory, which fixes their order: it excludes `shuffle`.

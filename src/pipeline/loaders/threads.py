@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Loader
 from pipeline.datasets import Split
 from pipeline.loaders import blocks, epoch_order
 from pipeline.spec import spec
@@ -23,7 +24,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 @spec
-class Threads:
+class Threads(Loader):
     """`workers` threads prepare up to `prefetch` batches ahead.
 
     `steps_per_execution`: optimizer steps before Python looks at their losses.

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from pipeline.contracts import Loss
 from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
 
 
 @spec
-class CrossEntropy:
+class CrossEntropy(Loss):
     """`label_smoothing` is the share of the target that is spread evenly over all classes."""
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0

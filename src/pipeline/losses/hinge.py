@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from pipeline.contracts import Loss
 from pipeline.spec import spec
 
 
 @spec
-class Hinge:
+class Hinge(Loss):
     """max(0, margin + highest wrong logit - true logit), averaged over the batch."""
 
     margin: Annotated[float, Field(gt=0)] = 1.0

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Loss
 from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
 
 
 @spec
-class MeanSquaredError:
+class MeanSquaredError(Loss):
     """No settings."""
 
     def torch(self) -> Callable[[Any, Any], Any]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from pipeline.contracts import Part
 from pipeline.errors import UserError
 from pipeline.spec import spec
 
@@ -183,7 +184,7 @@ def _described(place: int, handle: Any) -> Gpu:
 
 
 @spec
-class Device:
+class Device(Part):
     """Where a run computes.
 
     `name` takes any notation of NOTATIONS. `memory_limit` bounds the device's memory (GPU only). `logical_devices`

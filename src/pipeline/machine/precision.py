@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from pipeline.contracts import Part
 from pipeline.errors import UserError, bad_choice
 from pipeline.spec import spec
 
@@ -46,7 +47,7 @@ UNSCALED = (
 
 
 @spec
-class Precision:
+class Precision(Part):
     """A precision by name. `strict`: a run whose matrix products are seen in another dtype fails.
 
     `initial_scale`: what the loss is multiplied by in the first step (default: 65536), where it is scaled.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pipeline.errors import UserError
 
@@ -23,18 +23,6 @@ class Shapes:
 
     image: tuple[int, int, int]
     classes: int
-
-
-class Model(Protocol):
-    """What a model's spec offers. A model without one of the two builders is refused on that backend by name."""
-
-    def torch(self, shapes: Shapes) -> Any:
-        """A torch.nn.Module from (N, H, W, C) to logits (N, classes)."""
-        ...
-
-    def keras(self, shapes: Shapes) -> Any:
-        """A keras.Model from (N, H, W, C) to logits (N, classes)."""
-        ...
 
 
 def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:

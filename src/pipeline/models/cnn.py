@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Model
 from pipeline.models import Activation, Shapes
 from pipeline.spec import spec
 
 
 @spec
-class Cnn:
+class Cnn(Model):
     """Convolutions keep the image's size; each 2x2 max-pool halves it (an odd last row or column is dropped)."""
 
     filters: tuple[PositiveInt, ...] = (32, 64)

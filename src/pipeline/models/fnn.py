@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
+from pipeline.contracts import Network, Problem
 from pipeline.models import weights
-from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.spec import spec
 
 
 @spec
-class Fnn:
+class Fnn(Network):
     """`units` of each hidden layer (null: those of the problem's recipe). The last layer is linear."""
 
     units: tuple[PositiveInt, ...] | None = None
@@ -23,7 +23,7 @@ class Fnn:
 
     def of(self, problem: Problem) -> Fnn:
         """The network as it will be."""
-        return self if self.units is not None else replace(self, units=recipe_of(problem).units)
+        return self if self.units is not None else replace(self, units=problem.recipe.units)
 
     def sizes(self, problem: Problem) -> list[int]:
         """From the coordinates to the outputs."""

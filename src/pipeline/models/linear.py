@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pipeline.contracts import Model
 from pipeline.models import Shapes
 from pipeline.spec import spec
 
 
 @spec
-class Linear:
+class Linear(Model):
     """Flatten, Dense(classes)."""
 
     def torch(self, shapes: Shapes) -> Any:

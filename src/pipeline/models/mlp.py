@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Model
 from pipeline.errors import shown
 from pipeline.models import Activation, LayerDtype, Shapes
 from pipeline.spec import spec
 
 
 @spec
-class Mlp:
+class Mlp(Model):
     """`units` per hidden layer; `layer_dtypes`, if given, has a dtype (or null) for each Dense layer, the last too."""
 
     units: tuple[PositiveInt, ...] = (128,)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Model
 from pipeline.models import Activation, Shapes
 from pipeline.spec import spec
 
@@ -13,7 +14,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @spec
-class MnistCnn:
+class MnistCnn(Model):
     """Unpadded 3x3 convolutions of `filters`, max-pool 2, dropout, Dense(`units`), dropout, Dense(classes)."""
 
     filters: tuple[PositiveInt, ...] = (32, 64)

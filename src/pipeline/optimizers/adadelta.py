@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate
 from pipeline.spec import spec
 
 
 @spec
-class Adadelta:
+class Adadelta(Optimizer):
     """`learning_rate` scales the step; 1.0 is the paper's method."""
 
     learning_rate: LearningRate = 1.0

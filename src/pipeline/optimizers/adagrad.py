@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Epsilon, LearningRate
 from pipeline.spec import spec
 
 
 @spec
-class Adagrad:
+class Adagrad(Optimizer):
     """`initial_accumulator` is where each sum of squared gradients starts; `epsilon` is added to its root."""
 
     learning_rate: LearningRate = 0.01

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate
 from pipeline.spec import spec
 
 
 @spec
-class Adam:
+class Adam(Optimizer):
     """`epsilon` is added to the bias-corrected root, as in algorithm 1; 1e-7 is Keras's default, torch's is 1e-8."""
 
     learning_rate: LearningRate = 1e-3

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate, WeightDecay
 from pipeline.spec import spec
 
 
 @spec
-class AdamW:
+class AdamW(Optimizer):
     """Before each step every weight shrinks by `learning_rate * weight_decay` of itself."""
 
     learning_rate: LearningRate = 1e-3

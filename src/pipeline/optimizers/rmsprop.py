@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate
 from pipeline.spec import spec
 
 
 @spec
-class RmsProp:
+class RmsProp(Optimizer):
     """`rho` is the decay of the running mean of squared gradients; `epsilon` is added to its root."""
 
     learning_rate: LearningRate = 1e-3

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, LearningRate, WeightDecay
 from pipeline.spec import spec
 
 
 @spec
-class Sgd:
+class Sgd(Optimizer):
     """`weight_decay` adds that share of each weight to its gradient."""
 
     learning_rate: LearningRate = 0.01

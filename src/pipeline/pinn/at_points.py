@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.regular_file import open_regular
 from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
-from pipeline.pinn.problem import Problem
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
@@ -30,7 +30,7 @@ SHOWN = 10  # rows in the terminal's table; the CSV has them all
 
 def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
     """Predict at the points of the file `text`. Raises UserError for points that do not fit the problem."""
-    problem: Problem = experiment.dataset
+    problem = experiment.problem
     folder = Path(str(experiment.settings.run))
     source = folder / "artifacts" / "model" / "weights.npz"
     fitted, saved = solution.load(source), weights.load(source)

@@ -1,10 +1,11 @@
-"""What an experiment with a problem must have, and one without must not: told before anything is imported or run."""
+"""What an experiment with a problem must have, and one without must not: checked before anything is imported or run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pipeline.contracts import Network, Part, Problem, Solver, Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.spec import choice, group_of
 
@@ -12,19 +13,19 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 # By what a part is known to be made for problems, and what to say of one that is not, or that is here in vain.
-PARTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
     "dataset": (
-        lambda part: hasattr(part, "residuals"),
+        lambda part: isinstance(part, Problem),
         "holds images; this stage solves problems such as dataset=ode",
         "is a problem, not images; stage=pinn solves it",
     ),
     "model": (
-        lambda part: hasattr(part, "sizes"),
+        lambda part: isinstance(part, Network),
         "classifies images; model=fnn is the network for problems",
         "is a network for problems, not images; stage=pinn uses it",
     ),
     "solver": (
-        lambda part: part.solve is not None,
+        lambda part: isinstance(part, Solver) and part.active,
         "solves nothing; choose one, such as solver=deepxde",
         "solves problems; stage=pinn uses it",
     ),
@@ -37,9 +38,9 @@ def check_problem(experiment: Experiment) -> bool:
     stage = experiment.stage
     if stage.starts_from_run:
         return PARTS["dataset"][0](experiment.dataset)
-    solves = getattr(stage, "solves", False)
+    solves = stage.solves
     for key, (of_problem, wanted, unwanted) in PARTS.items():
-        part = getattr(experiment, key)
+        part = experiment.part(key)
         if of_problem(part) != solves:
             raise UserError(f"{key}={choice(part)} with stage={choice(stage)}: {wanted if solves else unwanted}")
     if solves:
@@ -51,18 +52,18 @@ def _check_settings(experiment: Experiment) -> None:
     """Refuse what a stage that solves would not follow. Raises UserError and Impossible."""
     backend, solver, stage = experiment.backend, experiment.solver, choice(experiment.stage)
     if backend.name not in solver.backends:
-        reason = getattr(solver, "instead", {}).get(backend.name, f"use backend={solver.backends[0]}")
+        reason = solver.instead.get(backend.name, f"use backend={solver.backends[0]}")
         raise Impossible(
             f"solver={choice(solver)} with backend={backend.name}: it runs on {', '.join(solver.backends)}; {reason}"
         )
-    if choice(experiment.profiler) != "none":
+    if experiment.profiler.active:
         raise UserError(
             f"profiler={choice(experiment.profiler)} with stage={stage}: profilers look into classifiers only"
         )
     device = experiment.device
+    for setting in backend.unused_by_solvers():
+        raise UserError(f"{setting} with stage={stage}: it would not be followed; leave it out")
     for key, value, default in (
-        ("backend.compile", getattr(backend, "compile", False), False),
-        ("backend.xla", getattr(backend, "xla", None), None),
         ("device.memory_limit", device.memory_limit, None),
         ("device.logical_devices", device.logical_devices, 1),
         ("device.placement_log", device.placement_log, False),
@@ -71,7 +72,7 @@ def _check_settings(experiment: Experiment) -> None:
             raise UserError(f"{key}={str(value).lower()} with stage={stage}: it would not be followed; leave it out")
 
 
-def refuse_keys(stage: Any, keys: Iterable[str]) -> None:
+def refuse_keys(stage: Stage, keys: Iterable[str]) -> None:
     """Refuse keys of the user's that only a classifier reads. Raises UserError."""
     for key in keys:
         if group_of(key) in OF_IMAGES:

@@ -11,7 +11,10 @@ import numpy as np
 class Domain(Protocol):
     """Points are (N, d), float64."""
 
-    names: tuple[str, ...]  # of the coordinates
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the coordinates."""
+        ...
 
     def inside(self, n: int, generator: np.random.Generator) -> np.ndarray: ...
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Problem, offers
 from pipeline.errors import UserError
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
 from pipeline.pinn.portable import Portable, PortableMath
-from pipeline.pinn.problem import Condition, Functions, Problem, has_start, no_point, on_boundary
+from pipeline.pinn.problem import Condition, Functions, has_start, no_point, on_boundary
 from pipeline.spec import choice
 
 FEW = 16
 RESERVED = ("inside", "loss", "residual", "step", "training_s", "relative_l2")  # other things' names beside the terms
-SAYS = ("domain", "outputs", "equations", "unknowns", "interior", "boundary")
 
 
 def check_fits(problem: Problem, *, hard: bool = False) -> None:
@@ -23,11 +24,6 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
 
     `hard`: conditions on the boundary are built into the outputs and need no points there.
     """
-    missing = [name for name in SAYS if not hasattr(problem, name)]
-    if missing:
-        raise _wrong(problem, f"has no {', '.join(missing)}; a problem says {', '.join(SAYS)}")
-    if has_start(problem) and not hasattr(problem, "initial"):
-        raise _wrong(problem, "has no initial; a problem in a SpaceTime says how many points a training uses at time 0")
     if problem.interior < 1 or problem.boundary < 0:
         raise _wrong(
             problem, f"interior={problem.interior} and boundary={problem.boundary} points; give 1 and 0 or more"
@@ -60,16 +56,16 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
     size = np.abs(reference).max()
     _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2 * size)
-    if hasattr(problem, "hard"):
+    if offers(problem, Problem.hard):
         line = solution.Fitted(((np.ones((inside.shape[1], problem.outputs)), np.ones(problem.outputs)),), hard=True)
         _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6 * size)
-    if hasattr(problem, "corner"):
+    if problem.corner is not None:
         _check_corner(problem, generator)
 
 
 def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np.ndarray:
     """The points for the conditions."""
-    counts = [problem.boundary, *([problem.initial] if has_start(problem) else [])]  # type: ignore[attr-defined]
+    counts = [problem.boundary, *([problem.initial] if has_start(problem) else [])]
     edge = _called(problem, "the domain's boundary", lambda: on_boundary(problem, generator, at_least))
     wanted = sum(max(count, at_least) for count in counts)
     _expect(problem, "the domain's boundary", edge, (wanted, len(problem.domain.names)))
@@ -77,7 +73,7 @@ def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np
 
 
 def _check_residuals(problem: Problem, points: np.ndarray) -> None:
-    def computed() -> list[Any]:
+    def computed() -> Sequence[Any]:
         order, seconds = asked(problem)
         x = jets.coordinates(np, points, seconds, order)
         parts = np.concatenate([np.sin(x.parts[..., :1])] * problem.outputs, axis=-1).view(Portable)
@@ -115,12 +111,12 @@ def _check_outputs(problem: Problem, points: np.ndarray) -> None:
     """The hard conditions and the enrichment, where there are any, with the derivatives that the equations need."""
     order, seconds = asked(problem)
     x = jets.coordinates(np, points, seconds, order)
-    if hasattr(problem, "hard"):
+    if offers(problem, Problem.hard):
         line = (np.ones((points.shape[1], problem.outputs)), np.ones(problem.outputs))  # a network of one layer
         made = _called(problem, "hard()", lambda: solution.outputs(problem, x, [line], hard=True).parts)
         _expect(problem, "hard()", made, (len(x.parts), FEW, problem.outputs))
-    if hasattr(problem, "enrichment"):
-        names = getattr(problem, "enriched", ())
+    if offers(problem, Problem.enrichment):
+        names = problem.enriched
         added = _called(problem, "enrichment()", lambda: solution.enriched(problem, x).parts)
         if added.shape[-1] != len(names):
             raise _wrong(problem, f"enrichment() gives {added.shape[-1]}; `enriched` names {len(names)}")

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
-from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Layers, outputs
 
 LIMIT = 1e-4  # of the residual: above it a training has little to go by

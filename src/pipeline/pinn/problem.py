@@ -1,20 +1,21 @@
-"""What a problem file says: a domain, equations, conditions on the boundary or at data points, and a reference."""
+"""What a problem (pipeline.contracts.Problem) is made of: columns, fields, conditions on the boundary or at points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.errors import UserError
-from pipeline.pinn.domain import Domain
 from pipeline.spec import choice
 
 FUNCTIONS = ("sin", "cos", "exp", "tanh", "sqrt", "log", "arctan2")  # of columns, on every backend
 
+Math = Any  # FUNCTIONS and pi, of whatever computes: a module of a framework, or `Functions`
 Column = Any  # (N, 1) of whatever computes: a NumPy or JAX array, a torch or TensorFlow tensor, a Jet
 
 
@@ -49,27 +50,6 @@ class Condition:
     points: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How the problem's source solves it by DeepXDE: hidden layers, steps of Adam, points of the test loss (None: those
-    of the training), steps of L-BFGS, how kernels are drawn, whether the conditions on the boundary are hard, and
-    whether the equations are asked for at the measurements too (`anchors`).
-    """
-
-    units: tuple[int, ...] = (20, 20, 20)
-    steps: int = 10_000
-    test_points: int | None = 100
-    lbfgs_steps: int = 0
-    initializer: Literal["Glorot uniform", "Glorot normal"] = "Glorot uniform"
-    hard: bool = False
-    anchors: bool = False
-
-
-def recipe_of(problem: Problem) -> Recipe:
-    """The problem's own recipe, or one to begin with."""
-    return getattr(problem, "recipe", Recipe())
-
-
 class Functions:
     """`math` for residuals: FUNCTIONS and pi, as a framework's module has them; the same names everywhere."""
 
@@ -99,7 +79,7 @@ def on_boundary(problem: Problem, generator: np.random.Generator, at_least: int 
     edge: np.ndarray = domain.on_boundary(max(problem.boundary, at_least), generator)
     if not has_start(problem):
         return edge
-    initial = max(problem.initial, at_least)  # type: ignore[attr-defined]
+    initial = max(problem.initial, at_least)
     return np.concatenate([edge, domain.at_start(initial, generator)])
 
 
@@ -107,35 +87,5 @@ def no_point(problem: Problem, condition: Condition) -> UserError:
     """For a condition on a part of the boundary on which no point lies."""
     counts = f"dataset.boundary={problem.boundary}"
     if has_start(problem):
-        counts += f" and dataset.initial={problem.initial}"  # type: ignore[attr-defined]
+        counts += f" and dataset.initial={problem.initial}"
     return UserError(f"{counts}: no point for the condition {condition.name!r} of {choice(problem)}; give more")
-
-
-class Problem(Protocol):
-    """A problem's spec. `math` has sin, cos, exp, tanh, sqrt, log, arctan2 and pi for whatever the columns are.
-
-    `interior`, `boundary`: how many points a training uses; where the domain is a SpaceTime, `initial` at time 0.
-    `equations`: a name for each residual, none for a plain fit. `unknowns`: coefficients to be found, with their first
-    guesses (an inverse problem has some).
-    Optional: `recipe`, how its source solves it;
-    `hard(x, u, math)`, the outputs made to satisfy the conditions whatever the network says;
-    `enrichment(x, math)`, functions that are added with trainable coefficients, named in `enriched`;
-    `corner`, the corner of a polygon at which the solution is not smooth.
-    """
-
-    interior: int
-    boundary: int
-    domain: ClassVar[Domain]
-    outputs: ClassVar[int]
-    equations: ClassVar[tuple[str, ...]]
-    unknowns: ClassVar[Mapping[str, float]]
-
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
-        """What has to vanish inside the domain, one column an equation; `x` one column a coordinate."""
-        ...
-
-    def conditions(self) -> tuple[Condition, ...]: ...
-
-    def reference(self, points: np.ndarray) -> np.ndarray:
-        """The solution (N, outputs) at points (N, d), from a closed form or a computation of our own, in float64."""
-        ...

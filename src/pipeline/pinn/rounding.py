@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Problem, Solver
 from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
 from pipeline.pinn.guard import WORK, as_computed, asked, sample_size
-from pipeline.pinn.problem import Functions, Problem
+from pipeline.pinn.problem import Functions
 from pipeline.pinn.solution import Fitted, Solution, enriched, outputs
 
 INSIDE = "inside"
@@ -40,13 +41,13 @@ class Floor:
         return {"loss_floor": self.loss, "terms": dict(self.terms), "warnings": list(self.warnings)}
 
 
-def look(problem: Problem, found: Solution, precision: str, solver: Any) -> Floor:
+def look(problem: Problem, found: Solution, precision: str, solver: Solver) -> Floor:
     """Of the trained network; `solver` says how much a condition and a point near a corner weigh."""
     form = FORMATS[precision]
     exact = np.dtype(MORE_DIGITS.get(form.compute, "float64"))
     if not np.finfo(exact).eps < np.finfo(form.compute).eps:
         return Floor(None, {})
-    corner = problem.corner if getattr(solver, "graded", False) else None  # type: ignore[attr-defined]
+    corner = problem.corner if solver.graded else None
     terms = {}
     for name, points in found.points.items():
         asks = asked(problem) if name == INSIDE else (0, ())
@@ -56,7 +57,7 @@ def look(problem: Problem, found: Solution, precision: str, solver: Any) -> Floo
         error = residuals(problem, found.fitted, name, some, form.compute, form).astype(exact) - wanted
         weight = 1.0 if corner is None or name != INSIDE else corner.weight(some)[:, None]
         terms[name] = float(np.sum(np.mean(np.square(weight * error), axis=0)))
-    heavy = getattr(solver, "condition_weight", 1.0)
+    heavy = solver.condition_weight
     loss = sum(value * (1.0 if name == INSIDE else heavy) for name, value in terms.items())
     return Floor(loss, terms, warnings(precision, loss, found.history[-1].loss))
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.errors import UserError
 from pipeline.models import weights
 from pipeline.pinn import jets
-from pipeline.pinn.problem import Problem
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]  # (kernel, bias) of each, the last one linear
 
@@ -87,13 +87,13 @@ def outputs(
     for index, coefficient in enumerate(enrichment):
         values[0] = values[0] + added.column(index) * coefficient
     if hard:
-        values = problem.hard(_columns(x), values, jets.JetMath(x.xp))  # type: ignore[attr-defined]
+        values = list(problem.hard(_columns(x), values, jets.JetMath(x.xp)))
     return _side_by_side(values)
 
 
 def enriched(problem: Problem, x: jets.Jet) -> jets.Jet:
     """The functions that the problem is enriched by, a column each."""
-    return _side_by_side(problem.enrichment(_columns(x), jets.JetMath(x.xp)))  # type: ignore[attr-defined]
+    return _side_by_side(problem.enrichment(_columns(x), jets.JetMath(x.xp)))
 
 
 def _columns(x: jets.Jet) -> list[jets.Jet]:

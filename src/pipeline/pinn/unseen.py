@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Functions, Problem
+from pipeline.pinn.problem import Functions
 from pipeline.pinn.solution import Fitted, Layers
 
 POINTS = 1000  # unseen ones

@@ -11,42 +11,15 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.machine.device import Place
 
 if TYPE_CHECKING:
-    from pipeline.experiment import Experiment
     from pipeline.models.weights import Weights
-    from pipeline.runs.run import Run
 
 FOLDER = "profile"  # below the run's artifacts
-
-
-class Profiler(Protocol):
-    """What a profiler's spec offers besides its settings.
-
-    `instead` ends the message of a backend that it does not know. A spec may also have
-    `check_place(place, backend)`, which refuses a device before any framework is imported, and `rerun()` (see nsys.py).
-    """
-
-    backends: ClassVar[tuple[str, ...]]
-    instead: ClassVar[str]
-
-    @property
-    def skip(self) -> int:
-        """Optimizer steps before the window."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps in the window; 0: there is none."""
-        ...
-
-    def tool(self, experiment: Experiment, run: Run) -> Tool | None:
-        """What does the work in one fit; None where there is none to do."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Profiler
 from pipeline.errors import Impossible
 from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Subject, Tool
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @spec
-class Memory:
+class Memory(Profiler):
     """A sample every `interval` seconds, and one at each step's begin and end."""
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from pipeline.contracts import Profiler
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 
 @spec
-class Off:
+class Off(Profiler):
     """Nothing looks into the run."""
 
+    active: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
-    instead: ClassVar[str] = ""
 
     skip: ClassVar[int] = 0
     steps: ClassVar[int] = 0

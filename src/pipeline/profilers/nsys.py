@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Profiler
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Subject, Tool
@@ -38,7 +39,7 @@ GRACE_SECONDS = 60.0  # for nsys to write its report after it was told to stop
 
 
 @spec
-class Nsys:
+class Nsys(Profiler):
     """`gpu_metrics`: sample the GPU's counters, Tensor-active share among them (needs the right to; see docs)."""
 
     backends: ClassVar[tuple[str, ...]] = ("torch",)
@@ -46,6 +47,8 @@ class Nsys:
         "XLA runs a step as one program, with no forward and backward to mark; "
         "profiler=tensorboard profiles every backend"
     )
+
+    wraps_command: ClassVar[bool] = True
 
     skip: NonNegativeInt = 20
     steps: PositiveInt = 5

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import NonNegativeInt
 
+from pipeline.contracts import Profiler
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
@@ -24,7 +25,7 @@ FOLDER = "tensorboard"  # below the run's artifacts
 
 
 @spec
-class TensorBoard:
+class TensorBoard(Profiler):
     """`steps: 0` leaves the profile out; the other three are cheap."""
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")

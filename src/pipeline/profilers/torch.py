@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Profiler
 from pipeline.errors import Impossible, RunError
 from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Tool
@@ -23,7 +24,7 @@ COLUMNS = {"cpu": "self_cpu_time_total", "device": "self_device_time_total"}
 
 
 @spec
-class Torch:
+class Torch(Profiler):
     """Tables of operations and a Chrome trace of the window's steps.
 
     `sort_by`: the table's order, by an operation's own time on the CPU or on the device (None: the device's on a GPU).

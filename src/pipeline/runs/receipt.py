@@ -15,12 +15,12 @@ from pipeline.runs.fit import Fit, Observation
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
+from pipeline.contracts import Model, Network
 from pipeline.errors import RunError, UserError
 from pipeline.models import weights
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
-from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -57,7 +57,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
 
 def profiler(experiment: Experiment) -> dict[str, Any] | None:
     """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
-    return None if choice(experiment.profiler) == "none" else dict(experiment.config["profiler"])
+    return None if not experiment.profiler.active else dict(experiment.config["profiler"])
 
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     return None
 
 
-def _expected_dtypes(model: Any, compute: str) -> set[str]:
+def _expected_dtypes(model: Model | Network, compute: str) -> set[str]:
     """The dtypes that the matrix products of `model` should run in: the precision's, or a layer's own."""
-    layers = getattr(model, "layer_dtypes", ())
+    layers = model.layer_dtypes if isinstance(model, Model) else ()
     return {dtype or compute for dtype in layers} or {compute}
 
 

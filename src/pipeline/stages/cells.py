@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING, Sweep
-from pipeline.profilers.none import Off
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.plan import Decision, cell_name, check
@@ -58,7 +57,7 @@ def variant(
     from pipeline.stages.classifier import Classifier
     from pipeline.sweep.compose import overridden
 
-    if not isinstance(experiment.profiler, Off):
+    if experiment.profiler.active:
         name, own = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
         raise UserError(f"profiler={name} with stage={own}: it compares times; profile one of its trainings alone")
     stage = stage or Classifier

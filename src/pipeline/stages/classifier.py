@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.backends.shared import step_breakdown as probe
 from pipeline.backends.shared.progress import diverged
+from pipeline.contracts import Stage
 from pipeline.datasets import Arrays
 from pipeline.datasets.check import check_arrays
 from pipeline.datasets.fetch import cache_root
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @spec
-class Classifier:
+class Classifier(Stage):
     """What it trains on what is said by the other groups.
 
     `probe`: look into a step afterwards (backends/shared/step_breakdown.py), for the precision study: artifacts/probe/.
@@ -42,8 +43,6 @@ class Classifier:
 
     probe: bool = False
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
     imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
 
@@ -80,8 +79,8 @@ class Classifier:
 
 def load_data(experiment: Experiment) -> Arrays:
     """The experiment's dataset, from the user's cache."""
-    dataset = experiment.dataset
-    data: Arrays = dataset.load(cache_root(getattr(dataset, "cache", None)), experiment.seed)
+    dataset = experiment.data_source
+    data: Arrays = dataset.load(cache_root(dataset.cache), experiment.seed)
     check_arrays(data, type(dataset).__name__.lower())
     return data
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline import backends
+from pipeline.contracts import Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine import gpu_table
 from pipeline.machine.capability import Resolved, runnable
@@ -29,13 +30,12 @@ OF_STEPS = ("backend.compile", "backend.xla", "device.placement_log")
 
 
 @spec
-class Devices:
+class Devices(Stage):
     """`gpus`: `here` for this machine, or `known` for the table of GPUs, which needs no framework.
 
     Of this machine the chosen backend is asked for its own (logical) devices, so it is the one that is imported.
     """
 
-    starts_from_run: ClassVar[bool] = False
     recorded: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("backend", "device")
 

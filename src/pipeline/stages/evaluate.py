@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from pipeline.contracts import Problem, Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.classification import check_saved
@@ -22,16 +23,15 @@ if TYPE_CHECKING:
 
 
 @spec
-class Evaluate:
+class Evaluate(Stage):
     """No settings: the run is named by `run=<id>`."""
 
     starts_from_run: ClassVar[bool] = True
-    recorded: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""
-        if hasattr(experiment.dataset, "residuals"):
+        if isinstance(experiment.dataset, Problem):
             raise UserError(
                 "stage=evaluate with a run that solved a problem: its errors are in its result.json; "
                 "stage=predict stage.points=points.csv gives its values anywhere"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from pipeline.contracts import Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
@@ -39,11 +40,10 @@ HEADS = ("rung", "train s", "images/s", "wall s", "gain", "total", "accuracy", "
 
 
 @spec
-class Ladder:
+class Ladder(Stage):
     """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source tells of, by rung."""
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
+    has_cells: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("gain", "max")
 
     rungs: dict[Name, str]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.contracts import Stage
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -32,13 +33,11 @@ MODEL = "model/weights.npz"
 
 
 @spec
-class Pinn:
+class Pinn(Stage):
     """`grid`: about so many regular points, at which the errors are taken."""
 
     grid: PositiveInt = 10_000
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
     solves: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/relative_l2", "min")
     reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model", "dataset", "solver", "seed")
@@ -46,10 +45,9 @@ class Pinn:
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
-        check_fits(experiment.dataset, hard=is_hard(experiment.solver, experiment.dataset))
-        experiment.solver.check(experiment.dataset, experiment.precision.name)
-        if hasattr(experiment.solver, "check_backend"):
-            experiment.solver.check_backend(experiment.backend.name, experiment.dataset)
+        check_fits(experiment.problem, hard=is_hard(experiment.solver, experiment.problem))
+        experiment.solver.check(experiment.problem, experiment.precision.name)
+        experiment.solver.check_backend(experiment.backend.name, experiment.problem)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that only a classifier reads."""
@@ -57,8 +55,8 @@ class Pinn:
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Guard, solve, measure. Raises RunError where training cannot go on."""
-        problem, solver = experiment.dataset, experiment.solver
-        model = experiment.model.of(problem)
+        problem, solver = experiment.problem, experiment.solver
+        model = experiment.network.of(problem)
         receipt = receipts.before(experiment, resolved)
         start = model.initial(problem, experiment.seed)
         guarded = guard.look(
@@ -66,7 +64,7 @@ class Pinn:
             start,
             resolved.precision,
             hard=is_hard(solver, problem),
-            line_search=hasattr(solver, "line_search") and solver.line_search(problem),
+            line_search=solver.line_search(problem),
             seed=experiment.seed,
         )
         receipt["precision"]["guard"] = guarded.plain()
@@ -113,18 +111,18 @@ class Pinn:
 
 def is_hard(solver: Any, problem: Any) -> bool:
     """Whether the conditions on the boundary are built into the outputs."""
-    return hasattr(solver, "hard_for") and bool(solver.hard_for(problem))
+    return solver.hard_for(problem)
 
 
 def save(run: Run, experiment: Experiment, found: Solution) -> None:
     """The network, what it takes and gives, and the points that it was trained on."""
-    problem = experiment.dataset
+    problem = experiment.problem
     solution.save(run.artifact(MODEL), found.fitted)
     card = {
         "problem": experiment.config["dataset"]["_target_"],
         "coordinates": list(problem.domain.names),
         "outputs": problem.outputs,
-        "units": list(experiment.model.of(problem).units),
+        "units": experiment.network.sizes(problem)[1:-1],
         "enrichment": dict(found.fitted.enrichment),
         "unknowns": dict(found.fitted.unknowns),
         "hard_conditions": found.fitted.hard,
@@ -175,7 +173,7 @@ def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) 
     """The history with its errors as a table, and the figures."""
     from pipeline.pinn import figures as drawing
 
-    problem, title = experiment.dataset, experiment.name
+    problem, title = experiment.problem, experiment.name
     way = errors.along(problem, found.history)
     errors.write_history(run.artifact("tables/history.csv"), found.history, way)
     drawing.loss_history(run.artifact("figures/loss_history.png"), found.history, way, title)
@@ -187,8 +185,8 @@ def solver_of(experiment: Experiment) -> str:
     """In words: its name, what conditions it has, how many seeds it trains."""
     solver = experiment.solver
     parts = [choice(solver)]
-    parts.append(f"{'hard' if is_hard(solver, experiment.dataset) else 'soft'} conditions")
-    if getattr(solver, "seeds", 1) > 1:
+    parts.append(f"{'hard' if is_hard(solver, experiment.problem) else 'soft'} conditions")
+    if solver.seeds > 1:
         parts.append(
             f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, of which the lowest loss is told"
         )

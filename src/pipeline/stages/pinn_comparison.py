@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from pipeline.contracts import Problem, Stage, offers
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
@@ -41,7 +42,7 @@ Level = Annotated[float, Field(gt=0, lt=1)]
 
 
 @spec
-class PinnComparison:
+class PinnComparison(Stage):
     """`rows`: name -> what is solved and how (null leaves one out), each with `seeds` seeds from the experiment's
     upwards; overrides as on the command line, but a solver's choice brings neither its backend nor its precision along:
     those are the comparison's, unless the row names others. `levels`: errors of which the time to reach them is told.
@@ -51,8 +52,7 @@ class PinnComparison:
     seeds: Annotated[int, Field(gt=0, le=1000)] = 10
     levels: tuple[Level, ...] = (1e-2, 1e-3, 1e-4, 1e-6)
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
+    has_cells: ClassVar[bool] = True
     solves: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of a classical solver
     headline: ClassVar[tuple[str, str]] = ("rows", "max")
@@ -192,7 +192,7 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
             problems.setdefault(type(decision.cell.experiment.dataset), decision.cell.experiment.dataset)
     found = []
     for problem in problems.values():
-        if not hasattr(problem, "classical"):
+        if not offers(problem, Problem.classical):
             continue
         grid = problem.domain.grid(points)
         problem.classical(grid[:2])  # what is imported for it is no part of its time

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from pipeline.contracts import Problem, Stage
 from pipeline.datasets.idx import read_idx
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
@@ -33,7 +34,7 @@ DRAWN = 24  # images on the sheet
 
 
 @spec
-class Predict:
+class Predict(Stage):
     """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground.
 
     `points`: for a run of stage=pinn, a .npy or .csv file with a point a row.
@@ -44,7 +45,6 @@ class Predict:
     invert: bool = False
 
     starts_from_run: ClassVar[bool] = True
-    recorded: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("pillow",)
 
     @property
@@ -55,9 +55,12 @@ class Predict:
         why = "points are predicted in NumPy, in float64"
         return Resolved(Place("cpu"), "fp64", why, why)
 
+    def needs_less(self) -> str:
+        return super().needs_less() if self.points is None else "name fewer points in stage.points"
+
     def check(self, experiment: Experiment) -> None:
         """Refuse images or points that are not there, and the one where the run takes the other."""
-        solved = hasattr(experiment.dataset, "residuals")
+        solved = isinstance(experiment.dataset, Problem)
         if solved:
             self._check_points()
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
+from pipeline.contracts import Stage
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
@@ -32,13 +33,12 @@ FROM_FIRST = ("data_sha256", "precision", "device", "parameters")  # of the firs
 
 
 @spec
-class Seeds:
+class Seeds(Stage):
     """`repeats`: how many seeds, from the experiment's `seed` on. They run one at a time in one warm worker."""
 
     repeats: PositiveInt = 3
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
+    has_cells: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval
 

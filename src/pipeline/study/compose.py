@@ -21,6 +21,7 @@ from pipeline import experiment as experiments
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
 from pipeline.cli.overrides import canonical_device, explained
+from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.runner import ready
@@ -47,7 +48,7 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
             except UserError as error:
                 raise UserError(f"{source}: {block.name}: {error}") from error
             stages[block.name] = _entry(experiment)
-            if experiment.reads("dataset") and hasattr(experiment.dataset, "load"):  # a problem is all code
+            if experiment.reads("dataset") and isinstance(experiment.dataset, Dataset):  # a problem is all code
                 module = type(experiment.dataset).__module__
                 dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
                 data[block.name] = {"dataset": dataset, "code": code.closure([module]) | code.own_code([DATA])}

@@ -21,10 +21,10 @@ def fetch() -> int:
     found = {}
     for name in composed.data_stages():
         experiment = experiments.load(entries[name].whole)
-        dataset = experiment.dataset
+        dataset = experiment.data_source
         key = json.dumps(experiment.config["dataset"], sort_keys=True)
         if key not in read:
-            read[key] = dataset.load(cache_root(getattr(dataset, "cache", None)), experiment.seed).sha256
+            read[key] = dataset.load(cache_root(dataset.cache), experiment.seed).sha256
             print(f"{type(dataset).__name__}: {read[key]}")
         found[name] = read[key]
     try:

@@ -26,13 +26,13 @@ from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 
 if TYPE_CHECKING:
-    from pipeline.sweep.plan import Ask
+    from pipeline.sweep.history import Ask
 
 
 class Composer:
     """Gives the resolved config of a cell, as plain data, from its overrides.
 
-    `ask`: which kind of device a cluster's node gives a cell (plan.Ask); None where cells run on this machine.
+    `ask`: which kind of device a cluster's node gives a cell (history.Ask); None where cells run on this machine.
     """
 
     def __init__(self, loader: ConfigLoader, master: DictConfig, ask: Ask | None = None) -> None:

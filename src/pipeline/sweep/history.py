@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.contracts import Problem
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
@@ -22,6 +23,7 @@ from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
+Ask = Callable[[str], Kind]  # which kind of device a cluster's node gives a cell of this `device.name`
 Where = Resolved | Kind  # what this machine makes of a cell, or what a cluster's node is asked for
 
 
@@ -135,7 +137,7 @@ class History:
         """Hash of the dataset as it is now, read once for all cells that share it; None where it cannot be read."""
         key = json.dumps(experiment.config["dataset"], sort_keys=True)
         if key not in self.data:
-            if not hasattr(experiment.dataset, "load"):  # a problem is all code
+            if isinstance(experiment.dataset, Problem):  # all code
                 return None
             from pipeline.stages.classifier import load_data
 

@@ -95,7 +95,7 @@ class CellLauncher(Launcher):
         """Where cells run: a pipeline.sweep.schedule.Executor."""
 
     def ask(self) -> Any:
-        """Which kind of device a node gives a cell (pipeline.sweep.plan.Ask); None where cells run on this machine."""
+        """Which kind of device a node gives a cell (history.Ask); None where cells run on this machine."""
         return None
 
     def composer(self) -> Any:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from pipeline.contracts import Stage
 from pipeline.report.table import figure, seconds
 from pipeline.runs.journal import read_metrics
 from pipeline.runs.result import metrics_of, values
@@ -123,4 +124,4 @@ def _last(run: Path | None, name: str) -> float | None:
 def headline(cell: Cell) -> tuple[str, str]:
     """The figure that a stage is judged by, and whether more of it is better (max) or less (min)."""
     stage = cell.experiment.stage if cell.experiment else None
-    return getattr(stage, "headline", ("test/loss", "min"))
+    return stage.headline if stage else Stage.headline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,13 +14,12 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready
 from pipeline.runs.lookup import is_live, silence
-from pipeline.sweep.history import History, Kind, Past, Where
+from pipeline.sweep.history import Ask, History, Kind, Past, Where
 
 if TYPE_CHECKING:
     from pipeline.sweep.compose import Composer
 
 Verdict = Literal["run", "elsewhere", "done", "failed", "skipped"]
-Ask = Callable[[str], Kind]  # which kind of device a cluster's node gives a cell of this `device.name`
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def check(
         raise UserError(f"{error}{_in_cell(number, swept)}") from error
     if not experiment.stage.recorded:
         raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
-    if hasattr(experiment.profiler, "rerun"):
+    if experiment.profiler.wraps_command:
         raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
     return Cell(number, swept, config, keys, experiment, resolved, kind=kind), None
 

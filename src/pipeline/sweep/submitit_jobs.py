@@ -218,7 +218,7 @@ def _as_from_a_login() -> Iterator[None]:
 def _needs(started: tuple[Cell, Path]) -> tuple[Kind, int]:
     cell, _ = started
     assert cell.experiment is not None
-    return cell.kind, getattr(cell.experiment.backend, "threads", None) or CPUS
+    return cell.kind, cell.experiment.backend.threads or CPUS
 
 
 def _arrays(names: Iterator[str] | Sequence[str]) -> list[str]:

@@ -78,7 +78,7 @@ def warm_up(command: dict[str, Any]) -> None:
         import_code(experiment, (), command["since"])
     parts = (experiment.stage, experiment.backend, experiment.model, experiment.dataset, experiment.optimizer)
     for part in parts:
-        for name in getattr(part, "imports", ()):
+        for name in part.imports:
             importlib.import_module(name)
     for name in ("omegaconf", "pooch", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
         importlib.import_module(name)

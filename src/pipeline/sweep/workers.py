@@ -148,7 +148,7 @@ class Workers:
 def _cores(cell: Cell) -> int:
     """CPU cores that a cell takes."""
     assert cell.experiment is not None
-    return getattr(cell.experiment.backend, "threads", None) or len(os.sched_getaffinity(0))
+    return cell.experiment.backend.threads or len(os.sched_getaffinity(0))
 
 
 def _last_words(log: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
+from pipeline.contracts import Tracking
 from pipeline.errors import UserError
 from pipeline.passwords import without_password
 from pipeline.runs import journal as journals
@@ -29,7 +30,7 @@ POLL_SECONDS = 0.05
 
 
 @spec
-class Mlflow:
+class Mlflow(Tracking):
     """Track to MLflow: a database file in the current folder, or a server."""
 
     experiment: str = Field(default="pipeline", min_length=1, max_length=500)
@@ -46,7 +47,7 @@ class Mlflow:
 
 
 @spec
-class Off:
+class Off(Tracking):
     """No tracking: the journal in the run's own folder is all."""
 
 
@@ -96,12 +97,12 @@ class Tracker:
         return f"python -m pipeline.tracking sync {self.folder.parent}"
 
 
-def start(tracking: Mlflow | Off, journal: Journal, grid: str | None = None) -> Tracker | None:
+def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Tracker | None:
     """Spawn the tracker of a run that has just begun. Errors of the server are the tracker's, never the run's.
 
     A cell of a grid (`grid`: the folder of the grid's own run) is followed by the grid's tracker and needs none.
     """
-    if isinstance(tracking, Off):
+    if not isinstance(tracking, Mlflow):
         if grid is not None:
             return None
         runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it

@@ -179,7 +179,7 @@ def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -
     with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
         if experiment.device.logical_devices > 1:
             jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
-    wide = "float64" in (form.parameters, *getattr(experiment.model, "layer_dtypes", ()))
+    wide = "float64" in (form.parameters, *experiment.data_model.layer_dtypes)
     with (
         jax.enable_x64(wide),
         jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),

@@ -129,7 +129,7 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
 def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
     """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
     with runtime_settings(experiment, resolved):
-        model = built(experiment.model.keras, shapes)
+        model = built(experiment.data_model.keras, shapes)
         weights.to_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
@@ -210,7 +210,7 @@ def _loss(experiment: Experiment) -> Any:
 
 def _validate(experiment: Experiment, forward: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     logits = _logits(forward, x, experiment.training.evaluation_batch_size)
-    loss = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
+    loss: Any = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
     return float(loss), float((logits.argmax(axis=1) == y).mean())
 
 
@@ -221,7 +221,7 @@ def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
 
 def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
     """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
-    model = built(experiment.model.keras, Shapes(data.shape, len(data.classes)))
+    model = built(experiment.data_model.keras, Shapes(data.shape, len(data.classes)))
     if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
         check_logits(model.output_shape, len(data.classes))
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
@@ -234,7 +234,7 @@ def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> 
 
 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
-    optimizer = experiment.optimizer.keras()
+    optimizer: Any = experiment.optimizer.keras()
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)

@@ -89,7 +89,7 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, re
     form = FORMATS[resolved.precision]
     dtype = getattr(torch, form.parameters)
     with runtime_settings(experiment, resolved):
-        net = built(experiment.model.torch, shapes)
+        net = built(experiment.data_model.torch, shapes)
         if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
             net = net.to(dtype)
         weights.to_torch(net, saved, "the saved run")
@@ -124,7 +124,7 @@ class Classifier(pl.LightningModule):
         self.automatic_optimization = False
         self.net = net
         self.experiment, self.data, self.watch = experiment, data, watch
-        self.loss = experiment.loss.torch()
+        self.loss: Any = experiment.loss.torch()
         self.home, self.one = device, torch.ones((), device=device)
         self.input_dtype = FORMATS[resolved.precision].parameters
         self.observation = Observation(how="torch dispatch, first training step")
@@ -137,7 +137,8 @@ class Classifier(pl.LightningModule):
         self.validation_loss = torchmetrics.MeanMetric(nan_strategy="disable")  # its default leaves a NaN out
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        optimizer: torch.optim.Optimizer = self.experiment.optimizer.torch(self.net.parameters())
+        optimizer = self.experiment.optimizer.torch(self.net.parameters())
+        assert isinstance(optimizer, torch.optim.Optimizer)
         if self.experiment.backend.compile and self.home.type == "cuda":
             make_capturable(optimizer)
         return optimizer
@@ -152,7 +153,7 @@ class Classifier(pl.LightningModule):
         dtype = "float64" if self.input_dtype == "float64" else "float32"
         stream = loader.stream(self.data.train, self.data.scale, dtype, size, self.experiment.seed)
         lengths = block_lengths(len(self.data.train), size, loader.steps_per_execution)
-        return StreamedBlocks(self, stream, lengths, ahead=getattr(loader, "pin_memory", False))
+        return StreamedBlocks(self, stream, lengths, ahead=loader.pin_memory)
 
     def validation_batches(self) -> Any:
         """Batches of the validation images, or nothing where none are held out."""

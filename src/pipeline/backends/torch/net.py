@@ -25,13 +25,13 @@ def initial_net(
     """
     shapes = Shapes(data.shape, len(data.classes))
     with torch.device("meta"):
-        sketch = built(experiment.model.torch, shapes)
+        sketch = built(experiment.data_model.torch, shapes)
     parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
     each = bytes_per_number(form.parameters)
     free = free_memory(device, experiment.device.memory_limit_bytes)
     refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free, str(device))
     wide = torch.float64 if form.parameters == "float64" else torch.float32
-    net = built(experiment.model.torch, shapes)
+    net = built(experiment.data_model.torch, shapes)
     if wide == torch.float64:
         net = net.to(wide)
     weights.to_torch(net, weights.initial(weights.from_torch(net), experiment.seed), "the initial weights")

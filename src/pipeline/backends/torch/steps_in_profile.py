@@ -20,6 +20,7 @@ from rich.console import Console
 
 from pipeline.backends.shared.step_breakdown import window
 from pipeline.backends.torch import fit as lightning
+from pipeline.contracts import Profiler
 from pipeline.datasets import Arrays
 from pipeline.machine.capability import Resolved
 from pipeline.profilers import Tool
@@ -39,7 +40,7 @@ class Enough(Exception):
 
 
 @dataclass
-class Look:
+class Look(Profiler):
     """A profiler's spec for one window of `steps` steps after the first `skip`; what it saw is here afterwards."""
 
     skip: int

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.pinn.references import allen_cahn
 from pipeline.spec import spec
 
 
 @spec
-class AllenCahn:
+class AllenCahn(Problem):
     """u(x, 0) = x^2 cos(pi x) and u(-1, t) = u(1, t) = -1, to t = 1."""
 
     interior: PositiveInt = 8000

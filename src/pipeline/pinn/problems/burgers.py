@@ -12,14 +12,15 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.pinn.references import burgers
 from pipeline.spec import spec
 
 
 @spec
-class Burgers:
+class Burgers(Problem):
     """u(x, 0) = -sin(pi x) and u(-1, t) = u(1, t) = 0, to t = 0.99, where the source's data ends."""
 
     interior: PositiveInt = 2540

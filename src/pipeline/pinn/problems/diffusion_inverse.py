@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.spec import spec
 
 
 @spec
-class DiffusionInverse:
+class DiffusionInverse(Problem):
     """u = exp(-t) sin(pi x) is known at t = 0, at the ends, and at `measurements` points at t = 1."""
 
     interior: PositiveInt = 40

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from pydantic import PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.spec import spec
 
 
 @spec
-class Function:
+class Function(Problem):
     """`interior` equispaced points, both ends among them, at which the function is known."""
 
     interior: PositiveInt = 16

@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.spec import spec
 
 
 @spec
-class Ode:
+class Ode(Problem):
     """y1(0) = 0 and y2(0) = 1."""
 
     interior: PositiveInt = 35

@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Polygon
-from pipeline.pinn.problem import Column, Condition, Field, Recipe
+from pipeline.pinn.problem import Column, Condition, Field
 from pipeline.pinn.references import lshape
 from pipeline.spec import spec
 
 
 @spec
-class PoissonLShape:
+class PoissonLShape(Problem):
     """The square [-1, 1]^2 without its upper right quarter; the corner at the origin turns inwards."""
 
     interior: PositiveInt = 1200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.pinn.problem import Problem, recipe_of
+from pipeline.contracts import Problem
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.spec import spec
 
@@ -12,4 +12,4 @@ class Deepxde(DeepxdeAdam):
     """As DeepxdeAdam; then as many steps of L-BFGS, at the most, as the problem's recipe has."""
 
     def lbfgs_steps_for(self, problem: Problem) -> int:
-        return recipe_of(problem).lbfgs_steps
+        return problem.recipe.lbfgs_steps

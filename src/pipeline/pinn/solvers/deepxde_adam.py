@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
+from pipeline.contracts import Problem, Solver, offers
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.installed import check_installed
-from pipeline.pinn.problem import Problem, recipe_of
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BESIDE = {
 
 
 @spec
-class DeepxdeAdam:
+class DeepxdeAdam(Solver):
     """`steps` and `test_points` are those of the problem's recipe, where they are null.
 
     `every`: steps between two looks at the loss.
@@ -41,7 +41,7 @@ class DeepxdeAdam:
 
     def steps_for(self, problem: Problem) -> int:
         """Of Adam."""
-        return self.steps or recipe_of(problem).steps
+        return self.steps or problem.recipe.steps
 
     def lbfgs_steps_for(self, problem: Problem) -> int:
         """Of L-BFGS after it, at the most."""
@@ -53,11 +53,11 @@ class DeepxdeAdam:
 
     def hard_for(self, problem: Problem) -> bool:
         """Whether the conditions on the boundary are built into the outputs: as the source has it."""
-        return recipe_of(problem).hard
+        return problem.recipe.hard
 
     def check(self, problem: Problem, precision: str) -> None:
         """Refuse a precision that DeepXDE lacks. Raises Impossible, and UserError for a recipe that does not fit."""
-        if recipe_of(problem).hard and not hasattr(problem, "hard"):
+        if problem.recipe.hard and not offers(problem, Problem.hard):
             raise UserError(f"dataset={choice(problem)}: its recipe has hard conditions, and it has no hard()")
         if precision not in self.precisions:
             raise Impossible(

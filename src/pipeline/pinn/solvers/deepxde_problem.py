@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Problem
 from pipeline.errors import Impossible
 from pipeline.pinn.domain import Interval, Polygon, SpaceTime
-from pipeline.pinn.problem import Condition, Functions, Problem, has_start, no_point, recipe_of, terms_of
+from pipeline.pinn.problem import Condition, Functions, has_start, no_point, terms_of
 
 MATH = {"torch": "torch", "jax": "jax.numpy", "tensorflow": "tensorflow.math"}
 
@@ -44,7 +45,7 @@ def data_of(
 ) -> Any:
     """DeepXDE's data: a function's values where there is no equation, otherwise the equations and their conditions."""
     geometry = geometry_of(dde, problem)
-    conditions = terms_of(problem, recipe_of(problem).hard)
+    conditions = terms_of(problem, problem.recipe.hard)
     if is_plain_fit(problem, geometry):
         (only,) = conditions
         data = dde.data.Function(
@@ -63,7 +64,7 @@ def data_of(
             num_boundary=problem.boundary,
             num_test=test_points,
             anchors=_anchors(dde, problem),
-            **({"num_initial": problem.initial} if timed else {}),  # type: ignore[attr-defined]
+            **({"num_initial": problem.initial} if timed else {}),
         )
         _check_points(problem, conditions, data.num_bcs)
     for name in ("train_x", "train_y", "train_x_all", "train_x_bc", "test_x", "test_y"):
@@ -112,12 +113,12 @@ def residuals_of(dde: ModuleType, problem: Problem, backend: str, unknowns: Mapp
     def split(x: Any) -> list[Any]:
         return [x[:, index : index + 1] for index in range(columns)]
 
-    def residuals(x: Any, y: Any) -> list[Any]:
+    def residuals(x: Any, y: Any) -> Sequence[Any]:
         return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=False), functions, unknowns)
 
     guesses = tuple(problem.unknowns.values())
 
-    def of_jax(x: Any, y: Any, unknowns: Any = guesses) -> list[Any]:
+    def of_jax(x: Any, y: Any, unknowns: Any = guesses) -> Sequence[Any]:
         named = dict(zip(problem.unknowns, unknowns, strict=True))
         return problem.residuals(split(x), DeepxdeField(dde.grad, x, y, paired=True), functions, named)
 
@@ -136,7 +137,7 @@ def output_transform(problem: Problem, backend: str) -> Any:
         """One point at a time on JAX."""
         columns = [x[..., index : index + 1] for index in range(len(problem.domain.names))]
         outputs = [y[..., index : index + 1] for index in range(problem.outputs)]
-        return module(problem.hard(columns, outputs, functions), -1)  # type: ignore[attr-defined,operator]
+        return module(problem.hard(columns, outputs, functions), -1)  # type: ignore[operator]
 
     return transform
 
@@ -144,7 +145,7 @@ def output_transform(problem: Problem, backend: str) -> Any:
 def _anchors(dde: ModuleType, problem: Problem) -> np.ndarray | None:
     """The measurements' points, where the source asks the equations there too."""
     points = [one.points for one in problem.conditions() if one.points is not None]
-    return np.vstack(points).astype(dde.config.real(np)) if points and recipe_of(problem).anchors else None
+    return np.vstack(points).astype(dde.config.real(np)) if points and problem.recipe.anchors else None
 
 
 def _condition(dde: ModuleType, geometry: Any, condition: Condition) -> Any:

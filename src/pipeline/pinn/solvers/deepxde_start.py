@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+from pipeline.contracts import Problem
 from pipeline.machine.device import Place
 from pipeline.machine.found import check_tensorflow, check_torch, jax_device
 from pipeline.machine.precision import FORMATS
@@ -21,7 +22,6 @@ from pipeline.machine.quiet import quiet_import
 from pipeline.machine.tensorflow_devices import grow_as_needed
 from pipeline.machine.threads import threads_for
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Problem
 
 NAMES = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.pinn.problem import Problem, recipe_of, terms_of
+from pipeline.contracts import Problem
+from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Solution
 from pipeline.pinn.solvers.deepxde_lbfgs import lbfgs
 from pipeline.pinn.solvers.deepxde_network import device_of, fitted_of
@@ -30,7 +31,7 @@ def train(
     """Adam, then L-BFGS where the solver has it."""
     called = time.perf_counter()
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
-    recipe = recipe_of(problem)
+    recipe = problem.recipe
     data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
     net = dde.nn.FNN(model.sizes(problem), model.activation, recipe.initializer)
     if recipe.hard:
@@ -91,7 +92,7 @@ def _variable(dde: ModuleType, backend: str, guess: float) -> Any:
 
 def points_of(problem: Problem, data: Any) -> dict[str, np.ndarray]:
     """What was trained on, by part."""
-    conditions = terms_of(problem, recipe_of(problem).hard)
+    conditions = terms_of(problem, problem.recipe.hard)
     if not hasattr(data, "num_bcs"):
         return {conditions[0].name: np.asarray(data.train_x, np.float64)}
     ends = np.cumsum([0, *data.num_bcs])

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cli.exits import raise_if_stopped
+from pipeline.contracts import Problem
 from pipeline.errors import RunError
-from pipeline.pinn.problem import Problem, recipe_of, terms_of
+from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Moment
 from pipeline.pinn.solvers.deepxde_network import fitted_of
 
@@ -38,7 +39,7 @@ class Watch:
     ) -> None:
         self.learner, self.backend, self.unknowns, self.run = learner, backend, unknowns, run
         self.called = called
-        self.hard = recipe_of(problem).hard
+        self.hard = problem.recipe.hard
         self.names = [*problem.equations, *(condition.name for condition in terms_of(problem, self.hard))]
         self.progress, self.method = run.progress("training", total=total), "Adam"
         self.history: list[Moment] = []

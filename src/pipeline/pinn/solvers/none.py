@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from pipeline.contracts import Backend, Network, Problem, Solver
 from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.machine.device import Place
+    from pipeline.runs.run import Run
 
 
 @spec
-class Off:
-    """Nothing is solved."""
+class Off(Solver):
+    """Nothing is solved: a stage that solves refuses it (pipeline.pinn.check)."""
 
-    solve: ClassVar[None] = None
+    active: ClassVar[bool] = False
+    backends: ClassVar[tuple[str, ...]] = ()
+    precisions: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, problem: Problem, precision: str) -> None:
+        """Nothing to refuse."""
+
+    def solve(
+        self, problem: Problem, model: Network, *, precision: str, seed: int, place: Place, run: Run, backend: Backend
+    ) -> NoReturn:
+        raise AssertionError("solver=none solves nothing")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from pipeline.contracts import Problem, Solver, offers
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.quiet import quiet_imports
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Problem
     from pipeline.machine.device import Place
-    from pipeline.pinn.problem import Problem
     from pipeline.pinn.solution import Solution
     from pipeline.pinn.solvers.method import Method
     from pipeline.runs.run import Run
@@ -22,7 +23,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @spec
-class Own(ABC):
+class Own(Solver):
     """`steps`: at the most; a solver that can go no further stops before.
 
     `conditions`: soft ones are terms of the loss, `condition_weight` times as heavy as an equation; hard ones are built
@@ -90,7 +91,7 @@ class Own(ABC):
                 f"use precision={self.precisions[-1]}"
             )
         called = type(problem).__name__
-        if self.conditions == "hard" and not hasattr(problem, "hard"):
+        if self.conditions == "hard" and not offers(problem, Problem.hard):
             raise UserError(f"solver.conditions=hard: {called} has no hard conditions; use solver.conditions=soft")
         terms = self.conditions == "soft" or any(one.points is not None for one in problem.conditions())
         if self.condition_weight != 1 and not terms:
@@ -98,9 +99,9 @@ class Own(ABC):
                 f"solver.condition_weight={self.condition_weight} with solver.conditions=hard: no condition of "
                 f"{called} is left as a term of the loss; leave it out"
             )
-        if self.enrichment and not hasattr(problem, "enrichment"):
+        if self.enrichment and not offers(problem, Problem.enrichment):
             raise UserError(f"solver.enrichment=true: {called} has none; use solver.enrichment=false")
-        if self.graded and not hasattr(problem, "corner"):
+        if self.graded and problem.corner is None:
             raise UserError(f"solver.graded=true: {called} names no corner; use solver.graded=false")
         if self.graded and not problem.equations:
             raise UserError(f"solver.graded=true: {called} has no equation to draw points for; use solver.graded=false")

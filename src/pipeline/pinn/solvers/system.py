@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from pipeline.contracts import Problem
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import jets
 from pipeline.pinn.guard import asked
-from pipeline.pinn.problem import Problem, no_point, on_boundary, terms_of
+from pipeline.pinn.problem import no_point, on_boundary, terms_of
 from pipeline.pinn.solution import Fitted, enriched, outputs
 
 INSIDE = "inside"
@@ -45,7 +46,7 @@ class System:
     def __init__(self, problem: Problem, ansatz: Ansatz, dtype: str) -> None:
         self.problem, self.ansatz, self.dtype = problem, ansatz, dtype
         self.conditions = terms_of(problem, ansatz.hard)
-        self.corner = getattr(problem, "corner", None) if ansatz.graded else None
+        self.corner = problem.corner if ansatz.graded else None
         self.order, self.seconds = asked(problem)
         self.shift, self.stretch = self._scaling()
         self.parts = [*([INSIDE] if problem.equations else []), *(condition.name for condition in self.conditions)]
@@ -64,7 +65,7 @@ class System:
     def _tree(self, seed: int) -> dict[str, Any]:
         return {
             "layers": list(self.ansatz.model.initial(self.problem, seed)),
-            "enrichment": np.zeros(len(getattr(self.problem, "enriched", ())) if self.ansatz.enrichment else 0),
+            "enrichment": np.zeros(len(self.problem.enriched) if self.ansatz.enrichment else 0),
             "unknowns": np.array(list(self.problem.unknowns.values()), float),
         }
 
@@ -209,7 +210,7 @@ class System:
         """What `theta` says, as NumPy arrays."""
         tree = jax.tree.map(np.asarray, self.tree(jnp.asarray(theta)))
         layers = tuple((np.asarray(kernel), np.asarray(bias)) for kernel, bias in self.layers(tree))
-        names = getattr(self.problem, "enriched", ()) if self.ansatz.enrichment else ()
+        names = self.problem.enriched if self.ansatz.enrichment else ()
         enrichment = dict(zip(names, map(float, tree["enrichment"]), strict=True))
         unknowns = dict(zip(self.problem.unknowns, map(float, tree["unknowns"]), strict=True))
         return Fitted(layers, enrichment, unknowns, self.ansatz.hard, self.ansatz.enrichment)

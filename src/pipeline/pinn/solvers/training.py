@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pipeline.cli.exits import raise_if_stopped
+from pipeline.contracts import Problem
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.found import jax_device
 from pipeline.machine.precision import FORMATS
 from pipeline.models.fnn import Fnn
-from pipeline.pinn.problem import Problem
 from pipeline.pinn.solution import Moment, Solution
 from pipeline.pinn.solvers.method import Method, State
 from pipeline.pinn.solvers.peak_memory import free_memory, peak_memory, refuse_too_large

@@ -107,8 +107,6 @@ def modules(experiment: Experiment) -> dict[str, str]:
 
 def below(experiment: Experiment) -> tuple[Experiment, ...]:
     """One experiment of each kind that the stage runs as cells of its own; most stages run none."""
-    if not hasattr(experiment.stage, "kinds"):
-        return ()
     key = json.dumps(experiment.config, sort_keys=True)
     if key not in _below:
         _below[key] = tuple(experiment.stage.kinds(experiment))
@@ -164,20 +162,21 @@ def own_code(names: Iterable[str]) -> dict[str, str]:
 def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     """The deciding modules of one experiment without its cells, and where they lie."""
     parts = _parts(experiment)
-    starts = [*ALWAYS, *(type(getattr(experiment, part)).__module__ for part in parts)]
+    starts = [*ALWAYS, *(type(experiment.part(part)).__module__ for part in parts)]
     # A spec may be named by another module than the one that defines it.
     starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
-    if "backend" in parts and not getattr(experiment.stage, "solves", False):  # a solver trains by itself
+    if "backend" in parts and not experiment.stage.solves:  # a solver trains by itself
         starts += experiment.backend.modules
-        if getattr(experiment.stage, "probe", False):
+        if experiment.stage.probe:
             starts.append(experiment.backend.probe)
     return _closure(tuple(sorted(set(starts))), experiment.backend.builder)
 
 
 def _parts(experiment: Experiment) -> tuple[str, ...]:
     """The groups whose specs decide the result."""
-    parts = ("stage", *getattr(experiment.stage, "reads", PARTS[1:]))
-    if experiment.solver.solve is None:  # no part of an experiment that solves nothing
+    reads = experiment.stage.reads
+    parts = ("stage", *(PARTS[1:] if reads is None else reads))
+    if not experiment.solver.active:  # no part of an experiment that solves nothing
         parts = tuple(part for part in parts if part != "solver")
     return tuple(part for part in parts if part in PARTS)
 
@@ -185,11 +184,11 @@ def _parts(experiment: Experiment) -> tuple[str, ...]:
 def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
     """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
     found: dict[str, list[tuple[str, Path]]] = {}
-    for part in (getattr(experiment, name) for name in _parts(experiment)):
+    for part in (experiment.part(name) for name in _parts(experiment)):
         module = type(part).__module__
         path = None if code_sources.is_ours(module) else code_sources.source(module)
         if path is not None:
-            chosen = [value for name, value in vars(part).items() if name not in getattr(part, "locations", ())]
+            chosen = [value for name, value in vars(part).items() if name not in part.locations]
             texts = [text for value in chosen for text in _texts(value)]
             named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
             found[module] = [*found.get(module, []), *named]

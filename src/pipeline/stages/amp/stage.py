@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from pipeline.contracts import Stage
 from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @spec
-class Amp:
+class Amp(Stage):
     """`precisions`: what to compare; those that do not run here are told and left out.
 
     `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against
@@ -36,8 +37,7 @@ class Amp:
     repeats: Annotated[int, Field(gt=0, le=1000)] = 3
     initial_scale: Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)] | None = None
 
-    starts_from_run: ClassVar[bool] = False
-    recorded: ClassVar[bool] = True
+    has_cells: ClassVar[bool] = True
     headline: ClassVar[tuple[str, str]] = ("fp32/test_accuracy", "max")
     probe: ClassVar[bool] = True
     varies_precision: ClassVar[bool] = True
