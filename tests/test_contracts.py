@@ -167,7 +167,7 @@ def test_the_contracts_import_nothing_of_the_pipeline() -> None:
 def lint(root: Path) -> str:
     """What import-linter says of the sources below `root`."""
     command = [
-        Path(sys.executable).with_name("lint-imports"),
+        str(Path(sys.executable).with_name("lint-imports")),
         "--no-cache",
         "--no-logo",
         f"--config={ROOT}/pyproject.toml",
