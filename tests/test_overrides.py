@@ -15,7 +15,7 @@ from override_sets import sets
 from pipeline import runner, spec
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.command_line import composed
-from pipeline.datasets.fashion_mnist import FashionMnist
+from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.spec import allowed_modules, take_allow_list
@@ -236,7 +236,7 @@ def test_what_the_environment_holds_stays_out_of_the_config(
 
     assert composed([*words, "name=${oc.env:SECRET}"], keep) == 0
     ((experiment, config),) = seen
-    assert isinstance(experiment.dataset, FashionMnist)
+    assert isinstance(experiment.dataset, MnistLike)
     assert (experiment.dataset.folder, experiment.name, experiment.training.epochs) == ("/x/hunter2", "hunter2", 3)
     assert config["dataset"]["folder"] == "/x/${oc.env:SECRET}"
     assert config["training"]["epochs"] == 3
