@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
+from rich.console import Console
 
+from pipeline.report.table import show_table
 from pipeline.runs import journal as journals
+from pipeline.runs.result import read_result
 
 QUIET = ("tracking=none", *DIGITS)
 
@@ -68,7 +72,10 @@ def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path)
 def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
     rows = {(row["precision"], row["model"]): row for row in table(grids(place)[0]) if row["state"] == "done"}
     assert len(rows) == 4
-    lines = grid.stdout.splitlines()
+    lines, result, printed = grid.stdout.splitlines(), read_result(grids(place)[0]), io.StringIO()
+    assert result is not None
+    show_table(Console(width=200, file=printed), result.tables[0])
+    assert [*printed.getvalue().splitlines(), *result.notes] == lines
     assert lines[0].split() == ["test/accuracy", "over", "the", "grid,", "columns:", "model"]
     assert lines[1].split() == ["precision", "linear", "mlp"]
     assert lines[3].split() == ["tf32", "skipped", "skipped"]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipeline.runs.result import Metric
+from pipeline.runs.result import Direction, Metric, by_name, memory, rate
 from pipeline.sweep.plan import Cell
-from pipeline.sweep.summary import Entry, Pivot, show
+from pipeline.sweep.summary import Entry, Pivot, show, write_csv
 
 
 def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
     cell = Cell(number, swept, {}, [], None, None)
-    return Entry(cell, "done", "", None, {name: Metric(name, value) for name, value in metrics.items()}, None)
+    return measured(cell, *(Metric(name, value, direction="min") for name, value in metrics.items()))
+
+
+def measured(cell: Cell, *metrics: Metric) -> Entry:
+    return Entry(cell, "done", "", None, by_name(metrics), None)
 
 
 def shown(found: Sequence[Entry]) -> list[str]:
@@ -54,7 +61,7 @@ def test_a_choice_by_the_test_data_is_said() -> None:
     ]
     lines = shown(found)
     assert lines[2].split() == ["a", "0.1000", "*"]
-    assert lines[4] == "* the best by test/loss, so chosen on the test data: no validation figure was measured"
+    assert lines[4] == "* the best by test/loss, so chosen on the test data: no validation metric was measured"
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=9))
@@ -68,3 +75,36 @@ def test_seeds_alone_are_a_median_and_a_range(losses: list[float]) -> None:
     assert (name, count) == ("median", f"n={len(losses)}")
     for text, value in ((middle, statistics.median(losses)), (low, min(losses)), (high, max(losses))):
         assert abs(float(text) - value) <= 0.00005 + 1e-3 * value
+
+
+@pytest.mark.parametrize(("direction", "best"), [("min", ["a"]), ("max", ["b"]), ("none", [])])
+def test_the_best_is_that_of_the_declared_direction(direction: Direction, best: list[str]) -> None:
+    found = [
+        measured(Cell(at, {"model": name}, {}, [], None, None), Metric("test/loss", value, "nats", direction=direction))
+        for at, (name, value) in enumerate({"a": 0.1, "b": 0.2}.items())
+    ]
+    lines = shown(found)
+    assert lines[0].rstrip() == "test/loss (nats) over the grid"
+    assert [line.split()[0] for line in lines[2:4] if line.rstrip().endswith("*")] == best
+
+
+def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
+    """It stands beside the result where no key goes across, and columns of a kind stand together in the file."""
+    found = [
+        measured(
+            Cell(at, {"model": name}, {}, [], None, None),
+            memory("peak", 9.0),
+            rate("speed", 12_000.0 * at, "images"),
+            Metric("test/loss", 0.5 + at, direction="min"),
+        )
+        for at, name in enumerate("ab")
+    ]
+    lines = [line.split() for line in shown(found)]
+    assert lines[1:4] == [
+        ["model", "test/loss", "speed", "(images/s)"],
+        ["a", "0.5000", "*", "0.0000"],
+        ["b", "1.5000", "12,000"],
+    ]
+    write_csv(tmp_path / "grid.csv", found)
+    with (tmp_path / "grid.csv").open() as file:
+        assert next(csv.reader(file))[-3:] == ["test/loss", "speed", "peak"]

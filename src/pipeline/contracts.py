@@ -72,7 +72,7 @@ class Stage(Part):
     reads: ClassVar[tuple[str, ...] | None] = None
     has_cells: ClassVar[bool] = False
     varies_precision: ClassVar[bool] = False
-    headline: ClassVar[tuple[str, str]] = ("test/loss", "min")
+    headline: ClassVar[str] = "test/loss"
 
     if TYPE_CHECKING:
 

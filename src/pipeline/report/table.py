@@ -37,7 +37,8 @@ def show_table(console: Console, table: Table) -> None:
     """Print a table of several columns, the first to the left and the others to the right."""
     from rich.table import Table as Drawn
 
-    drawn = Drawn(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    console.print(table.title, style="italic", highlight=False, markup=False)
+    drawn = Drawn(box=None, pad_edge=False, header_style="dim")
     for place, column in enumerate(table.columns):
         drawn.add_column(column, justify="right" if place else "left", overflow="fold")
     for row in table.rows:
@@ -66,7 +67,9 @@ def size(number: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Four digits behind the point; a figure that would have none left of them in powers of ten."""
+    """Four digits behind the point; none from a thousand on, and powers of ten where none of the four would be left."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
 
 

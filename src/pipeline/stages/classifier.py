@@ -43,7 +43,7 @@ class Classifier(Stage):
 
     probe: bool = False
 
-    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+    headline: ClassVar[str] = "test/accuracy"
     imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

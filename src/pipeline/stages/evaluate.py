@@ -27,7 +27,7 @@ class Evaluate(Stage):
     """No settings: the run is named by `run=<id>`."""
 
     starts_from_run: ClassVar[bool] = True
-    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+    headline: ClassVar[str] = "test/accuracy"
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""

@@ -44,7 +44,7 @@ class Ladder(Stage):
     """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source tells of, by rung."""
 
     has_cells: ClassVar[bool] = True
-    headline: ClassVar[tuple[str, str]] = ("gain", "max")
+    headline: ClassVar[str] = "gain"
 
     rungs: dict[Name, str]
     source_s: dict[str, Seconds] = Field(default_factory=dict)

@@ -55,7 +55,7 @@ class PinnComparison(Stage):
     has_cells: ClassVar[bool] = True
     solves: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of a classical solver
-    headline: ClassVar[tuple[str, str]] = ("rows", "max")
+    headline: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:
         if not self.chosen:

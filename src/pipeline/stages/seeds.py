@@ -39,7 +39,7 @@ class Seeds(Stage):
     repeats: PositiveInt = 3
 
     has_cells: ClassVar[bool] = True
-    headline: ClassVar[tuple[str, str]] = ("test/accuracy", "max")
+    headline: ClassVar[str] = "test/accuracy"
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval
 
     def check(self, experiment: Experiment) -> None:

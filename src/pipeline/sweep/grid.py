@@ -105,7 +105,8 @@ def record(
         summary.draw(run.artifact("grid.png"), found, run.id)
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
-        run.journal.write_result(Result(tuple(metrics)))
+        notes = tuple(filter(None, [summary.note(found)]))
+        run.journal.write_result(Result(tuple(metrics), notes=notes, tables=(summary.table(found),), title=name))
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)

@@ -108,7 +108,7 @@ def outcome_text(outcome: Outcome) -> str:
     """The main figure of a finished cell, or why there is none."""
     if not outcome.done:
         return outcome.reason
-    name = outcome.cell.sought or headline(outcome.cell)[0]
+    name = outcome.cell.sought or headline(outcome.cell)
     value = _last(outcome.run, name)
     if value is None:
         return escape(outcome.reason)
@@ -121,7 +121,7 @@ def _last(run: Path | None, name: str) -> float | None:
     return (logged | values(metrics_of(run).values())).get(name)
 
 
-def headline(cell: Cell) -> tuple[str, str]:
-    """The figure that a stage is judged by, and whether more of it is better (max) or less (min)."""
+def headline(cell: Cell) -> str:
+    """The metric that a stage is judged by."""
     stage = cell.experiment.stage if cell.experiment else None
     return stage.headline if stage else Stage.headline

@@ -222,7 +222,8 @@ def _go_on(
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
             summary.write_csv(run.artifact("trials.csv"), summary.entries([], ended))
             search_report.draw(run.artifact("trials.png"), study, search)
-            run.journal.write_result(Result(search_report.best(study, search)))
+            found, tables = search_report.best(study, search), search_report.best_trials(study, search)
+            run.journal.write_result(Result(found, tables=tables, title=run.journal.status.name))
 
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)

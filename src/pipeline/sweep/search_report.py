@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runs.result import Direction, Metric
+from pipeline.report.table import show_table
+from pipeline.runs.result import Direction, Metric, Table
 from pipeline.sweep.search_study import ranking
 from pipeline.sweep.session import say
 
@@ -18,24 +19,28 @@ if TYPE_CHECKING:
     from pipeline.sweep.search import Search
 
 
-def show(console: Console, study: Study, search: Search, most: int = 10) -> None:
-    """The best trials."""
-    from rich.table import Table
+def show(console: Console, study: Study, search: Search) -> None:
+    """Print the best trials."""
+    if tables := best_trials(study, search):
+        show_table(console, tables[0])
+    else:
+        say(console, "no trial has finished")
 
+
+def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ...]:
+    """A table of the best trials; none where no trial has finished."""
     ranked = ranking(study)
     if not ranked:
-        say(console, "no trial has finished")
-        return
+        return ()
     many = len(search.metrics) > 1
     title = "trials that no other beats in every metric" if many else f"the best of {len(ranked)} finished trials"
-    console.print(title, style="italic", highlight=False)
     shown = study.best_trials if many else ranked[:most]
     keys = list(dict.fromkeys(key for trial in shown for key in trial.params))
-    table = Table("trial", *search.metrics, *keys, box=None, pad_edge=False)
+    rows = []
     for trial in shown:
         values = [f"{value:.4f}" for value in trial.values or ()]
-        table.add_row(str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys))
-    console.print(table, highlight=False)
+        rows.append((str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys)))
+    return (Table(title, ("trial", *search.metrics, *keys), tuple(rows)),)
 
 
 def best(study: Study, search: Search) -> tuple[Metric, ...]:

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
-from rich.table import Table
 
-from pipeline.report.table import figure, seconds
-from pipeline.runs.result import Metric, by_name, read_result
+from pipeline.report.table import figure, seconds, show_table
+from pipeline.runs.result import Kind, Metric, Table, by_name, read_result
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
@@ -69,15 +69,17 @@ def measured(run: Path | None) -> dict[str, Metric]:
 class Pivot:
     """Cells by their swept keys: the last key's values become columns where they are few.
 
-    `name` is the figure that is shown, `judge` the one that the best is chosen by: that of the validation images where
-    every result has it, so that the test images choose nothing.
+    `name` is the metric that is shown, `judge` the one that the best is chosen by: that of the validation data where
+    every result has it, so that the test data choose nothing. `beside`: where no key goes across, what the machine took
+    for it, the first metric of kind `time` that every result has.
     """
 
     def __init__(self, found: Sequence[Entry]) -> None:
-        self.name, self.better = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
+        self.name = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
         validation = self.name.replace("test/", VALIDATION, 1)
         results = [entry.metrics for entry in found if self.name in entry.metrics]
         self.judge = validation if all(validation in metrics for metrics in results) else self.name
+        self.declared = results[0] if results else {}
         self.seeds_alone = list(found[0].cell.swept) == [REPEATS]
         keys = [key for key in found[0].cell.swept if key != REPEATS]
         across = keys[-1] if len(keys) > 1 else None
@@ -86,6 +88,9 @@ class Pivot:
         self.across = across
         self.down = [key for key in keys if key != across] or list(found[0].cell.swept)[:1]
         self.columns = _values(found, across) if across else [""]
+        timed = (one.name for one in self.declared.values() if one.kind == "time" and one.name != self.name)
+        beside = (name for name in timed if all(name in metrics for metrics in results))
+        self.beside = None if across else next(beside, None)
         self.places: dict[Place, list[Entry]] = {}
         for entry in found:
             self.places.setdefault(self._place(entry.cell), []).append(entry)
@@ -96,59 +101,80 @@ class Pivot:
         return self.places.get((row, column), [])
 
     def value(self, row: tuple[str, ...], column: str, name: str | None = None) -> list[float]:
-        """The main figure (or another) of each repetition that has one."""
+        """The main metric (or another) of each repetition that has one."""
         name = name or self.name
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
     def best(self) -> set[Place]:
-        """Where the best median of the judging figure stands; several places where they are equal. No seed is best."""
-        if self.seeds_alone:
+        """Where the best median of the judging metric stands, several places where they are equal.
+
+        No seed is best, nor any value of a metric of which neither more nor less is better.
+        """
+        better = self.declared[self.judge].direction if self.declared else "none"
+        if self.seeds_alone or better == "none":
             return set()
         places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
         if len(places) < 2:
             return set()
         medians = {place: statistics.median(self.value(*place, self.judge)) for place in places}
-        best = max(medians.values()) if self.better == "max" else min(medians.values())
+        best = max(medians.values()) if better == "max" else min(medians.values())
         return {place for place, median in medians.items() if median == best}
+
+    def named(self, name: str) -> str:
+        """A metric's name with its unit."""
+        unit = self.declared[name].unit if name in self.declared else ""
+        return f"{name} ({unit})" if unit else name
 
     def _place(self, cell: Cell) -> Place:
         return tuple(cell.swept.get(key, "") for key in self.down), cell.swept[self.across] if self.across else ""
 
 
-def show(console: Console, found: Sequence[Entry]) -> None:
-    """The table over the grid, its best place marked and what it is the best by; seeds alone end in their median."""
+def table(found: Sequence[Entry]) -> Table:
+    """The table over the grid, its best place marked; seeds alone end in their median."""
     pivot = Pivot(found)
     best = pivot.best()
-    title = f"{pivot.name} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
-    console.print(title, style="italic", highlight=False)
-    table = Table(*pivot.down, box=None, pad_edge=False)
-    for column in pivot.columns:
-        table.add_column(column or pivot.name, justify="right")
-    for row in pivot.rows:
-        cells = [_text(pivot, row, column, (row, column) in best) for column in pivot.columns]
-        table.add_row(*row, *cells)
-    values = [value for row in pivot.rows for value in pivot.value(row, "")] if pivot.seeds_alone else []
-    if len(values) > 1:
-        table.add_row("median", _spread(values))
-    console.print(table, highlight=False)
-    if best:
-        console.print(f"* {_best_by(pivot.judge)}", style="dim", highlight=False)
+    title = f"{pivot.named(pivot.name)} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
+    heads = [column or pivot.named(pivot.name) for column in pivot.columns]
+    heads += [pivot.named(pivot.beside)] if pivot.beside else []
+    rows = [(*row, *_cells(pivot, row, best)) for row in pivot.rows]
+    if pivot.seeds_alone and len(rows) > 1:
+        names = [name for name in (pivot.name, pivot.beside) if name]
+        each = [[value for row in pivot.rows for value in pivot.value(row, "", name)] for name in names]
+        rows += [("median", *map(_spread, each))] if len(each[0]) > 1 else []
+    return Table(title, (*pivot.down, *heads), tuple(rows))
+
+
+def note(found: Sequence[Entry]) -> str:
+    """What the best was chosen by; empty where nothing is marked as the best."""
+    pivot = Pivot(found)
+    return f"* {_best_by(pivot.judge)}" if pivot.best() else ""
+
+
+def show(console: Console, found: Sequence[Entry]) -> None:
+    """Print the table over the grid and what its best place is the best by."""
+    show_table(console, table(found))
+    if text := note(found):
+        console.print(text, style="dim", highlight=False)
 
 
 def _best_by(judge: str) -> str:
     """What the best was chosen by."""
     if judge.startswith(VALIDATION):
         return f"the best by {judge} after the last epoch"
-    chosen = ", so chosen on the test data: no validation figure was measured" if judge.startswith("test/") else ""
+    chosen = ", so chosen on the test data: no validation metric was measured" if judge.startswith("test/") else ""
     return f"the best by {judge}{chosen}"
 
 
-def _text(pivot: Pivot, row: tuple[str, ...], column: str, best: bool) -> str:
-    values, found = pivot.value(row, column), pivot.at(row, column)
+def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Place]) -> list[str]:
+    cells = [_text(pivot, row, column) + " *" * ((row, column) in best) for column in pivot.columns]
+    return cells + ([_text(pivot, row, "", pivot.beside)] if pivot.beside else [])
+
+
+def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = None) -> str:
+    values, found = pivot.value(row, column, name), pivot.at(row, column)
     if not values:
-        return "[dim]" + (found[0].state if found else "") + "[/]"
-    text = _spread(values) if len(found) > 1 else figure(values[0])
-    return f"[bold]{text} *[/]" if best else text
+        return found[0].state if found and name is None else ""
+    return _spread(values) if len(found) > 1 else figure(values[0])
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -157,9 +183,10 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:
-    """A row for each cell: what was swept, how it ended, every metric."""
+    """A row for each cell: what was swept, how it ended, every metric, those of a kind together."""
     keys = list(dict.fromkeys(key for entry in found for key in entry.cell.swept))
-    names = list(dict.fromkeys(name for entry in found for name in entry.metrics))
+    declared = {name: metric for entry in found for name, metric in entry.metrics.items()}
+    names = sorted(declared, key=lambda name: get_args(Kind).index(declared[name].kind))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["cell", *keys, "state", "reason", "run", "seconds", *names])
@@ -180,7 +207,7 @@ def draw(path: Path, found: Sequence[Entry], title: str) -> bool:
 
     labels = [" ".join(row) for row in pivot.rows]
     series = {column: [pivot.value(row, column) for row in pivot.rows] for column in pivot.columns}
-    grid_figure.dots(path, labels, series, axis=pivot.name, legend=pivot.across or "", title=title)
+    grid_figure.dots(path, labels, series, axis=pivot.named(pivot.name), legend=pivot.across or "", title=title)
     return True
 
 
