@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pipeline.backends.shared.step_breakdown import steps_to_watch, window, with_rest
 from pipeline.models import weights
 from pipeline.report.intervals import half_width
-from pipeline.runs.result import Metric
+from pipeline.runs.result import Metric, by_name
+from pipeline.runs.result import rate as rate_of
 from pipeline.stages.amp import claims, compare, tables, why
 from pipeline.stages.amp.measured import Measured
 from pipeline.stages.amp.stage import explained
@@ -264,8 +265,8 @@ def made_up(folder: Path, precision: str, seed: int, rate: float, accuracy: floa
         "device": {"effective": "cpu", "hardware": {"name": "a machine"}},
         "parameters": 100, "peak_memory": {"process_bytes": 2**20}, "wall_time_s": 1.0,
     }  # fmt: skip
-    found = {"images_per_s": rate, "test/accuracy": accuracy, "test/loss": 1.0}
-    metrics = {name: Metric(name, value) for name, value in found.items()}
+    found = (rate_of("images_per_s", rate, "images"), Metric("test/accuracy", accuracy), Metric("test/loss", 1.0))
+    metrics = by_name(found)
     return Measured(precision, seed, folder, metrics, receipt, step, batch_size=64)
 
 

@@ -18,7 +18,7 @@ from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import half_width
 from pipeline.report.table import show_result
 from pipeline.runs.journal import read_json
-from pipeline.runs.result import Metric, by_name, read_result
+from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section
@@ -77,22 +77,24 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
     receipts = [
-        {"training_s": seconds, "images_per_s": {"median": rate}, "peak_memory": {"process_bytes": peak}}
-        for seconds, rate, peak in ((1.0, 10.0, 7), (2.0, 40.0, 9), (4.0, 20.0, 8))
+        {"training_s": seconds, "peak_memory": {"process_bytes": peak}}
+        for seconds, peak in ((1.0, 7), (2.0, 9), (4.0, 8))
     ]
-    assert timings([Trained("0", Path(), {}, receipt, [], ()) for receipt in receipts]) == {
+    rates = [rate("tokens_per_s", value, "tokens") for value in (10.0, 40.0, 20.0)]
+    pairs = zip(rates, receipts, strict=True)
+    assert timings([Trained("0", Path(), {}, one, receipt, [], ()) for one, receipt in pairs]) == {
         "training_s": 7.0,
-        "images_per_s": {"median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
+        "tokens_per_s": {"median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
         "peak_memory": {"process_bytes": 9},
     }
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_an_interval_needs_three_seeds(seeds: int) -> None:
-    rate = {"images_per_s": {"median": 1.0}}
+    one = rate("images_per_s", 1.0, "images")
     numbers = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
     results = [{name: Metric(name, value) for name, value in one.items()} for one in numbers]
-    found = by_name(metrics([Trained(str(seed), Path(), results[seed], rate, [], ()) for seed in range(seeds)]))
+    found = by_name(metrics([Trained(str(seed), Path(), results[seed], one, {}, [], ()) for seed in range(seeds)]))
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
 
 

@@ -141,6 +141,17 @@ def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
     return found
 
 
+def training_rate(metrics: Mapping[str, Metric]) -> Metric:
+    """What a training did in a second, whatever its task counts: the first metric of kind `time` of which more is better.
+
+    Raises KeyError where there is none.
+    """
+    for metric in metrics.values():
+        if metric.kind == "time" and metric.direction == "max":
+            return metric
+    raise KeyError(f"no rate among {', '.join(metrics)}")
+
+
 def values(metrics: Iterable[Metric]) -> dict[str, float]:
     """The bare numbers by name."""
     return {name: metric.value for name, metric in by_name(metrics).items()}

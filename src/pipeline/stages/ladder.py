@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -15,7 +15,7 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json
-from pipeline.runs.result import Metric, Result, Table, memory, rate, seconds
+from pipeline.runs.result import Metric, Result, Table, memory, seconds, training_rate
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-HEADS = ("rung", "train s", "images/s", "wall s", "gain", "total", "accuracy", "MiB")
 
 
 @spec
@@ -119,7 +118,7 @@ class Rung:
 
     name: str
     training_s: float
-    images_per_s: float
+    rate: Metric
     wall_time_s: float
     gain: float
     gain_in_total: float
@@ -133,7 +132,7 @@ class Rung:
         device, compiled = self.device_bytes, self.compile_s
         return [
             seconds(f"{self.name}/training_s", self.training_s),
-            rate(f"{self.name}/images_per_s", self.images_per_s, "images"),
+            replace(self.rate, name=f"{self.name}/{self.rate.name}"),
             seconds(f"{self.name}/wall_time_s", self.wall_time_s),
             _gain(f"{self.name}/gain", self.gain),
             _gain(f"{self.name}/gain_in_total", self.gain_in_total),
@@ -155,7 +154,7 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
         rung = Rung(
             name=entry.cell.swept["rung"],
             training_s=seconds,
-            images_per_s=entry.metrics["images_per_s"].value,
+            rate=training_rate(entry.metrics),
             wall_time_s=receipt["wall_time_s"],
             gain=found[-1].training_s / seconds if found else 1.0,
             gain_in_total=found[0].training_s / seconds if found else 1.0,
@@ -171,13 +170,15 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
 def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Table:
     """A row for each rung, also for those that did not run; narrow enough for a terminal of 80 columns."""
     by_name = {rung.name: rung for rung in found}
+    unit = found[0].rate.unit if found else "rate"
+    columns = ("rung", "train s", unit, "wall s", "gain", "total", "accuracy", "MiB")
+    heads = (*columns, *([f"{ladder.source or 'source'} s"] if ladder.source_s else []))
     rows = []
     for entry in entries:
         name = entry.cell.swept["rung"]
-        row = _row(by_name[name]) if name in by_name else (name, entry.state, *[""] * (len(HEADS) - 2))
+        row = _row(by_name[name]) if name in by_name else (name, entry.state, *[""] * (len(columns) - 2))
         seconds = ladder.source_s.get(name)
-        rows.append((*row, f"{seconds:g}" if seconds else "")[: len(HEADS) + bool(ladder.source_s)])
-    heads = (*HEADS, f"{ladder.source or 'source'} s")[: len(HEADS) + bool(ladder.source_s)]
+        rows.append((*row, f"{seconds:g}" if seconds else "")[: len(heads)])
     return Table("the ladder: one run a rung; what each has gained in training time", heads, tuple(rows))
 
 
@@ -186,7 +187,7 @@ def _row(rung: Rung) -> tuple[str, ...]:
     return (
         rung.name,
         f"{rung.training_s:.2f}",
-        f"{rung.images_per_s:,.0f}",
+        f"{rung.rate.value:,.0f}",
         f"{rung.wall_time_s:.1f}",
         f"{rung.gain:.2f}x",
         f"{rung.gain_in_total:.2f}x",
@@ -217,9 +218,10 @@ def _gain(name: str, value: float) -> Metric:
 def write_csv(path: Path, found: Sequence[Rung]) -> None:
     """A row for each rung that has a result."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Rung)])
+        rows = [{one.name.removeprefix(f"{rung.name}/"): one.value for one in rung.metrics()} for rung in found]
+        writer = csv.DictWriter(file, ["name", *dict.fromkeys(name for row in rows for name in row)])
         writer.writeheader()
-        writer.writerows(asdict(rung) for rung in found)
+        writer.writerows({"name": rung.name, **row} for rung, row in zip(found, rows, strict=True))
 
 
 def draw(path: Path, found: Sequence[Rung], title: str) -> None:

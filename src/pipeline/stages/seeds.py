@@ -18,7 +18,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
 from pipeline.runs import receipt as receipts
 from pipeline.runs.journal import read_json, read_metrics
-from pipeline.runs.result import Metric, Result, Table, rate, read_result
+from pipeline.runs.result import Metric, Result, Table, read_result, training_rate
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
@@ -79,13 +79,14 @@ class Seeds(Stage):
 
 @dataclass(frozen=True)
 class Trained:
-    """One seed's finished run. `results`: RESULTS by name. `epochs`: the journal's record of each, with its step;
-    `declared`: what its metrics are.
+    """One seed's finished run. `results`: RESULTS by name. `rate`: of its training. `epochs`: the journal's record of
+    each, with its step; `declared`: what its metrics are.
     """
 
     seed: str
     folder: Path
     results: dict[str, Metric]
+    rate: Metric
     receipt: dict[str, Any]
     epochs: list[tuple[int, dict[str, float]]]
     declared: tuple[Metric, ...]
@@ -97,7 +98,9 @@ class Trained:
         epochs = [(record.step, dict(record.metrics)) for record in read_metrics(entry.run) if EPOCH in record.metrics]
         results, kept = {name: entry.metrics[name] for name in RESULTS}, read_result(entry.run)
         receipt, declared = read_json(entry.run / "receipt.json"), kept.last_epoch if kept else ()
-        return cls(entry.cell.swept["seed"], entry.run, results, receipt, epochs, declared)
+        return cls(
+            entry.cell.swept["seed"], entry.run, results, training_rate(entry.metrics), receipt, epochs, declared
+        )
 
 
 def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
@@ -113,7 +116,7 @@ def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
     for one in trained:
         own = {f"seed_{one.seed}/{name.replace('/', '_')}": metric for name, metric in one.results.items()}
         found += [replace(metric, name=name) for name, metric in own.items()]
-    return (*found, rate("images_per_s", statistics.median(rates(trained)), "images"))
+    return (*found, replace(trained[0].rate, value=statistics.median(rates(trained))))
 
 
 def values_of(trained: Sequence[Trained], name: str) -> list[float]:
@@ -122,8 +125,8 @@ def values_of(trained: Sequence[Trained], name: str) -> list[float]:
 
 
 def rates(trained: Sequence[Trained]) -> list[float]:
-    """Training images per second of each seed's run."""
-    return [float(one.receipt["images_per_s"]["median"]) for one in trained]
+    """What each seed's training did in a second."""
+    return [one.rate.value for one in trained]
 
 
 def timings(trained: Sequence[Trained]) -> dict[str, Any]:
@@ -132,7 +135,12 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
     peaks = [one.receipt["peak_memory"] for one in trained]
     return {
         "training_s": sum(one.receipt["training_s"] for one in trained),
-        "images_per_s": {"median": statistics.median(found), "min": min(found), "max": max(found), "n": len(found)},
+        trained[0].rate.name: {
+            "median": statistics.median(found),
+            "min": min(found),
+            "max": max(found),
+            "n": len(found),
+        },
         "peak_memory": {key: max(peak[key] for peak in peaks) for key in peaks[0]},
     }
 
@@ -166,7 +174,7 @@ def keep_first(run: Run, first: Trained) -> None:
 
 def grid(trained: Sequence[Trained]) -> Table:
     """A row for each seed."""
-    heads = ("seed", *(name.replace("/", " ") for name in RESULTS), "images/s", "run")
+    heads = ("seed", *(name.replace("/", " ") for name in RESULTS), trained[0].rate.unit, "run")
     rows = tuple(
         (one.seed, *(f"{one.results[name].value:.4f}" for name in RESULTS), f"{rate:,.0f}", one.folder.name)
         for one, rate in zip(trained, rates(trained), strict=True)

@@ -105,7 +105,7 @@ def compare(runs: Sequence[Measured]) -> list[Compared]:
 
 
 def _speedup(runs: Mapping[int, Measured], baseline: Mapping[int, Measured]) -> Ratio | None:
-    pairs = [runs[seed].images_per_s / baseline[seed].images_per_s for seed in runs if seed in baseline]
+    pairs = [runs[seed].rate.value / baseline[seed].rate.value for seed in runs if seed in baseline]
     return Ratio.of(pairs) if pairs else None
 
 

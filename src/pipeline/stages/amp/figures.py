@@ -15,20 +15,20 @@ SMOOTH = 20  # records of the journal that the line of a loss curve is the mean 
 
 
 def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> None:
-    """Images/s of each run against its precision's error of the first gradient."""
+    """The rate of each run against its precision's error of the first gradient."""
     figure, axes = _axes(6.4, 4)
     for place, row in enumerate(rows):
         if row.errors is None:
             continue
-        rates, colour = row.values(lambda run: run.images_per_s), COLOURS[place % len(COLOURS)]
+        rates, colour = row.values(lambda run: run.rate.value), COLOURS[place % len(COLOURS)]
         axes.plot([row.errors.first_gradient] * len(rates), rates, "o", color=colour, alpha=0.6)
-        label = (row.errors.first_gradient, row.median(lambda run: run.images_per_s))
+        label = (row.errors.first_gradient, row.median(lambda run: run.rate.value))
         axes.annotate(row.precision, label, (7, 0), textcoords="offset points", va="center", fontsize=9, color=colour)
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.25)
     axes.set_xlabel("relative error of the first gradient, against fp64")
-    axes.set_ylabel("training, images/s")
+    axes.set_ylabel(f"training, {rows[0].runs[0].rate.unit}")
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 

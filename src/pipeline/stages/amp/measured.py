@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.machine.precision import FORMATS, bytes_per_number
 from pipeline.models import weights
 from pipeline.runs.journal import read_config, read_json, read_metrics
-from pipeline.runs.result import Metric, metrics_of
+from pipeline.runs.result import Metric, metrics_of, training_rate
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ class Measured:
         return self.metrics[name].value
 
     @property
-    def images_per_s(self) -> float:
-        return self.value("images_per_s")
+    def rate(self) -> Metric:
+        """What the training did in a second."""
+        return training_rate(self.metrics)
 
     @property
     def training_step_s(self) -> float:
         """A step as it was trained, its loader included."""
-        return self.batch_size / self.images_per_s
+        return self.batch_size / self.rate.value
 
     @property
     def on_cpu(self) -> bool:

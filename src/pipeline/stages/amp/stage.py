@@ -14,7 +14,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
 from pipeline.report.table import markdown
 from pipeline.runs import receipt as receipts
-from pipeline.runs.result import Metric, Result, Table, memory, rate, seconds
+from pipeline.runs.result import Metric, Result, Table, memory, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.amp import BASELINE, REFERENCE
@@ -174,15 +174,15 @@ def metrics(rows: Sequence[Compared]) -> tuple[Metric, ...]:
     """The study in numbers. A speed-up is a ratio of times."""
     found: list[Metric] = []
     for row in rows:
-        name = row.precision
+        name, rate = row.precision, row.runs[0].rate
         found += [
-            rate(f"{name}/images_per_s", row.median(lambda run: run.images_per_s), "images"),
+            replace(rate, name=f"{name}/{rate.name}", value=row.median(lambda run: run.rate.value)),
             seconds(f"{name}/wall_s", row.median(lambda run: run.wall_s)),
             memory(f"{name}/peak_bytes", row.median(lambda run: run.peak_bytes)),
             Metric(f"{name}/test_accuracy", row.median(lambda run: run.value("test/accuracy")), direction="max"),
         ]
         if row.speedup is not None:
-            found.append(Metric(f"{name}/speedup_per_s", row.speedup.mean, "x", "time", "max"))
+            found.append(Metric(f"{name}/speedup", row.speedup.mean, "x", "time", "max"))
         if row.errors is not None:
             errors = {"first_gradient_error": row.errors.first_gradient, "first_loss_error": row.errors.first_loss}
             found += [Metric(f"{name}/{what}", value, direction="min") for what, value in errors.items()]

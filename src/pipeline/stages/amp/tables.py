@@ -17,11 +17,11 @@ def speed(rows: Sequence[Compared]) -> Table:
     """Speed, time and memory."""
     return Table(
         f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
-        ("precision", "images/s", "speed-up", "wall s", "peak MiB", "Tensor Cores"),
+        ("precision", rows[0].runs[0].rate.unit, "speed-up", "wall s", "peak MiB", "Tensor Cores"),
         tuple(
             (
                 row.precision,
-                f"{row.median(lambda run: run.images_per_s):,.0f}",
+                f"{row.median(lambda run: run.rate.value):,.0f}",
                 _speedup(row),
                 f"{row.median(lambda run: run.wall_s):.1f}",
                 f"{row.median(lambda run: run.peak_bytes) / 2**20:,.0f}",
