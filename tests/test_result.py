@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.metrics.classification import LESS_IS_BETTER, METRICS
-from pipeline.runs.journal import Journal
+from pipeline.runs.journal import Journal, write_json
 from pipeline.runs.result import Direction, Kind, Metric, Result, Table, count, metrics_of, read_result, seconds
 from pipeline.study import outcome
 
@@ -26,15 +26,15 @@ ROWS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
 TABLE = st.builds(Table, TEXT, st.just(("one", "two")), ROWS)
 
 
+@settings(deadline=None)  # it writes a file
 @given(UNIQUE, ROWS, st.lists(TEXT, max_size=2).map(tuple), st.lists(TABLE, max_size=2).map(tuple), st.none() | TEXT)
 def test_a_result_comes_back_whole(
     tmp_path_factory: pytest.TempPathFactory, metrics: Any, table: Any, notes: Any, tables: Any, failed: Any
 ) -> None:
-    journal = Journal.begin(tmp_path_factory.mktemp("runs"), "whole", {})
+    folder = tmp_path_factory.getbasetemp()
     result = Result(metrics[:2], table, notes, tables, failed, title="whole", last_epoch=metrics[2:])
-    journal.write_result(result)
-    assert repr(read_result(journal.folder)) == repr(result)  # repr: a NaN is not equal to itself
-    journal.finish("FINISHED")
+    write_json(folder / "result.json", result.plain())
+    assert repr(read_result(folder)) == repr(result)  # repr: a NaN is not equal to itself
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"version": 2}', '{"version": 1, "scalars": {"a": 1}}'])
@@ -56,6 +56,8 @@ def test_a_metric_says_what_it_may_be() -> None:
         Metric("a", 1.0, kind="speed")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"metric a: direction='up'; choose from min, max, none"):
         Metric("a", 1.0, direction="up")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a result's metric 'a': needs a pipeline.runs.result.Metric"):
+        Result({"a": 1.0})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="metric a: measured twice"):
         Result((count("a", 1), count("a", 2)))
     with pytest.raises(ValueError, match=r"metric a: declared as .* and .*"):

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipeline.runs.result import Direction, Metric, by_name, memory, rate
+from pipeline.runs.journal import Journal
+from pipeline.runs.result import Direction, Metric, Result, by_name, memory, rate
+from pipeline.sweep.ledger import outcome_text
 from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.summary import Entry, Pivot, show, write_csv
 
 
@@ -108,3 +111,23 @@ def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
     write_csv(tmp_path / "grid.csv", found)
     with (tmp_path / "grid.csv").open() as file:
         assert next(csv.reader(file))[-3:] == ["test/loss", "speed", "peak"]
+
+
+@pytest.mark.parametrize(
+    ("sought", "text"),
+    [
+        (None, "test/loss 0.2500 nats"),  # the stage's own, of the result
+        ("validation/accuracy", "validation/accuracy 0.7500"),  # of the last epoch
+        ("train/loss", "train/loss 0.5000"),  # the last that the journal has
+        ("test/beauty", ""),
+    ],
+)
+def test_the_line_of_a_cell_has_its_metric_and_unit(tmp_path: Path, sought: str | None, text: str) -> None:
+    journal = Journal.begin(tmp_path, "cell", {})
+    for step, loss in enumerate((1.0, 0.5)):
+        journal.log({"train/loss": loss, "validation/accuracy": 0.75}, step)
+    epoch = Metric("validation/accuracy", 0.75, direction="max")
+    journal.write_result(Result((Metric("test/loss", 0.25, "nats"),), last_epoch=(epoch,)))
+    journal.finish("FINISHED")
+    cell = Cell(0, {"seed": "0"}, {}, [], None, None, sought=sought)
+    assert outcome_text(Outcome(cell, "FINISHED", "", 1.0, journal.folder)) == text

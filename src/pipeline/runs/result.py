@@ -111,6 +111,8 @@ class Result:
     def __post_init__(self) -> None:
         declared: dict[str, Metric] = {}
         for metric in (*self.metrics, *self.last_epoch):
+            if not isinstance(metric, Metric):
+                raise TypeError(f"a result's metric {metric!r}: needs a pipeline.runs.result.Metric")
             other = declared.setdefault(metric.name, metric)
             if _declaration(other) != _declaration(metric):
                 raise ValueError(f"metric {metric.name}: declared as {_declaration(other)} and {_declaration(metric)}")

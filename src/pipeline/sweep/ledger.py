@@ -14,7 +14,7 @@ from rich.text import Text
 from pipeline.contracts import Stage
 from pipeline.report.table import figure, seconds
 from pipeline.runs.journal import read_metrics
-from pipeline.runs.result import metrics_of, values
+from pipeline.runs.result import Metric, read_result
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
 from pipeline.tracking.follow import CELLS
@@ -109,16 +109,21 @@ def outcome_text(outcome: Outcome) -> str:
     if not outcome.done:
         return outcome.reason
     name = outcome.cell.sought or headline(outcome.cell)
-    value = _last(outcome.run, name)
-    if value is None:
+    found = _last(outcome.run, name)
+    if found is None:
         return escape(outcome.reason)
-    return f"{name} {figure(value)}" + (f" ({outcome.reason})" if outcome.reason else "")
+    text = f"{name} {figure(found.value)} {found.unit}".rstrip()
+    return text + (f" ({outcome.reason})" if outcome.reason else "")
 
 
-def _last(run: Path | None, name: str) -> float | None:
-    """A figure of the run's result, or the last that its journal has of that name."""
-    logged = {key: value for one in read_metrics(run) for key, value in one.metrics.items()} if run else {}
-    return (logged | values(metrics_of(run).values())).get(name)
+def _last(run: Path | None, name: str) -> Metric | None:
+    """A metric of the run's result or last epoch, or the last value that its journal has of that name."""
+    result = read_result(run) if run else None
+    for metric in (*result.metrics, *result.last_epoch) if result else ():
+        if metric.name == name:
+            return metric
+    logged = [one.metrics[name] for one in read_metrics(run) if name in one.metrics] if run else []
+    return Metric(name, logged[-1]) if logged else None
 
 
 def headline(cell: Cell) -> str:
