@@ -18,6 +18,8 @@ from pipeline.runs.journal import Status
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
 LONG = 250.0
+# pytest's variable names the test, and scikit-learn's import sets KMP_*: no two tests would share a warm process.
+OTHERS = ("PIPELINE_", "MLFLOW_", "HYDRA_", "PYTEST_", "KMP_")
 
 Done = subprocess.CompletedProcess[str]
 
@@ -27,9 +29,7 @@ TWO_THEN_WIDE = ("torch", "jax", pytest.param("tensorflow", marks=pytest.mark.wi
 
 def environment(**changes: str) -> dict[str, str]:
     """The environment without what a developer may have set, and without GPUs: these tests hold on any machine."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PIPELINE_", "MLFLOW_", "HYDRA_"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
     return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "200", **changes}
 
 
@@ -43,7 +43,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
     """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
     result = environment(**changes)
-    warm = server(arguments, environment())
+    warm = server(folder, arguments, environment())
     if warm is not None and warm.suits(result):
         return warm.run(folder, arguments, result, LONG)
     command = [*COMMAND, *arguments]

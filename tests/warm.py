@@ -24,7 +24,7 @@ from pathlib import Path
 
 BACKENDS = ("torch", "tensorflow", "jax")
 COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "sklearn.datasets", "pooch")
-FREE = ("COLUMNS",)  # variables that no import reads
+FREE = ("COLUMNS", "PIPELINE_MODULES", "PYTHONPATH")  # variables that no import reads once `become` has set them
 
 
 class Warm:
@@ -61,20 +61,37 @@ class Warm:
 SERVERS: dict[str, Warm] = {}  # of this session, by backend
 
 
-def server(arguments: Sequence[str], usual: Mapping[str, str]) -> Warm | None:
-    """The process that has imported what the command needs; None where that cannot be told from its words.
+def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str]) -> Warm | None:
+    """The process that has imported what a command in `folder` needs; None where that cannot be told from its words.
 
     `usual`: the environment that one is started in.
     """
     words = dict(word.split("=", 1) for word in arguments if "=" in word)
-    if words.keys() & {"run", "experiment"} or (words.get("stage", "").startswith("pinn") and "backend" in words):
+    if "experiment" in words:
         return None
-    backend = words.get("backend", "torch")
+    backend = words.get("backend") or saved_backend(folder, words) or "torch"
+    if words.get("stage", "").startswith("pinn") and backend != "torch":
+        return None  # DeepXDE chooses its Keras before TensorFlow is imported
     if backend not in BACKENDS:
         return None
     if backend not in SERVERS or SERVERS[backend].process.poll() is not None:
         SERVERS[backend] = Warm(backend, usual)
     return SERVERS[backend]
+
+
+def saved_backend(folder: Path, words: Mapping[str, str]) -> str | None:
+    """The backend of the saved run that a command starts from; None where it names none that can be read."""
+    from pipeline.errors import UserError
+    from pipeline.runs import lookup
+    from pipeline.runs.journal import read_config
+
+    if "run" not in words:
+        return None
+    try:
+        target = read_config(lookup.find_run(folder / "runs", words["run"]))["backend"]["_target_"]
+    except (UserError, OSError, KeyError, TypeError):
+        return None
+    return str(target).rpartition(".")[2].lower()
 
 
 def serve(backend: str) -> None:
@@ -124,11 +141,17 @@ def become(result: Mapping[str, str]) -> None:
     for source, target in ((nothing, 0), (os.open(result["out"], flags), 1), (os.open(result["err"], flags), 2)):
         os.dup2(source, target)
         os.close(source)
+    before = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
     os.environ.update(result["environment"])  # type: ignore[arg-type]
     os.chdir(result["folder"])
-    sys.path[0] = result["folder"]
+    sys.path[: 1 + len(paths(before))] = [result["folder"], *paths(os.environ.get("PYTHONPATH", ""))]
     sys.argv = ["pipeline", *result["arguments"]]
+
+
+def paths(value: str) -> list[str]:
+    """The folders of PYTHONPATH as Python takes them: an empty one is the current folder."""
+    return [str(Path(path).absolute()) for path in value.split(os.pathsep)] if value else []
 
 
 if __name__ == "__main__":
