@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from command import pipeline, status
 from in_backend import experiment, on_cpu
 from test_sweep import QUIET, grids, table, trained
@@ -148,6 +149,7 @@ def test_a_run_that_goes_on_elsewhere_was_not_killed(tmp_path: Path) -> None:
     assert f"to run: seed=1: {run.name} was killed before its end" in dry.stdout
 
 
+@pytest.mark.wide
 def test_a_grid_runs_what_a_killed_one_has_left_undone(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     words, environ = held_model(tmp_path)

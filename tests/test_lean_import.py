@@ -40,7 +40,9 @@ def run(script: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize(("before", "early"), [("", "False"), ("import scipy.signal", "True")])
+@pytest.mark.parametrize(
+    ("before", "early"), [("", "False"), pytest.param("import scipy.signal", "True", marks=pytest.mark.wide)]
+)
 def test_scipy_signal_is_imported_by_who_wants_it_and_not_before(before: str, early: str) -> None:
     assert run(SIGNAL.format(before=before)) == [f"{early} 1.0 True"]
 

@@ -222,6 +222,7 @@ def test_what_is_opened_for_reading_and_listed_is_observed(tmp_path: Path) -> No
     assert json.loads(result.stdout) == [["both", "read"], ["folder"], ["read"]]
 
 
+@pytest.mark.wide
 def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place: Path) -> None:
     (place / "parts_wide.py").write_text("UNITS = 1\n")
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"))
@@ -247,6 +248,7 @@ def test_a_grid_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(pl
     ) in result.stderr
 
 
+@pytest.mark.wide
 def test_a_search_says_that_a_module_of_a_computed_name_was_edited(place: Path) -> None:
     """Its trials are of one code: after an edit another study begins, and what is edited while it runs is said."""
     (place / "parts_wide.py").write_text("UNITS = 1\n")
@@ -317,7 +319,11 @@ def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("at_import", "what"),
-    [("thread", "a thread (planted)"), pytest.param("torch", "threads", marks=pytest.mark.wide), ("jax", "JAX")],
+    [
+        ("thread", "a thread (planted)"),
+        pytest.param("torch", "threads", marks=pytest.mark.wide),
+        pytest.param("jax", "JAX", marks=pytest.mark.wide),
+    ],
 )
 def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: str, place: Path) -> None:
     told = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, at_import))
