@@ -22,8 +22,8 @@ study: $(VENV)/.study ## rebuild every result of the study that is stale; `make 
 test: $(DEV) ## run the tests (minutes, no GPU); `make test ARGS="-k parity"` passes options on
 	$(RUN) pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-wide: $(DEV) ## run what `make test` shows on one backend, launcher or way on the others too (minutes)
-	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+wide: $(DEV) ## run what `make test` leaves out, on the other backends too; `make wide PART=2/6` a sixth of it
+	$(RUN) pytest -m wide --numprocesses 2 --dist loadfile --no-loadscope-reorder $(if $(PART),--part $(PART)) $(ARGS)
 
 slow: $(DEV) ## run the recipes against the figures they must reach (hours)
 	$(RUN) pytest -m slow --timeout 14400 $(ARGS)

@@ -1,4 +1,4 @@
-"""What all tests share: the order of the files, and JAX's compiled programs."""
+"""What all tests share: the order of the files, the part of them that runs, and JAX's compiled programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 
 import pytest
+from parts import chosen, part_of
 
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 
@@ -15,6 +16,7 @@ LONG = (
     "test_study",
     "test_classifier",
     "test_pinn",
+    "test_sweep_workers",
     "test_sweep_failures",
     "test_solvers",
     "test_amp",
@@ -32,12 +34,31 @@ LONG = (
     "test_ladder",
     "test_plugins",
     "test_loss_scale",
+    "test_claims",
+    "test_code",
+    "test_stock_deepxde",
+    "test_pinn_comparison",
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", help="run one part of the tests that -m and -k choose, such as 2/6; 0/6 is the first")
+
+
+@pytest.hookimpl(trylast=True)  # once -m and -k have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     rank = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+    part = config.getoption("--part")
+    if part is None:
+        return
+    try:
+        number, count = part_of(part)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    wanted = chosen([item.path.name for item in items], number, count)
+    config.hook.pytest_deselected(items=[item for item, here in zip(items, wanted, strict=True) if not here])
+    items[:] = [item for item, here in zip(items, wanted, strict=True) if here]
 
 
 def pytest_configure(config: pytest.Config) -> None:
