@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-PIP := $(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# Without --no-compile pip compiles every module of every package; Python compiles the few that are imported.
+PIP := $(RUN) pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 ARGS ?=
 EXTRA ?=
 DEV := $(VENV)/.dev

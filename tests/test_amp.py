@@ -188,9 +188,9 @@ def test_a_planted_overflow_is_counted_and_what_does_not_run_here_is_left_out(pl
 WRONG = {
     "stage.precisions=[fp32,fp8]": "stage.precisions=fp8: no such choice",
     "stage.precisions=[fp32]": "stage.precisions=",
-    "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one of them is named twice",
-    "precision=mixed": "precision: every cell has it from stage.precisions; set it there",
-    "profiler=torch": "profiler=torch with stage=amp: it compares times; profile one of its trainings alone",
+    "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one precision is named twice",
+    "precision=mixed": "precision: stage.precisions sets it for every cell; set it there",
+    "profiler=torch": "profiler=torch with stage=amp: this stage compares times; profile a single training instead",
     "stage.repeats=0": "stage.repeats=0: should be greater than 0",
 }
 
@@ -281,10 +281,10 @@ def test_verdicts(tmp_path: Path) -> None:
     ]
     rows = {row.precision: row for row in compare.compare(runs)}
     result = {name: compare.verdict(row, rows["fp32"]) for name, row in rows.items() if name != "fp32"}
-    assert result["bf16"].startswith("bf16: pays: 2.00x the speed of fp32 (")
-    assert result["fp16"].startswith("fp16: does not pay: 0.50x the speed of fp32 (")
+    assert result["bf16"].startswith("bf16: faster: 2.00x the speed of fp32 (")
+    assert result["fp16"].startswith("fp16: slower: 0.50x the speed of fp32 (")
     assert "test accuracy -0.2000 (n=3, the same each time, too little)" in result["fp16"]
-    assert result["mixed_bf16"].startswith("mixed_bf16: no difference in speed that 3 pairs of runs can tell (")
+    assert result["mixed_bf16"].startswith("mixed_bf16: no difference in speed shown by 3 pairs of runs (")
     assert "; no difference in test accuracy shown (" in result["mixed_bf16"]
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
 

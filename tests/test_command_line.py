@@ -138,7 +138,7 @@ REFUSALS = {
         "backend with stage.gpus=known: the table is of GPUs, not of this machine; leave it out"
     ),
     "stage=amp stage.precisions=[fp32,tf32]": (
-        "stage.precisions=[fp32,tf32]: only fp32 runs here, and a study compares two at least; precision=tf32 ..."
+        "stage.precisions=[fp32,tf32]: only fp32 runs here, and a comparison needs at least two; precision=tf32 ..."
     ),
     "stage=amp stage.initial_scale=1024": (
         "stage.initial_scale=1024.0: none of the precisions scales the loss; mixed_fp16 does"

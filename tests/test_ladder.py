@@ -178,13 +178,13 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
         "stage.rungs.amp='seed=1,2': seed=1,2: several values; "
     )
     assert refused(tmp_path, *ladder, "+stage.rungs.more='output_dir=x'").endswith(
-        "output_dir: holds for the stage and all of its cells; set it outside them"
+        "output_dir: this key is shared by the stage and all of its cells; set it for the stage"
     )
     assert refused(tmp_path, *ladder, "+stage.source_s.ampp=3").startswith(
         "stage.source_s=ampp: no such choice (did you mean amp?)"
     )
     assert refused(tmp_path, *ladder, "loader=threads") == (
-        "loader: every cell has it from stage.rungs.baseline='loader=dataloader loader.workers=1'; set it there"
+        "loader: stage.rungs.baseline='loader=dataloader loader.workers=1' sets it for every cell; set it there"
     )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(

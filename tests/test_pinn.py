@@ -309,7 +309,7 @@ REFUSED = {
     "profiler=torch": "profiler=torch with stage=pinn: profilers look into classifiers only",
     "backend.compile=true": "backend.compile=true with stage=pinn: it would not be followed; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
-    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE has one float for everything and ...",
+    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one float for everything and ...",
     "precision=mixed": "precision=mixed with solver=deepxde: ...",
     "model.units=[0]": "model.units.0=0: should be greater than 0",
     "model.activation=relu": "model.activation='relu': should be 'tanh'",
@@ -319,8 +319,8 @@ REFUSED = {
     "solver=deepxde_adam_lbfgs backend=jax": "solver=deepxde_adam_lbfgs with backend=jax: it runs on torch, "
     "tensorflow; DeepXDE has no L-BFGS on JAX",
     "dataset=poisson_lshape backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and "
-    "poisson_lshape is to go on with it; use backend=torch, or solver=deepxde_adam",
-    "dataset=burgers backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and burgers is ...",
+    "the recipe of poisson_lshape needs it; use backend=torch, or solver=deepxde_adam",
+    "dataset=burgers backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and the recipe ...",
     "dataset=burgers dataset.boundary=0": "dataset.boundary=0 and dataset.initial=160: no point for the condition 'u "
     "at the ends' of burgers; give more",
     "dataset=ode solver=adam solver.steps=100 solver.resample=100": "solver.resample=100: no step of steps=100 is "
@@ -360,10 +360,10 @@ def test_problems_are_for_this_stage_alone(tmp_path: Path, words: str) -> None:
 
 
 POINTS = {
-    "1.0,2.0\n": "holds an array of shape (1, 2); a point is (t), one a row",
-    "t\n11\n": "1 of 1 points lie outside the domain, where the network knows nothing; the first in row 1: 11",
+    "1.0,2.0\n": "holds an array of shape (1, 2); each row is a point (t)",
+    "t\n11\n": "1 of 1 points lie outside the domain, where the network was not trained; the first in row 1: 11",
     "1\nnan\n": "row 2 is no point: nan",
-    "t\n": "holds no point",
+    "t\n": "holds no points",
     "time\n1\n": "no readable points (its columns are time; a point is (t))",
     "O.5\n1\n": "no readable points (could not convert string to float: 'O.5')",
     "nan\n": "row 1 is no point: nan",

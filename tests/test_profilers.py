@@ -447,7 +447,7 @@ def test_an_nsys_that_is_too_old_is_refused(listed: str, message: str, monkeypat
 
 @pytest.mark.usefixtures("nsys")
 def test_nsys_without_a_report_or_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match="became no run"):
+    with pytest.raises(RunError, match="made no run"):
         under_nsys(Nsys(), [sys.executable, "-c", ""])
     assert under_nsys(Nsys(), [sys.executable, "-c", "raise SystemExit(2)"]) == 2
     monkeypatch.setenv("REPORTS", "")

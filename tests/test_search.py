@@ -126,7 +126,7 @@ def test_another_question_is_another_study(tmp_path: Path) -> None:
         key = change.partition("=")[0]
         kept = [word for word in words if not word.startswith(f"{key}=")]
         said = message(pipeline(tmp_path, *kept, change, "hydra.sweeper.study=search"))
-        assert said.startswith(f"hydra.sweeper.study=search: its trials answer another question ({reason}")
+        assert said.startswith(f"hydra.sweeper.study=search: its trials had other settings ({reason}")
         assert said.endswith("hydra.sweeper.study=<another name> begins another")
     other = pipeline(tmp_path, *words, "hydra.sweeper.trials=1", "seed=1")
     assert other.returncode == 0, other.stderr

@@ -210,7 +210,7 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "sweep.timeout=1,2") == "sweep.timeout: holds for the whole grid; give it one value"
     assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is about grids; add -m"
     assert refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: -m says that the values make a grid"
-    assert refused(tmp_path, "-m", "seed=range(0)") == "seed=range(0): no value at all, so no cell"
+    assert refused(tmp_path, "-m", "seed=range(0)") == "seed=range(0): no values, so there are no cells"
     assert refused(tmp_path, "-m", "precision=tf32", "seed=1,2").startswith(
         "none of the 2 cells can run here; the first"
     )

@@ -63,7 +63,7 @@ class Stage(Part):
     it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a problem, not for a
     dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it runs other experiments
     as cells of its own, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
-    metric that it is judged by, and whether more of it is better (max) or less (min).
+    metric that it is judged by.
     """
 
     recorded: ClassVar[bool] = True

@@ -32,7 +32,7 @@ class Published:
 
 @spec
 class MnistLike(Dataset):
-    """The settings of every such set; each is a spec of its own that says what is `published`."""
+    """The settings of every such set; each is a separate spec that says what is `published`."""
 
     published: ClassVar[Published]
     locations: ClassVar[tuple[str, ...]] = ("cache", "folder")

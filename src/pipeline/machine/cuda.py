@@ -40,7 +40,7 @@ def versions(backend: Any) -> Mapping[str, str]:
 
 
 def is_cuda(name: str) -> bool:
-    """Whether a version of that name is one that `versions` tells: it decides nothing on a CPU."""
+    """Whether a version of that name is one of `versions`: it decides nothing on a CPU."""
     return name in PACKAGES or name in ("torch-cuda", "driver")
 
 

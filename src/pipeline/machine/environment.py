@@ -49,7 +49,7 @@ DECIDING = {
     "TORCHDYNAMO_*": "torch's compiler: whether it compiles at all (TORCHDYNAMO_DISABLE)",
     "TORCHINDUCTOR_*": "torch's compiler",
     "PYTORCH_*": "torch: JIT, fusers",
-    "KERAS_HOME": "Keras: a keras.json with an epsilon of its own",
+    "KERAS_HOME": "Keras: a keras.json with its own epsilon",
     "PYTHONHASHSEED": "Python: the order of sets",
 }
 # Of those, what decides nothing: set by an import, or about logs, caches and memory.

@@ -1,4 +1,4 @@
-"""Precisions: a named pair of dtypes and what the pair needs. Each backend lowers a name in one table of its own.
+"""Precisions: a named pair of dtypes and what the pair needs. Each backend lowers a name in one table.
 
 `compute` is the dtype of the matrix products, `parameters` that of the stored weights. Sources: Micikevicius et al.,
 "Mixed Precision Training" (ICLR 2018) for mixed_fp16 with loss scaling; Kalamkar et al., arXiv:1905.12322 for bfloat16.

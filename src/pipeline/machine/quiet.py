@@ -1,4 +1,4 @@
-"""Imports that talk: TensorFlow and XLA write a dozen lines to file descriptor 2, whatever they are told."""
+"""Imports that talk: TensorFlow and XLA write a dozen lines to file descriptor 2, whatever their settings."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class FlattenChannelsLast(nn.Module):
 
 
 class Cast(nn.Module):
-    """To another dtype: what Keras does at the door of a layer with a dtype of its own."""
+    """To another dtype: what Keras does at the input of a layer with its own dtype."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def dropout(rate: float) -> list[nn.Module]:
 
 
 def dense(inputs: int, units: int, dtype: str | None = None) -> list[nn.Module]:
-    """A Dense layer, in a dtype of its own where one is given."""
+    """A Dense layer, in its own dtype where one is given."""
     if dtype is None:
         return [Linear(inputs, units)]
     return [Cast(dtype), Linear(inputs, units, dtype=getattr(torch, dtype))]

@@ -12,7 +12,7 @@ from pipeline.spec import spec
 
 @spec
 class Adadelta(Optimizer):
-    """`learning_rate` scales the step; 1.0 is the paper's method."""
+    """`learning_rate` scales the step; 1.0 is Zeiler's method (2012)."""
 
     learning_rate: LearningRate = 1.0
     rho: Decay = 0.9

@@ -35,7 +35,7 @@ class Sgd(keras.optimizers.SGD):
 
 
 class Adam(keras.optimizers.Adam):
-    """Adam by algorithm 1 of the paper: epsilon after the bias correction. AdamW where weight_decay is given."""
+    """Adam by algorithm 1 of Kingma and Ba: epsilon after the bias correction. AdamW where weight_decay is given."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype

@@ -65,9 +65,9 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     if points.ndim == 1 and len(names) == 1:
         points = points[:, None]
     if points.ndim != 2 or points.shape[1] != len(names):
-        raise UserError(f"{key}: holds an array of shape {points.shape}; a point is ({', '.join(names)}), one a row")
+        raise UserError(f"{key}: holds an array of shape {points.shape}; each row is a point ({', '.join(names)})")
     if not len(points):
-        raise UserError(f"{key}: holds no point")
+        raise UserError(f"{key}: holds no points")
     wrong = ~np.isfinite(points).all(axis=1)
     if wrong.any():
         raise UserError(f"{key}: row {int(np.argmax(wrong)) + 1} is no point: {_text(points[wrong][0])}")
@@ -75,8 +75,8 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     if outside.any():
         first = int(np.argmax(outside))
         raise UserError(
-            f"{key}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the network knows "
-            f"nothing; the first in row {first + 1}: {_text(points[first])}"
+            f"{key}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the network was "
+            f"not trained; the first in row {first + 1}: {_text(points[first])}"
         )
     return points
 

@@ -84,7 +84,7 @@ def quantities(problem: Problem, layers: Layers, points: np.ndarray, precision: 
     order, seconds = asked(problem)
     x = points.astype(dtype)
     rounded = as_computed(layers, dtype, form)
-    with np.errstate(over="ignore", invalid="ignore"):  # float16 ends at 65504; that is what is to be told
+    with np.errstate(over="ignore", invalid="ignore"):  # float16 ends at 65504; that is what is to be reported
         jet = outputs(problem, jets.coordinates(np, x, seconds, order), rounded, hard=hard)
         columns = [x[:, index : index + 1] for index in range(x.shape[1])]
         residuals = problem.residuals(columns, jets.JetField(jet), np, problem.unknowns)

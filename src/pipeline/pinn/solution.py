@@ -151,7 +151,7 @@ def load(path: Path) -> Fitted:
     stored = weights.load(path)
     kernels = [name for name in stored if name.endswith(".kernel")]
     if not {"hard", "enriched"} <= set(stored) or not kernels:
-        raise UserError(f"{path}: no network of stage=pinn; it has {', '.join(stored)}")
+        raise UserError(f"{path}: not a network of stage=pinn; it has {', '.join(stored)}")
 
     def named(group: str) -> dict[str, float]:
         return {name.partition(".")[2]: float(stored[name]) for name in stored if name.startswith(f"{group}.")}

@@ -1,4 +1,4 @@
-"""How well the equations hold at other points than those of the training: what can be told without a reference.
+"""How well the equations hold at other points than those of the training: what can be known without a reference.
 
 A loss is of the training points alone. Between them a network can leave the solution and come back, and its loss is as
 small as that of a good one; the residual at other points is not.
@@ -36,7 +36,7 @@ class Residuals:
             return ()
         return (
             f"the equations hold at the training points (residual {self.trained:.1e}) and not between them "
-            f"({self.unseen:.1e}): the loss does not tell how good this is; give more points (dataset.interior)",
+            f"({self.unseen:.1e}): the loss does not show this error; give more points (dataset.interior)",
         )
 
 

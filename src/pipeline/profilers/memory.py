@@ -37,7 +37,7 @@ class Memory(Profiler):
         """Refuse a GPU whose framework keeps no history of its allocations."""
         if place.kind == "gpu" and backend != "torch":
             raise Impossible(
-                f"profiler=memory with backend={backend} on {place}: only torch's allocator tells its history; "
+                f"profiler=memory with backend={backend} on {place}: only torch's allocator records its history; "
                 "backend=torch or device=cpu runs, and profiler=tensorboard shows the device's memory"
             )
 
@@ -47,7 +47,7 @@ class Memory(Profiler):
 
 
 class Sampler(Tool):
-    """A thread that looks at the memory while the window is open."""
+    """A thread that samples the memory while the window is open."""
 
     def __init__(self, interval: float, run: Run) -> None:
         self.interval, self.run, self.gpu = interval, run, False
@@ -127,7 +127,7 @@ def _process() -> Any:
 
 
 def _cuda(place: Place) -> Any:
-    """Of the run's GPU by name: a thread has a current device of its own, which is the first GPU."""
+    """Of the run's GPU by name: a new thread's current device is the first GPU."""
     import torch
 
     name = place.torch

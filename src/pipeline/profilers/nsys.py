@@ -1,7 +1,7 @@
 """NVIDIA Nsight Systems: this very command once more, under `nsys profile` with the source's flags (row B3).
 
 The outer process only starts `nsys` and, when it has ended, puts its report among the run's artifacts. The inner one
-marks data, forward, backward and optimizer of the window's steps (NVTX) and tells nsys when to record (the CUDA
+marks data, forward, backward and optimizer of the window's steps (NVTX) and starts and stops the recording (the CUDA
 profiler's start and stop).
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 INSIDE = "PIPELINE_UNDER_NSYS"  # set for the inner process: the folder in which it says what run it has become
 NEEDED = ("--trace", "--capture-range", "--capture-range-end", "--output")
 GPU_METRICS = ("--gpu-metrics-devices", "--gpu-metrics-device")  # of newer and of older versions
-GRACE_SECONDS = 60.0  # for nsys to write its report after it was told to stop
+GRACE_SECONDS = 60.0  # for nsys to write its report after it was asked to stop
 
 
 @spec
@@ -138,7 +138,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _collect(report: Path, note: Path) -> None:
     """Put the report among the artifacts of the run that `note` names, and send it to where the run is tracked."""
     if not note.exists():
-        raise RunError("profiler=nsys: the command under nsys became no run; nothing was recorded")
+        raise RunError("profiler=nsys: the command under nsys made no run; nothing was recorded")
     run = Path(note.read_text(encoding="utf-8"))
     if not report.exists() or not report.stat().st_size:
         raise RunError(f"profiler=nsys: nsys wrote no report; the run itself is complete ({run})")

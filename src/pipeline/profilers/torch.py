@@ -45,7 +45,7 @@ class Torch(Profiler):
         """Refuse an order by the time of a device that there is not."""
         if self.sort_by == "device" and place.kind == "cpu":
             raise Impossible("profiler.sort_by=device on cpu: there is none; profiler.sort_by=cpu runs")
-        # torch reads it when it is imported; memory from before the window, freed in it, would be told as a warning.
+        # torch reads it when it is imported; memory from before the window, freed in it, would cause a warning.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     def tool(self, experiment: Experiment, run: Run) -> Tool:

@@ -1,4 +1,4 @@
-"""Cells below a stage's own run: classifiers, each a run of its own in a process of its own, one at a time.
+"""Cells below a stage's run: classifiers, each a separate run in its own process, one at a time.
 
 For a stage that compares trainings (a ladder, precisions):
 
@@ -59,7 +59,9 @@ def variant(
 
     if experiment.profiler.active:
         name, own = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
-        raise UserError(f"profiler={name} with stage={own}: it compares times; profile one of its trainings alone")
+        raise UserError(
+            f"profiler={name} with stage={own}: this stage compares times; profile a single training instead"
+        )
     stage = stage or Classifier
     target = f"{stage.__module__}.{stage.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
@@ -69,7 +71,7 @@ def variant(
         keys += found
     for key in keys:
         if group_of(key) in ("stage", *NOT_DECIDING):
-            raise UserError(f"{key}: holds for the stage and all of its cells; set it outside them")
+            raise UserError(f"{key}: this key is shared by the stage and all of its cells; set it for the stage")
     return Variant(swept, config, keys)
 
 
@@ -77,7 +79,7 @@ def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -
     """Refuse keys of the user's of which nothing is left, since every cell sets them anew. Raises UserError."""
     for key in keys:
         if key in set_anew or group_of(key) in set_anew:
-            raise UserError(f"{key}: every cell has it from {where}; set it there")
+            raise UserError(f"{key}: {where} sets it for every cell; set it there")
 
 
 def checked(variants: Sequence[Variant]) -> list[Decision]:
@@ -118,7 +120,7 @@ def experiment_of(one: Variant) -> Experiment | None:
 
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
-    """Run the cells below the run, which is open, and tell of all in their order. Raises Stopped, the cells stopped."""
+    """Run the cells below the open run, and return how each ended, in order. Raises Stopped with the cells stopped."""
     from pipeline.runs import beside as code_beside
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below

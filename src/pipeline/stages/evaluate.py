@@ -34,7 +34,7 @@ class Evaluate(Stage):
         if isinstance(experiment.dataset, Problem):
             raise UserError(
                 "stage=evaluate with a run that solved a problem: its errors are in its result.json; "
-                "stage=predict stage.points=points.csv gives its values anywhere"
+                "stage=predict stage.points=points.csv gives its values at any points"
             )
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

@@ -1,4 +1,4 @@
-"""stage=ladder: one training made faster rung by rung, each a run in a process of its own, and what each has gained."""
+"""stage=ladder: one training made faster rung by rung, each a run in its own process, and what each gains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @spec
 class Ladder(Stage):
-    """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source tells of, by rung."""
+    """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source reports, by rung."""
 
     has_cells: ClassVar[bool] = True
     headline: ClassVar[str] = "gain"
@@ -91,7 +91,7 @@ class Ladder(Stage):
         return found
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Climb it, and tell in one table what each rung has gained."""
+        """Run the rungs, and show in one table what each has gained."""
         run.journal.write_receipt(receipts.before(experiment, resolved))
         entries = run_cells(run, self.plan(experiment))
         found = measured(entries)

@@ -188,7 +188,7 @@ def solver_of(experiment: Experiment) -> str:
     parts.append(f"{'hard' if is_hard(solver, experiment.problem) else 'soft'} conditions")
     if solver.seeds > 1:
         parts.append(
-            f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, of which the lowest loss is told"
+            f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, the one with the lowest loss is shown"
         )
     return ", ".join(parts)
 

@@ -45,7 +45,7 @@ Level = Annotated[float, Field(gt=0, lt=1)]
 class PinnComparison(Stage):
     """`rows`: name -> what is solved and how (null leaves one out), each with `seeds` seeds from the experiment's
     upwards; overrides as on the command line, but a solver's choice brings neither its backend nor its precision along:
-    those are the comparison's, unless the row names others. `levels`: errors of which the time to reach them is told.
+    those are the comparison's, unless the row names others. `levels`: errors; the time to reach each is reported.
     """
 
     rows: dict[Name, str | None]

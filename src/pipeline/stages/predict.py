@@ -37,7 +37,7 @@ DRAWN = 24  # images on the sheet
 class Predict(Stage):
     """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground.
 
-    `points`: for a run of stage=pinn, a .npy or .csv file with a point a row.
+    `points`: for a run of stage=pinn, a .npy or .csv file with one point per row.
     """
 
     images: tuple[str, ...] = ()

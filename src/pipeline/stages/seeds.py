@@ -53,7 +53,7 @@ class Seeds(Stage):
         entries = run_cells(run, checked(self.variants(experiment)))
         trained = [Trained.read(entry) for entry in entries if entry.state == "done"]
         if not trained:
-            raise RunError(f"none of the {self.repeats} seeds came to a result")
+            raise RunError(f"none of the {self.repeats} seeds has a result")
         log_epochs(run, trained)
         write_csv(run.artifact("seeds.csv"), trained)
         keep_first(run, trained[0])

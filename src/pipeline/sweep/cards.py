@@ -10,7 +10,7 @@ from pipeline.machine.device import gpus
 from pipeline.sweep.plan import Cell
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"  # JAX takes three quarters of a GPU's memory at its start unless told
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"  # JAX takes three quarters of a GPU's memory at its start unless asked
 
 
 class Cards:

@@ -1,4 +1,4 @@
-"""One cell of a sweep, in a process of its own.
+"""One cell of a sweep, in its own process.
 
     python -m pipeline.sweep.cell <job file> <parent's pid>     (submitit's and Ray's; a warm worker calls `run_job`)
 
@@ -27,14 +27,14 @@ from pipeline.variables import names_in
 if TYPE_CHECKING:
     from pipeline.sweep.plan import Cell
 
-GRACE_SECONDS = 30.0  # for a cell that was told to stop to write its journal's last word
+GRACE_SECONDS = 30.0  # for a cell that was asked to stop to write its journal's last word
 POLL_SECONDS = 0.1  # of a cluster's job, for the end of its cell
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a cell's process is told. `grid`: the folder of the grid's own run. `keys`: the keys that the user set."""
+    """What a cell's process is given. `grid`: the folder of the grid's own run. `keys`: the keys that the user set."""
 
     number: int
     config: dict[str, Any]
@@ -92,7 +92,7 @@ def _run(path: Path) -> int:
     job = Job(**json.loads(path.read_bytes()))
     grid = read_status(Path(job.grid))
     if grid is not None and grid.state != "RUNNING":  # it waited in a queue for longer than its grid has lived
-        raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that nobody waits for this cell")
+        raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
     experiment, resolved = ready(job.config, job.keys)
     import_code(experiment, known, since)
     return record(experiment, resolved, Member(job, path))

@@ -1,4 +1,4 @@
-"""A grid: plan it, run what has to run, tell what came out."""
+"""A grid: plan it, run what has to run, report the results."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ def record(
         say(
             console,
             f"the code was edited meanwhile: {edited[0]}{more} ran other code than the plan's; "
-            "the same command runs again what is not of the code as it is then",
+            "the same command then runs the cells of older code again",
         )
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
     beside = code_beside.edited(code_beside.imported_by(run for run in runs if run is not None))
     if beside:
         say(
             console,
-            f"{', '.join(beside)} was edited meanwhile: not every cell ran it as it is now; "
+            f"{', '.join(beside)} was edited meanwhile: not every cell ran the current version; "
             "the same command runs the others again",
         )
     return outcomes

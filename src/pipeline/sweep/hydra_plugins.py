@@ -187,7 +187,7 @@ def expanded(arguments: Sequence[str], loader: Any) -> list[list[str]]:
         elif override.is_discrete_sweep():
             values = [f"{key}={value}" for value in itertools.islice(override.sweep_string_iterator(), MOST_CELLS + 1)]
             if not values:
-                raise UserError(f"{override.input_line}: no value at all, so no cell")
+                raise UserError(f"{override.input_line}: no values, so there are no cells")
             choices.append(list(dict.fromkeys(values)))
         else:
             raise UserError(

@@ -108,7 +108,7 @@ def forkable() -> Iterator[None]:
         own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
         raise UserError(
             f"{own}: starts {found} when it is imported; a sweep forks its cells from a process that has imported it, "
-            "where that does not work; start it in a function, or give every cell a new Python: "
+            "where that fails; start it in a function, or give every cell a new Python: "
             "hydra/launcher=submitit_local"
         )
 

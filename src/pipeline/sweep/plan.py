@@ -69,7 +69,7 @@ def compose_cell(
         config, keys = composer.config(words), composer.keys(words)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(f"{explained(error, words)}{_in_cell(number, swept)}") from error
-    if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells are told apart
+    if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells need different ones
         config = {**config, "name": cell_name(str(config["name"]), swept)}
     return check(number, swept, config, keys, composer.ask)
 

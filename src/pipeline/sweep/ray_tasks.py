@@ -1,4 +1,4 @@
-"""The executor of a Ray cluster that is there already: a cell is a task, which runs it in a process of its own."""
+"""The executor of a Ray cluster that is there already: a cell is a task, which runs it in its own process."""
 
 from __future__ import annotations
 

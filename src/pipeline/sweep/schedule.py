@@ -94,7 +94,7 @@ class Source(Protocol):
 
 
 class Watcher(Protocol):
-    """Who is told how things stand (the ledger)."""
+    """What shows the state of the cells (the ledger)."""
 
     def started(self, cell: Cell) -> None: ...
 
@@ -113,7 +113,7 @@ class Running:
     job: Path
     since: float
     run: Path | None = None
-    stopping_since: float | None = None  # when it was told to stop
+    stopping_since: float | None = None  # when it was asked to stop
     killed: bool = False
 
 
@@ -275,7 +275,7 @@ class Listed(Source):
 
 
 def pause(quiet: float) -> float:
-    """Seconds until the next look at a queue in which nothing has happened for `quiet` seconds."""
+    """Seconds until the queue is read again in which nothing has happened for `quiet` seconds."""
     return min(QUEUE_POLL_SECONDS, max(POLL_SECONDS, PATIENCE * quiet))
 
 

@@ -108,9 +108,7 @@ def claim(folder: Path, search: Search, asked: Asked, history: History) -> tuple
                 f"hydra.sweeper.study={name}: {_holder(folder, name)} works on it; wait for its end, or {ANOTHER}"
             )
         if named:
-            raise UserError(
-                f"hydra.sweeper.study={name}: its trials answer another question ({_short(differs)}); {ANOTHER}"
-            )
+            raise UserError(f"hydra.sweeper.study={name}: its trials had other settings ({_short(differs)}); {ANOTHER}")
         notes = [f"{name} was asked something else: {_short(differs)}"]
         number += 1
 

@@ -1,4 +1,4 @@
-"""A session of a sweep: its cells as one run of its own, with a journal, an MLflow run above theirs, and a ledger."""
+"""A session of a sweep: its cells as one run, with a journal, an MLflow run above theirs, and a ledger."""
 
 from __future__ import annotations
 

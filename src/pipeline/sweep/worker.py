@@ -1,4 +1,4 @@
-"""A warm worker: imports the framework of its first cell, then forks a process for each cell that it is told to run.
+"""A warm worker: imports the framework of its first cell, then forks a process for each cell that it is asked to run.
 
     python -m pipeline.sweep.worker <the sweep's pid>     (started by workers.py; a JSON object a line, in and out)
 
@@ -29,13 +29,13 @@ from pipeline.sweep.cell import end_with
 
 def main() -> int:
     """Serve until standard input ends."""
-    told, channel, woken = Lines(sys.stdin.fileno()), Channel(), _wake_on_children()
+    incoming, channel, woken = Lines(sys.stdin.fileno()), Channel(), _wake_on_children()
     end_with(int(sys.argv[1]), signal.SIGKILL)  # an import may take a minute, in which nobody reads standard input
-    warm_up(told.wait())
+    warm_up(incoming.wait())
     end_with(int(sys.argv[1]), None)  # from here on its end is seen there, and what the cells have started ends too
     children: dict[int, int] = {}  # pid -> cell
     try:
-        serve(told, channel, woken, children)
+        serve(incoming, channel, woken, children)
     except BrokenPipeError:  # the sweep has died between two lines
         pass
     finally:
@@ -45,15 +45,15 @@ def main() -> int:
     return 0
 
 
-def serve(told: Lines, channel: Channel, woken: socket.socket, children: dict[int, int]) -> None:
+def serve(incoming: Lines, channel: Channel, woken: socket.socket, children: dict[int, int]) -> None:
     """Start what is asked for, and say what has ended; `children` (pid -> cell) is kept up to date."""
-    while not told.ended:
-        if not told.waiting:
-            select.select([told.descriptor, woken.fileno()], [], [])
+    while not incoming.ended:
+        if not incoming.waiting:
+            select.select([incoming.descriptor, woken.fileno()], [], [])
         with suppress(BlockingIOError):
             woken.recv(4096)
-        commands = told.new()
-        for command in () if told.ended else commands:  # nobody waits for what was asked for before the end
+        commands = incoming.new()
+        for command in () if incoming.ended else commands:  # nobody waits for what was asked for before the end
             pid = fork(command, channel)
             children[pid] = command["cell"]
             channel.say({"cell": command["cell"], "pid": pid})
@@ -111,7 +111,7 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
 
 
 def become_cell(command: dict[str, Any]) -> None:
-    """A process group, signals, files and environment of its own."""
+    """Its own process group, signals, files and environment."""
     with suppress(OSError):
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)

@@ -37,9 +37,9 @@ class Worker:
         self.cells: set[int] = set()
         self.alive = True
         self.stopped = False  # by us, before it could fork its cells
-        self.tell({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None, "since": since})
+        self.send({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None, "since": since})
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has died: the next read says so
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -70,8 +70,8 @@ class Worker:
         for pid in self.pids.values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        told = "stopped before its cells began" if self.stopped else violent(status)
-        reason = told or _last_words(self.log) or f"ended with status {status}"
+        message = "stopped before its cells began" if self.stopped else violent(status)
+        reason = message or _last_words(self.log) or f"ended with status {status}"
         ended = [(number, f"its worker: {reason}") for number in sorted(self.cells)]
         self.cells.clear()
         return list(ended)
@@ -107,7 +107,7 @@ class Workers:
         environment = self.cards.take(cell) if on_gpu(cell) else {}
         worker = self._worker(cell)
         worker.cells.add(cell.number)
-        worker.tell({"cell": cell.number, "job": str(job), "log": str(log_file(job)), "environment": environment})
+        worker.send({"cell": cell.number, "job": str(job), "log": str(log_file(job)), "environment": environment})
 
     def poll(self) -> list[tuple[int, str | None]]:
         ended = []

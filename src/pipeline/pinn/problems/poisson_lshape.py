@@ -48,7 +48,7 @@ class PoissonLShape(Problem):
         return [lshape.corner_term(x[0], x[1], math), lshape.log_terms(x[0], x[1], math)]
 
     def classical(self, points: np.ndarray) -> tuple[str, float]:
-        """The method of particular solutions. It is the reference too, so what is told is the bound on its error."""
+        """The method of particular solutions. It is the reference too, so its error is the bound."""
         lshape.computed_anew()
         values = lshape.solution(points)
         return "poisson-particular-solutions", lshape.boundary_error() / float(np.sqrt(np.mean(values**2)))

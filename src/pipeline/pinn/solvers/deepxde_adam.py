@@ -27,7 +27,7 @@ BESIDE = {
 class DeepxdeAdam(Solver):
     """`steps` and `test_points` are those of the problem's recipe, where they are null.
 
-    `every`: steps between two looks at the loss.
+    `every`: steps between two records of the loss.
     """
 
     steps: PositiveInt | None = None
@@ -61,16 +61,16 @@ class DeepxdeAdam(Solver):
             raise UserError(f"dataset={choice(problem)}: its recipe has hard conditions, and it has no hard()")
         if precision not in self.precisions:
             raise Impossible(
-                f"precision={precision} with solver={choice(self)}: DeepXDE has one float for everything and no "
-                f"scaling of the loss; choose from {', '.join(self.precisions)}"
+                f"precision={precision} with solver={choice(self)}: DeepXDE uses one float for everything and no "
+                f"loss scaling; choose from {', '.join(self.precisions)}"
             )
 
     def check_backend(self, backend: str, problem: Problem) -> None:
         """Refuse a backend for which DeepXDE lacks a package, or L-BFGS. Raises Impossible."""
         if backend == "jax" and self.lbfgs_steps_for(problem):
             raise Impossible(
-                f"backend=jax with solver={choice(self)}: DeepXDE has no L-BFGS on JAX, and {choice(problem)} is to go "
-                "on with it; use backend=torch, or solver=deepxde_adam"
+                f"backend=jax with solver={choice(self)}: DeepXDE has no L-BFGS on JAX, and the recipe of "
+                f"{choice(problem)} needs it; use backend=torch, or solver=deepxde_adam"
             )
         check_installed({f"backend={backend} with solver={choice(self)}": BESIDE.get(backend, ())})
 

@@ -50,7 +50,7 @@ def train(
             if lbfgs_steps:
                 watch.method = "L-BFGS"
                 evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
-                watch.look()  # the last block is not told of where nothing was left to gain
+                watch.look()  # DeepXDE does not report the last block where it makes no progress
     finally:
         watch.close()
     fitted = fitted_of(learner, backend, unknowns, recipe.hard)
@@ -74,7 +74,7 @@ def train(
 
 
 def _initialise(dde: ModuleType, learner: Any) -> None:
-    """Draw the parameters as DeepXDE would, in the float that it was told: flax makes them float32 whatever that is."""
+    """Draw the parameters as DeepXDE would, in the float that is set: flax makes them float32 whatever that is."""
     import jax
 
     net, dtype = learner.net, dde.config.real(np)

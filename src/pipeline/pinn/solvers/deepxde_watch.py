@@ -85,7 +85,7 @@ class Watch:
         for name, value in terms.items():
             if not math.isfinite(value):
                 raise RunError(
-                    f"the loss became {value} by step {step}, first in the term {name!r} (a look each solver.every "
+                    f"the loss became {value} by step {step}, first in the term {name!r} (checked every solver.every "
                     "steps); try a smaller solver.learning_rate or precision=fp64"
                 )
         shown = self.history[-1].step if self.history else 0

@@ -66,4 +66,4 @@ def _mixed(wide: Compared, narrow: Compared) -> str:
         return "-"
     if narrow.speedup.low is None:
         return f"{narrow.speedup.mean:.2f}x, n={narrow.speedup.n}"
-    return "true" if narrow.speedup.loses else "false" if narrow.speedup.gains else "cannot be told"
+    return "true" if narrow.speedup.loses else "false" if narrow.speedup.gains else "undecided"

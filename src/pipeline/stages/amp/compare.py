@@ -42,7 +42,7 @@ class Ratio:
 
     @property
     def gains(self) -> bool:
-        """Whether it is above one beyond doubt."""
+        """Whether the whole interval is above one."""
         return self.low is not None and self.low > 1
 
     @property
@@ -52,7 +52,7 @@ class Ratio:
 
     @property
     def loses(self) -> bool:
-        """Whether it is below one beyond doubt."""
+        """Whether the whole interval is below one."""
         return self.high is not None and self.high < 1
 
 
@@ -132,7 +132,7 @@ def distance(found: float | np.ndarray, exact: float | np.ndarray) -> float:
 
 
 def verdict(row: Compared, baseline: Compared | None) -> str:
-    """In words: what this precision buys over fp32, and what it costs."""
+    """In words: what this precision gains over fp32, and what it costs."""
     if baseline is None or row.speedup is None:
         return f"{row.precision}: no {BASELINE} run to compare with"
     speed = row.speedup
@@ -141,11 +141,11 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
         result = f"{speed.mean:.2f}x the speed of {BASELINE} in {pairs}: {speed.no_interval} for an interval"
         result += "" if row.precision == REFERENCE or speed.n >= LEAST_RUNS else " (stage.repeats=3 gives one)"
     elif speed.gains:
-        result = f"pays: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
+        result = f"faster: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     elif speed.loses:
-        result = f"does not pay: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
+        result = f"slower: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     else:
-        result = f"no difference in speed that {speed.n} pairs of runs can tell ({speed.low:.2f} to {speed.high:.2f}x)"
+        result = f"no difference in speed shown by {speed.n} pairs of runs ({speed.low:.2f} to {speed.high:.2f}x)"
     return f"{row.precision}: {result}; {_accuracy(row, baseline)}"
 
 

@@ -1,4 +1,4 @@
-"""One run of the study as its folder tells of it."""
+"""One run of the stage, read from its folder."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @spec
 class Amp(Stage):
-    """`precisions`: what to compare; those that do not run here are told and left out.
+    """`precisions`: what to compare; those that do not run here are left out, with the reason.
 
     `repeats`: seeds of each, but of fp64, which is here as the reference. Speed is set against fp32 and numbers against
     fp64: without one of them that column stays empty. `initial_scale`: of the loss, where a precision scales it.
@@ -48,7 +48,7 @@ class Amp(Stage):
             if name not in FORMATS and name != AUTO:
                 raise bad_choice("stage.precisions", name, [*FORMATS, AUTO])
         if len(set(self.precisions)) < len(self.precisions):
-            raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one of them is named twice")
+            raise UserError(f"stage.precisions=[{','.join(self.precisions)}]: one precision is named twice")
         if self.initial_scale is not None and not any(map(scales_loss, self.precisions)):
             scaling = [name for name in FORMATS if scales_loss(name)]
             raise UserError(
@@ -63,14 +63,14 @@ class Amp(Stage):
         if len(left) < 2:
             reason = next(cell.reason for cell in cells if cell.verdict != "run")
             raise UserError(
-                f"stage.precisions=[{','.join(self.precisions)}]: only {' '.join(left)} runs here, and a study "
-                f"compares two at least; {reason}"
+                f"stage.precisions=[{','.join(self.precisions)}]: only {' '.join(left)} runs here, and a comparison "
+                f"needs at least two; {reason}"
             )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a precision beside the study's own; precision.strict holds for all of them."""
         if "precision.initial_scale" in keys:
-            raise UserError("precision.initial_scale: every cell has it from stage.initial_scale; set it there")
+            raise UserError("precision.initial_scale: stage.initial_scale sets it for every cell; set that instead")
         refuse_overruled([key for key in keys if key != "precision.strict"], ["precision"], "stage.precisions")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
@@ -85,7 +85,7 @@ class Amp(Stage):
         order = {name: place for place, name in enumerate(self.precisions)}
         rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
         if len(rows) < 2:
-            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions came to a result: nothing to compare")
+            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions have a result: nothing to compare")
         run.journal.write_receipt(receipt | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
         shown = (
@@ -113,7 +113,7 @@ class Amp(Stage):
         """The cells, interleaved: every seed has all precisions in turn, every other seed backwards.
 
         A machine that slows down or warms up meanwhile then favours none. The reference, which is the slowest, has the
-        first seed alone: that tells what the others' numbers lose.
+        first seed alone: the reference for the others' errors.
         """
         found = []
         for repeat in range(self.repeats):
