@@ -26,6 +26,7 @@ from omegaconf import OmegaConf
 
 from pipeline import experiment as experiments
 from pipeline.cli.conf_path import conf_path
+from pipeline.datasets.loading import load_data
 from pipeline.errors import RunError, UserError
 from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved, resolve, runnable
@@ -33,7 +34,7 @@ from pipeline.machine.device import Place, gpus
 from pipeline.models import Shapes, weights
 from pipeline.runs.journal import Journal, read_metrics
 from pipeline.runs.run import Run
-from pipeline.stages.classifier import load_data
+from pipeline.runs.weights import Weights, digest
 
 BACKENDS = ("torch", "tensorflow", "jax")
 STEPS = 20
@@ -170,11 +171,11 @@ class Bench:
     def fit(self, **choices: Any) -> Any:
         return fit(self.experiment(**choices), self.run())
 
-    def weights_of(self, model: Any) -> weights.Weights:
+    def weights_of(self, model: Any) -> Weights:
         return weights.from_torch(model) if self.backend == "torch" else weights.from_keras(model)
 
 
-def flat(named: weights.Weights) -> np.ndarray:
+def flat(named: Weights) -> np.ndarray:
     """All numbers of a set of weights in a row, in float64."""
     return np.concatenate([array.ravel().astype(np.float64) for array in named.values()])
 
@@ -218,13 +219,13 @@ def _all_logits(bench: Bench, size: tuple[int, int, int]) -> None:
             _logits(bench, f"{name} {size[0]} {precision}", model, size, precision)
 
 
-def record_weights(bench: Bench) -> list[weights.Weights]:
+def record_weights(bench: Bench) -> list[Weights]:
     """Let the shipped step note the weights: a list that each fit extends by those at its start and after each step."""
-    trail: list[weights.Weights] = []
+    trail: list[Weights] = []
     backend: Any = experiment(bench.backend).backend.load()
     if bench.backend == "torch":
 
-        class Classifier(backend.Classifier):
+        class Training(backend.Training):
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
                 trail.append(weights.from_torch(self.net))
@@ -233,7 +234,7 @@ def record_weights(bench: Bench) -> list[weights.Weights]:
                 super().training_step(block, number)
                 trail.append(weights.from_torch(self.net))
 
-        backend.Classifier = Classifier
+        backend.Training = Training
     else:
 
         class Engine(backend.engine_module.Engine):
@@ -251,7 +252,7 @@ def record_weights(bench: Bench) -> list[weights.Weights]:
     return trail
 
 
-def _steps(bench: Bench, trail: list[weights.Weights], name: str, choices: dict[str, Any]) -> None:
+def _steps(bench: Bench, trail: list[Weights], name: str, choices: dict[str, Any]) -> None:
     trail.clear()
     size = UNEVEN if name.startswith("mlp adam") else EVEN  # each size of batch is a program to compile
     common = {
@@ -262,16 +263,16 @@ def _steps(bench: Bench, trail: list[weights.Weights], name: str, choices: dict[
     bench.found.arrays[f"steps: {name}"] = np.stack([flat(named) for named in trail])
     bench.found.facts[f"steps: {name}"] = {
         "parameters": done.parameters,
-        "weights": [[key, list(array.shape), str(array.dtype)] for key, array in done.weights.items()],
+        "weights": [[weights.kind_of(key), list(array.shape), str(array.dtype)] for key, array in done.weights.items()],
         "train_loss": done.epochs[0].train_loss,
-        "train_accuracy": done.epochs[0].train_accuracy,
+        "train_score": done.epochs[0].train_score,
     }
 
 
 def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], precision: str) -> None:
     """Logits of weights that are drawn in the common layout, and those weights again after a way through the model."""
     wanted = bench.experiment(model=model, precision=precision)
-    backend, resolved, shapes = wanted.backend.load(), on_cpu(wanted), Shapes(size, 10)
+    backend, resolved, shapes = wanted.backend.load(), on_cpu(wanted), Shapes(size, (10,))
     with backend.runtime_settings(wanted, resolved):
         built = getattr(wanted.model, wanted.backend.builder)(shapes)
         if bench.backend == "torch" and precision == "fp64":
@@ -286,10 +287,10 @@ def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], 
     bench.found.arrays[f"logits: {name}"] = logits
     bench.found.arrays[f"given: {name}"] = flat(given)
     bench.found.arrays[f"returned: {name}"] = flat(returned)
-    bench.found.facts[f"logits: {name}"] = [[key, list(array.shape)] for key, array in like.items()]
+    bench.found.facts[f"logits: {name}"] = [[weights.kind_of(key), list(array.shape)] for key, array in like.items()]
 
 
-def drawn(like: weights.Weights, *, exact: bool) -> weights.Weights:
+def drawn(like: Weights, *, exact: bool) -> Weights:
     """Weights none of which are zero, not even biases; `exact`: multiples of 1/64, which every dtype has."""
     start = weights.initial(like, seed=7)
     generator = np.random.default_rng(7)
@@ -302,7 +303,7 @@ def drawn(like: weights.Weights, *, exact: bool) -> weights.Weights:
 def pictures(size: tuple[int, int, int]) -> np.ndarray:
     """48 digits of the test set at a size, in [0, 1]: enlarged by a whole factor, with a border round them."""
     digits = load_data(experiment("torch"))
-    small = digits.scaled(digits.test.x[:48], "float64")
+    small = digits.inputs(digits.test.x[:48], "float64")
     factor = size[0] // 8
     border = (size[0] - 8 * factor) // 2
     large = small.repeat(factor, axis=1).repeat(factor, axis=2)
@@ -417,7 +418,7 @@ def precision(bench: Bench) -> None:
         facts[f"cell: {name}"] = _stage(bench, precision=name)
         facts["switches"][f"after {name}"] = switches(bench.backend)
         if name in BETWEEN:
-            facts[f"fp32 after {name}"] = weights.digest(bench.fit(**FEW, precision="fp32").weights)
+            facts[f"fp32 after {name}"] = digest(bench.fit(**FEW, precision="fp32").weights)
     facts["cell: fp32 again"] = _stage(bench, precision="fp32")
     layers = ("mlp", {"units": [16, 16], "layer_dtypes": ["float64", "bfloat16", "float32"]})
     facts["cell: layers"] = _stage(bench, model=layers)
@@ -572,7 +573,7 @@ def canary_on_gpu(bench: Bench) -> None:
         wanted = bench.experiment(dataset=FEW["dataset"], device="gpu", precision=precision)
         resolved = resolve(bench.backend, wanted.device, precision, place)
         data, run = load_data(wanted), bench.run()
-        return weights.digest(wanted.backend.load().fit(wanted, data, resolved, run).weights)
+        return digest(wanted.backend.load().fit(wanted, data, resolved, run).weights)
 
     facts["alone"] = trained("fp32")
     for name in [name for name, why in runnable(bench.backend, "gpu", *place).items() if why is None]:
@@ -659,7 +660,7 @@ def _repeat(bench: Bench, ways: dict[str, dict[str, Any]]) -> None:
     for name, choices in ways.items():
         done = bench.fit(**{**common, **choices})
         losses = [epoch.train_loss for epoch in done.epochs]
-        bench.found.facts[name] = {"weights": weights.digest(done.weights), "losses": losses}
+        bench.found.facts[name] = {"weights": digest(done.weights), "losses": losses}
         bench.found.arrays[name] = flat(done.weights)
 
 
@@ -751,7 +752,11 @@ def own_models(bench: Bench) -> None:
     for precision in ("fp32", "fp64"):
         _normalized(bench, trail, precision)
         _logits(bench, f"normalized {precision}", NORMALIZED, SIZES[0], precision)
-    facts["unknown"] = _stage(bench, model={"_target_": "own_models.Unknown"})
+    trail.clear()
+    kept = bench.fit(**{**FEW, "model": {"_target_": "own_models.Unknown"}}).weights
+    facts["unknown"] = {"weights": list(kept), **_moved(trail[0], kept, "strength")}
+    if bench.backend != "torch":
+        facts["twins"] = _stage(bench, model={"_target_": "own_models.Twins"})
     for message in ("depth=3: too deep", "no such\n   image"):
         facts[f"choosy: {message}"] = _stage(bench, model={"_target_": "own_models.Choosy", "message": message})
     for validation in (0, 20):
@@ -769,16 +774,16 @@ def own_models(bench: Bench) -> None:
 NORMALIZED: Choice = {"_target_": "own_models.Normalized"}
 
 
-def _normalized(bench: Bench, trail: list[weights.Weights], precision: str) -> None:
+def _normalized(bench: Bench, trail: list[Weights], precision: str) -> None:
     """Twenty steps, and what the predictor makes of the validation images beside what the training saw."""
     trail.clear()
     dataset: Choice = ("digits", {"validation": 100, "train_size": EVEN})
     wanted = bench.experiment(model=NORMALIZED, precision=precision, dataset=dataset, optimizer="sgd", seed=SEED)
     done, data, resolved = fit(wanted, bench.run()), load_data(wanted), on_cpu(wanted)
-    x, y = data.scaled(data.validation.x, "float64" if precision == "fp64" else "float32"), data.validation.y
+    x, y = data.inputs(data.validation.x, "float64" if precision == "fp64" else "float32"), data.validation.y
 
-    def by_the_predictor(kept: weights.Weights) -> tuple[float, float]:
-        predict = wanted.backend.load().predictor(wanted, Shapes(data.shape, 10), kept, resolved)
+    def by_the_predictor(kept: Weights) -> tuple[float, float]:
+        predict = wanted.backend.load().predictor(wanted, data.task.shapes, kept, resolved)
         logits = predict(x)
         return wanted.loss.numpy(logits, y), float((logits.argmax(1) == y).mean())
 
@@ -787,12 +792,18 @@ def _normalized(bench: Bench, trail: list[weights.Weights], precision: str) -> N
         "weights": {name: list(array.shape) for name, array in done.weights.items()},
         "parameters": done.parameters,
         "start": {name: [float(array.min()), float(array.max())] for name, array in trail[0].items()},
-        "validation": [done.epochs[-1].validation_loss, done.epochs[-1].validation_accuracy],
+        "validation": [done.epochs[-1].validation_loss, done.epochs[-1].validation_score],
         "validation_by_the_predictor": by_the_predictor(done.weights),
         "validation_of_fresh_statistics": by_the_predictor({**done.weights, **fresh})[0],
     }
-    for name, array in done.weights.items():
-        bench.found.arrays[f"trained: {precision} {name}"] = array
+    for place, (name, array) in enumerate(done.weights.items()):
+        bench.found.arrays[f"trained: {precision} {place} {weights.kind_of(name)}"] = array
+
+
+def _moved(start: Weights, end: Weights, kind: str) -> dict[str, Any]:
+    """A weight of a kind that occurs once, before a training and after it."""
+    (name,) = (name for name in start if weights.kind_of(name) == kind)
+    return {"start": start[name].tolist(), "end": end[name].tolist()}
 
 
 def _graph() -> list[tuple[str, str, str]]:

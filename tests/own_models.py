@@ -54,21 +54,54 @@ class Normalized(Model):
 
 @spec
 class Unknown(Model):
-    """A layer whose weights' order is not known here (torch), or which holds two of one name (Keras)."""
+    """A layer of the user's own with a tensor that no layout is known for, which starts at 0.5."""
 
     def torch(self, shapes: Shapes) -> Any:
+        import torch
         from torch import nn
 
+        class Stretched(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.strength = nn.Parameter(torch.full((3, 1), 0.5))
+
+            def forward(self, x: Any) -> Any:
+                return x * self.strength.sum()
+
         height, width, channels = shapes.image
-        flat = nn.Sequential(nn.Flatten(2), nn.Conv1d(height, 4, 1))
-        return nn.Sequential(flat, nn.Flatten(), nn.Linear(4 * width * channels, shapes.classes))
+        return nn.Sequential(nn.Flatten(), Stretched(), nn.Linear(height * width * channels, shapes.classes))
 
     def keras(self, shapes: Shapes) -> Any:
         import keras
 
-        image, seen = keras.Input(shapes.image), keras.layers.Reshape(shapes.image[:2])
-        attended = keras.layers.MultiHeadAttention(1, 2, name="attention")(seen(image), seen(image))
-        return keras.Model(image, keras.layers.Dense(shapes.classes)(keras.layers.Flatten()(attended)))
+        class Stretched(keras.layers.Layer):
+            def build(self, _: Any) -> None:
+                start = keras.initializers.Constant(0.5)
+                self.strength = self.add_weight(name="strength", shape=(3, 1), initializer=start)
+
+            def call(self, x: Any) -> Any:
+                return x * keras.ops.sum(self.strength)
+
+        layers = [keras.layers.Flatten(), Stretched(), keras.layers.Dense(shapes.classes)]
+        return keras.Sequential([keras.Input(shapes.image), *layers])
+
+
+@spec
+class Twins:
+    """A layer that holds two weights of one name, which only Keras lets it."""
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        class Doubled(keras.layers.Layer):
+            def build(self, _: Any) -> None:
+                self.both = [self.add_weight(name="strength", shape=()) for _ in range(2)]
+
+            def call(self, x: Any) -> Any:
+                return x * self.both[0] + self.both[1]
+
+        layers = [keras.layers.Flatten(), Doubled(name="doubled"), keras.layers.Dense(shapes.classes)]
+        return keras.Sequential([keras.Input(shapes.image), *layers])
 
 
 @spec

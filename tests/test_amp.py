@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.backends.shared.step_breakdown import steps_to_watch, window, with_rest
-from pipeline.models import weights
 from pipeline.report.intervals import half_width
+from pipeline.runs import weights
 from pipeline.runs.result import Metric, by_name
 from pipeline.runs.result import rate as rate_of
 from pipeline.stages.amp import claims, compare, tables, why
@@ -256,18 +256,19 @@ def made_up(folder: Path, precision: str, seed: int, rate: float, accuracy: floa
     """A run that never was, for what the tables make of it."""
     for place in ("probe", "model"):
         (folder / "artifacts" / place).mkdir(parents=True, exist_ok=True)
-    arrays = {"00.kernel": np.array([1.0, numbers])}
+    arrays = {"0.kernel": np.array([1.0, numbers])}
     for name in ("probe/gradients", "probe/weights", "model/weights"):
         weights.save(folder / "artifacts" / f"{name}.npz", arrays)
     step: dict[str, Any] = {"loss": 1.0, "machine": {"FLOP_per_s": 1e9, "moved_per_s": 1e9, "side": 8}}
     receipt = {
         "precision": {"effective": precision, "observed": {"matrix_products": {"float32": 3}}},
         "device": {"effective": "cpu", "hardware": {"name": "a machine"}},
+        "task": {"name": "classification", "unit": "images", "units": 1, "score": "accuracy"},
         "parameters": 100, "peak_memory": {"process_bytes": 2**20}, "wall_time_s": 1.0,
     }  # fmt: skip
     found = (rate_of("images_per_s", rate, "images"), Metric("test/accuracy", accuracy), Metric("test/loss", 1.0))
     metrics = by_name(found)
-    return Measured(precision, seed, folder, metrics, receipt, step, batch_size=64)
+    return Measured(precision, seed, folder, metrics, receipt, step, units_per_batch=64)
 
 
 def test_verdicts(tmp_path: Path) -> None:

@@ -27,15 +27,16 @@ from rich.console import Console
 
 from pipeline.backends.shared.progress import Watch
 from pipeline.errors import RunError
-from pipeline.models import weights
 from pipeline.report.figures import image_sheet
 from pipeline.runs import journal as journals
+from pipeline.runs import weights
 from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.journal import Journal
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
-from pipeline.stages import classifier as stage
+from pipeline.stages import course
 from pipeline.stages.predict import read_images
+from pipeline.tasks.classification import Classification
 
 BACKENDS = ("torch", "tensorflow", "jax")
 TRAINING = 1437 - 180
@@ -68,7 +69,12 @@ def test_artifacts(trained: dict[str, Path], backend: str) -> None:
     described = "model/model.txt" if backend == "torch" else "model/model.json"
     figures = {"figures/training_curves.png", "figures/confusion_matrix.png", "figures/test_images.png"}
     assert made == {"model/weights.npz", "model/card.json", described, "placement.txt", "predictions.csv", *figures}
-    assert read(run / "artifacts/model/card.json") == {"image": [8, 8, 1], "classes": NAMES}
+    assert read(run / "artifacts/model/card.json") == {
+        "task": "classification",
+        "x": [8, 8, 1],
+        "outputs": [10],
+        "classes": NAMES,
+    }
     for name in figures:
         with Image.open(run / "artifacts" / name) as figure:
             figure.load()
@@ -139,8 +145,9 @@ def test_receipt_is_complete(trained: dict[str, Path], backend: str) -> None:
     compiling = receipt.get("compile_s", 0.0)
     assert receipt["wall_time_s"] > receipt["training_s"] + compiling  # which is no training
     assert backend == "torch" or compiling > 0
-    rate = receipt["images_per_s"]
-    assert rate["n"] == 1
+    assert receipt["task"] == {"name": "classification", "unit": "images", "units": 1, "score": "accuracy"}
+    rate = receipt["training_rate"]
+    assert (rate["unit"], rate["n"]) == ("images/s", 1)
     assert rate["min"] == rate["median"] == rate["max"] > 0
 
 
@@ -245,8 +252,8 @@ def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path
     told = pipeline(tmp_path, *words)
     assert told.returncode == 1
     assert "Traceback" not in told.stderr
-    what = "test logits" if held_out else "validation loss"
-    last = rf"error: the {what} became \S+ at step 1 \(epoch 1\); try a smaller optimizer.learning_rate"
+    what = r"an output for test example \d+" if held_out else "the validation loss"
+    last = rf"error: {what} became \S+ at step 1 \(epoch 1\); try a smaller optimizer.learning_rate"
     assert re.fullmatch(last, told.stderr.splitlines()[-1])
     (run,) = (tmp_path / "runs").iterdir()
     assert status(run).state == "FAILED"
@@ -256,7 +263,8 @@ def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path
 def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
     """Blocks of unlike batches: 20 steps of 32 images, one of 9. The journal's own records are means over steps."""
     run = Run(Journal.begin(tmp_path, "watched", {}), Console(file=io.StringIO()))
-    watch = Watch(in_backend.experiment("torch", training=("default", {"epochs": 1, "log_every_n_steps": 7})), run, 649)
+    wanted = in_backend.experiment("torch", training=("default", {"epochs": 1, "log_every_n_steps": 7}))
+    watch = Watch(wanted, run, Classification((8, 8, 1), tuple(NAMES)), examples=649)
     generator = np.random.default_rng(0)
     losses, correct = generator.uniform(0.1, 3.0, 21), generator.integers(0, 10, 21).astype(float)
     sizes = np.array([32] * 20 + [9])
@@ -266,9 +274,9 @@ def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
     watch.pause()
     watch.end_epoch()
     (epoch,) = watch.epochs
-    assert epoch.images == sizes.sum() == 649
+    assert (epoch.units, epoch.steps) == (sizes.sum(), 21) == (649, 21)
     assert epoch.train_loss == pytest.approx(np.average(losses, weights=sizes), rel=1e-12)
-    assert epoch.train_accuracy == pytest.approx(correct.sum() / 649, rel=1e-12)
+    assert epoch.train_score == pytest.approx(correct.sum() / 649, rel=1e-12)
     records = [(record.step, record.metrics) for record in journals.read_metrics(run.folder)]
     steps = {step: metrics for step, metrics in records if "train/loss" in metrics}
     assert list(steps) == [7, 14, 21]
@@ -277,18 +285,18 @@ def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
         assert steps[end]["train/loss"] == pytest.approx(losses[part].mean(), rel=1e-12)
         assert steps[end]["train/accuracy"] == pytest.approx((correct / sizes)[part].mean(), rel=1e-12)
     (figures,) = [metrics for _, metrics in records if "epoch/train_loss" in metrics]
-    wanted = (epoch.train_loss, epoch.train_accuracy)
-    assert (figures["epoch/train_loss"], figures["epoch/train_accuracy"]) == wanted
+    both = (figures["epoch/train_loss"], figures["epoch/train_accuracy"])
+    assert both == (epoch.train_loss, epoch.train_score)
     run.journal.finish("FINISHED")
 
 
 def test_weights_that_are_no_numbers_are_not_saved() -> None:
-    epoch = Epoch(number=2, seconds=1.0, images=100, train_loss=1.0, train_accuracy=0.5)
-    broken = {"00.kernel": np.ones((2, 2)), "00.mask": np.array([-np.inf]), "01.bias": np.array([0, np.nan])}
+    epoch = Epoch(number=2, seconds=1.0, steps=7, units=100, train_loss=1.0, train_score=0.5)
+    broken = {"1.kernel": np.ones((2, 2)), "1.mask": np.array([-np.inf]), "4.bias": np.array([0, np.nan])}
     fit = Fit(weights=broken, epochs=(epoch, epoch), observed=Observation(how=""), parameters=5, peak_memory={})
-    with pytest.raises(RunError, match=r"^weight 01\.bias became nan at step 14 \(epoch 2\); "):
-        stage.check_weights(in_backend.experiment("torch"), fit)
-    stage.check_weights(in_backend.experiment("torch"), replace(fit, weights={"00.mask": np.array([-np.inf])}))
+    with pytest.raises(RunError, match=r"^weight 4\.bias became nan at step 14 \(epoch 2\); "):
+        course.check_weights(in_backend.experiment("torch"), fit)
+    course.check_weights(in_backend.experiment("torch"), replace(fit, weights={"1.mask": np.array([-np.inf])}))
 
 
 # stage=evaluate
@@ -383,7 +391,7 @@ def pickled_file(file: Path, trace: Path) -> None:
 
 def other_values(file: Path, _: Path) -> None:
     kept = arrays(file)
-    kept["00.kernel"][0, 0] += 1e-6  # too little to change an accuracy
+    next(iter(kept.values()))[0, 0] += 1e-6  # too little to change an accuracy
     weights.save(file, kept)
 
 
@@ -444,7 +452,7 @@ DAMAGE: dict[Callable[[Path, Path], None], str] = {
     other_values: ": artifacts/model/weights.npz now differs from what it saved (another sha256)",
     all_nan: ": artifacts/model/weights.npz now differs from what it saved (another sha256)",
     torch_checkpoint: "weights.npz: damaged (",
-    other_shape: "the saved run: weights of another model: 00.kernel has shape (64, 5); this model has (64, 128)",
+    other_shape: "the saved run: weights of another model: 1.kernel has shape (64, 5); this model has (64, 128)",
     other_names: "the saved run: weights of another model: it has kernel (64, 10), bias (10,); this model has ",
 }
 
@@ -486,8 +494,8 @@ def test_weights_that_give_no_numbers(
     words = [f"stage={stage}", "run=latest", "tracking=none"]
     told = pipeline(tmp_path, *words, *([f"stage.images=[{pictures[0] / 'grey.png'}]"] if stage == "predict" else []))
     assert told.returncode == 1, told.stderr
-    what = "test image 0" if stage == "evaluate" else "image 0"
-    wanted = f"error: run={copied.name}: the logits of {what} are nan at precision=fp32; the run diverged: train it"
+    what = "test example 0" if stage == "evaluate" else "image 0"
+    wanted = f"error: run={copied.name}: the outputs for {what} are nan at precision=fp32; the run diverged: train it"
     assert told.stderr.splitlines()[-1].startswith(wanted)
     assert [status(run).state for run in (tmp_path / "runs").iterdir() if run != copied] == ["FAILED"]
 
@@ -749,7 +757,7 @@ from pipeline.machine.capability import resolve
 from pipeline.cli.conf_path import conf_path
 from pipeline.runs.journal import Journal
 from pipeline.runs.run import Run
-from pipeline.stages.classifier import load_data
+from pipeline.datasets.loading import load_data
 from pipeline.sweep import hydra_plugins
 from pipeline.cli.terminal import messages
 

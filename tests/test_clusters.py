@@ -49,7 +49,7 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     assert "2 done · 2 failed · 0 skipped" in told.stderr, told.stderr
     rows = table(grids(tmp_path)[0])
     assert [(row["dataset.train_size"], row["state"]) for row in rows] == [("20", "failed"), ("200", "done")] * 2
-    assert rows[0]["reason"].startswith("training.batch_size=32: larger than the 20 training images")
+    assert rows[0]["reason"].startswith("training.batch_size=32: larger than the 20 training examples")
     assert {status(run).state for run in trained(tmp_path)} == {"FINISHED", "FAILED"}
     again = pipeline(tmp_path, *words)
     assert "4 cells: 2 finished before, 2 failed before" in again.stderr

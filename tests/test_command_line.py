@@ -465,7 +465,7 @@ def test_an_even_kernel_brings_no_warning(tmp_path: Path) -> None:
 
 def test_batch_larger_than_the_data(tmp_path: Path) -> None:
     said = failed(tmp_path, "dataset=digits", "training.batch_size=1258")
-    assert said == "training.batch_size=1258: larger than the 1,257 training images; choose 1 to 1257"
+    assert said == "training.batch_size=1258: larger than the 1,257 training examples; choose 1 to 1257"
 
 
 def test_convolution_that_does_not_fit(tmp_path: Path) -> None:

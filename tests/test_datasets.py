@@ -19,8 +19,8 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from pipeline.datasets import Arrays, Split, fashion_mnist, mnist
-from pipeline.datasets.check import check_arrays
+from pipeline.datasets import Data, Split, fashion_mnist, mnist
+from pipeline.datasets.check import check_data
 from pipeline.datasets.digits import Digits
 from pipeline.datasets.fashion_mnist import FashionMnist
 from pipeline.datasets.fetch import ensure
@@ -29,7 +29,9 @@ from pipeline.datasets.mnist import Mnist
 from pipeline.datasets.sources import Source
 from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError
+from pipeline.models import Shapes
 from pipeline.spec import build
+from pipeline.tasks.classification import Classification
 
 CONF = Path(__file__).parents[1] / "conf" / "dataset"
 ARRAYS = numpy_strategies.arrays(np.uint8, numpy_strategies.array_shapes(max_dims=4, min_side=0, max_side=5))
@@ -124,7 +126,7 @@ def test_named_pipes_are_refused_and_not_waited_for(tmp_path: Path) -> None:
         "from pipeline.datasets.idx import read_idx\n"
         "from pipeline.datasets.sources import File\n"
         "from pipeline.runs.journal import read_chunk, read_config, read_json, read_status\n"
-        "from pipeline.models import weights\n"
+        "from pipeline.runs import weights\n"
         "from pipeline.pinn.at_points import read_points\n"
         "from pipeline.pinn.problems.function import Function\n"
         "from pipeline.stages.predict import read_images\n"
@@ -157,10 +159,10 @@ def test_idx_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_idx(tmp_path / "images")
 
 
-def arrays_of(x: Any, scale: Any = 1.0) -> Arrays:
-    """A set whose three splits are the images `x` (3, H, W, C), all of class 0."""
+def data_of(x: Any, scale: Any = 1.0) -> Data:
+    """A set whose three splits are the images `x` (3, 2, 2, 1), all of class 0."""
     split = Split(x, np.zeros(3, np.int64))
-    return Arrays(split, split, split, ("one",), scale, "")
+    return Data(split, split, split, Classification((2, 2, 1), ("one",)), "", scale)
 
 
 def grey(*values: float, dtype: str = "float64") -> np.ndarray:
@@ -173,24 +175,24 @@ def grey(*values: float, dtype: str = "float64") -> np.ndarray:
 @pytest.mark.parametrize(
     ("x", "scale", "fault"),
     [
-        (grey(0.5, np.nan), 1.0, "train.x holds nan; images are finite numbers"),
+        (grey(0.5, np.nan), 1.0, "train.x holds nan; give finite numbers"),
         (grey(np.inf), 1.0, "train.x holds values from 0.0 to inf; divided by scale=1.0 they must lie in [0, 1]"),
         (grey(-np.inf, 1), 1.0, "train.x holds values from -inf to 1.0; divided by scale=1.0 they must lie in [0, 1]"),
         (grey(-1, 1, dtype="float32"), 1.0, "train.x holds values from -1.0 to 1.0; divided by scale=1.0 they must "),
         (grey(17, dtype="uint8"), 16.0, "train.x holds values from 0 to 17; divided by scale=16.0 they must lie in "),
         (grey(256, dtype="uint16"), 255, "train.x holds values from 0 to 256; divided by scale=255 they must lie in "),
         (grey(-1, dtype="int64"), 1.0, "train.x holds values from -1 to 0; divided by scale=1.0 they must lie in "),
-        (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; images are integers or floating-point numbers"),
+        (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; integers or floating-point numbers"),
         (grey().tolist(), 1.0, "train.x is a list; give a NumPy array"),
         *(
             (grey(), scale, f"scale={scale}; images are divided by it: give a positive number, in float32 too")
-            for scale in (0.0, -255.0, np.nan, np.inf, 1e39, 1e-50, "255", None)
+            for scale in (0.0, -255.0, np.nan, np.inf, 1e39, 1e-50, "255")
         ),
     ],
 )
 def test_images_that_are_not_in_0_to_1_once_scaled_are_refused(x: Any, scale: Any, fault: str) -> None:
     with pytest.raises(UserError) as caught:
-        check_arrays(arrays_of(x, scale), "mine")
+        check_data(data_of(x, scale), "mine")
     assert str(caught.value).startswith(f"dataset=mine: {fault}")
 
 
@@ -204,9 +206,9 @@ def test_images_that_are_not_in_0_to_1_once_scaled_are_refused(x: Any, scale: An
 def test_what_passes_the_check_is_fed_in_0_to_1(x: np.ndarray, scale: float) -> None:
     """Refused and fed agree: what a backend would be fed lies in [0, 1] if and only if the check lets it pass."""
     with np.errstate(all="ignore"):
-        fed = arrays_of(x, scale).scaled(x, "float64")
+        fed = data_of(x, scale).inputs(x, "float64")
     try:
-        check_arrays(arrays_of(x, scale), "mine")
+        check_data(data_of(x, scale), "mine")
         passed = True
     except UserError:
         passed = False
@@ -280,7 +282,7 @@ def test_digits_are_those_of_scikit_learn(tmp_path: Path) -> None:
 
     arrays = Digits().load(tmp_path, seed=0)
     assert (len(arrays.train), len(arrays.validation), len(arrays.test)) == (1257, 180, 360)
-    assert arrays.shape == (8, 8, 1) and arrays.scale == 16 and arrays.train.x.max() == 16
+    assert arrays.task.shapes.x == (8, 8, 1) and arrays.scale == 16 and arrays.train.x.max() == 16
     splits = (arrays.train, arrays.validation, arrays.test)
     images, labels = load_digits(return_X_y=True)
     ours = np.column_stack(
@@ -322,9 +324,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("cls", "mean"), [(Mnist, 33.3184), (FashionMnist, 72.9404)])
 def test_mnist_and_its_like(root: Path, cls: type[Any], mean: float) -> None:
-    arrays: Arrays = cls().load(root, seed=0)
+    arrays: Data = cls().load(root, seed=0)
     assert (len(arrays.train), len(arrays.validation), len(arrays.test)) == (55_000, 5_000, 10_000)
-    assert arrays.shape == (28, 28, 1) and arrays.scale == 255 and len(arrays.classes) == 10
+    assert arrays.scale == 255 and arrays.task.shapes == Shapes((28, 28, 1), (10,))
     for split in (arrays.train, arrays.validation, arrays.test):
         assert split.x.dtype == np.uint8 and split.y.dtype == np.int64 and split.x.flags.writeable
     # An independent reference: the training set's mean pixel, widely published as 0.1307 and 0.2860 of 255.

@@ -68,7 +68,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
     assert [config["backend"]["compile"] for config in configs] == [False] * 5 + [True]
     same = ("model", "dataset", "optimizer", "training", "seed")
     assert all([config[key] for key in same] == [configs[0][key] for key in same] for config in configs)
-    assert {config["stage"]["_target_"] for config in configs} == {"pipeline.stages.classifier.Classifier"}
+    assert {config["stage"]["_target_"] for config in configs} == {"pipeline.stages.train.Train"}
     assert len({status(run).pid for run in rungs(place)}) == 6
     spans = [(status(run).started, status(run).ended or 0.0) for run in rungs(place)]
     assert all(before[1] <= after[0] for before, after in pairwise(spans)), "two at once"
@@ -145,7 +145,7 @@ def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
         "3 of 5 cells came to nothing: rung=threads, rung=resident, rung=amp",
     )
     assert [row["name"] for row in table(ladder_of(tmp_path), "ladder.csv")] == ["baseline"]
-    assert "failed: training.batch_size=5000: larger than the 320 training images" in told.stdout
+    assert "failed: training.batch_size=5000: larger than the 320 training examples" in told.stdout
 
 
 def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:

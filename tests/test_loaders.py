@@ -68,7 +68,8 @@ from types import SimpleNamespace as Names
 import numpy as np
 from pipeline.backends.keras import fit as keras
 from pipeline.loaders.threads import Threads
-from pipeline.datasets import Split
+from pipeline.datasets import Data, Split
+from pipeline.tasks.classification import Classification
 given = done = 0
 most = []
 class Engine:
@@ -87,7 +88,7 @@ class Engine:
         global done
         done = given
 split = Split(np.zeros((40, 1)), np.zeros(40, int))
-data = Names(train=split, scale=1.0)
+data = Data(split, split, split, Classification((1,), ("one",)), "")
 experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
 profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
 watch = Names(profile=profile, step=0, run=Names(mark=lambda name: None))
@@ -120,7 +121,7 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
     experiment: Any = SimpleNamespace(training=SimpleNamespace(batch_size=2, epochs=2), profiler=Off())
     profile = Session(experiment, SimpleNamespace(), 11, lambda _: None)  # type: ignore[arg-type]
     watch = SimpleNamespace(profile=profile)
-    module: Any = SimpleNamespace(home=torch.device("cpu"), input_dtype="float32", watch=watch)
+    module: Any = SimpleNamespace(home=torch.device("cpu"), moved=lambda tensor: tensor, watch=watch)
     stream = Stream()
     fed = StreamedBlocks(module, stream, block_lengths(11, 2, steps), ahead=True)  # there are no copies on a CPU
     waited: list[int] = []

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy import special
 from sklearn import metrics as reference
 
-from pipeline import experiment
 from pipeline.metrics import classification as metrics
-from pipeline.metrics.classification import METRICS
+from pipeline.metrics.classification import METRICS, value_of
 
 Case = tuple[np.ndarray, np.ndarray]
 
@@ -40,7 +39,7 @@ def example(images: int, classes: int, seed: int) -> Case:
 
 @given(cases())
 def test_bounds(case: Case) -> None:
-    result = {name: metric(*case) for name, metric in METRICS.items()}
+    result = {name: value_of(name, *case) for name in METRICS}
     assert all(isinstance(value, float) and np.isfinite(value) for value in result.values())
     assert all(0 <= result[name] <= 1 for name in ("accuracy", "top5_accuracy", "macro_f1"))
     assert -1e-12 <= result["calibration_error"] <= 1 + 1e-12
@@ -55,16 +54,27 @@ def test_bounds(case: Case) -> None:
 def test_a_shift_of_the_logits_changes_nothing(case: Case, shift: int) -> None:
     logits, labels = case
     wide = np.round(logits.astype("float64") * 1024) / 1024  # so that the shifted logits are exact
-    for name, metric in METRICS.items():
-        assert metric(wide + shift, labels) == pytest.approx(metric(wide, labels), abs=1e-9), name
+    for name in METRICS:
+        assert value_of(name, wide + shift, labels) == pytest.approx(value_of(name, wide, labels), abs=1e-9), name
 
 
 @given(cases())
 def test_the_order_of_the_images_changes_nothing(case: Case) -> None:
     logits, labels = case
     order = np.random.default_rng(len(labels)).permutation(len(labels))
-    for name, metric in METRICS.items():
-        assert metric(logits[order], labels[order]) == pytest.approx(metric(logits, labels), abs=1e-9), name
+    for name in METRICS:
+        shuffled = value_of(name, logits[order], labels[order])
+        assert shuffled == pytest.approx(value_of(name, logits, labels), abs=1e-9), name
+
+
+@given(cases(), st.integers(1, 40))
+def test_batch_by_batch_is_the_same_as_at_once(case: Case, size: int) -> None:
+    logits, labels = case
+    for name, accumulator in METRICS.items():
+        metric = accumulator()
+        for first in range(0, len(labels), size):
+            metric.add(logits[first : first + size], labels[first : first + size])
+        assert metric.value() == pytest.approx(value_of(name, logits, labels), rel=1e-12, abs=1e-12), name
 
 
 @given(cases())
@@ -97,7 +107,7 @@ def test_scikit_learn_agrees(classes: int, seed: int) -> None:
         "brier": np.square(likely - np.eye(classes)[labels]).sum(axis=1).mean(),
     }
     for name, value in wanted.items():
-        assert METRICS[name](logits, labels) == pytest.approx(value, rel=1e-9), name
+        assert value_of(name, logits, labels) == pytest.approx(value, rel=1e-9), name
     counts = reference.confusion_matrix(labels, predicted, labels=names)
     np.testing.assert_array_equal(metrics.confusion(logits, labels), counts)
 
@@ -129,12 +139,7 @@ def test_torchmetrics_agrees(tmp_path: Path) -> None:
     for number, line in enumerate(done.stdout.splitlines()):
         case = example(*shapes[number], number)
         error, right, near = map(float, line.split())
-        assert metrics.calibration_error(*case) == pytest.approx(error, abs=1e-6)  # torchmetrics adds in float32
+        assert value_of("calibration_error", *case) == pytest.approx(error, abs=1e-6)  # torchmetrics adds in float32
         assert metrics.accuracy(*case) == pytest.approx(right, abs=1e-6)
         assert metrics.top5_accuracy(*case) == pytest.approx(near, abs=1e-6)
     assert len(done.stdout.splitlines()) == len(shapes)
-
-
-def test_a_config_may_name_each_metric_and_no_other() -> None:
-    """The names stand in the experiment too, since a refusal has no time for NumPy."""
-    assert sorted(METRICS) == sorted(experiment.METRICS)

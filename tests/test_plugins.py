@@ -11,16 +11,18 @@ from command import done, failed, pipeline, refused, runs, status, write_files
 MODULE = '''
 """A softmax regression with dropout, and a set of bright and dark squares."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.contracts import Dataset, Loss, Model
-from pipeline.datasets import Arrays, Split
+from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits
 from pipeline.models import Shapes
 from pipeline.spec import spec
+from pipeline.tasks.classification import Classification
 
 
 @spec
@@ -57,27 +59,32 @@ class OnlyTorch(Model):
 class Squares(Dataset):
     size: int = Field(default=6, ge=2)
 
-    def load(self, root: Any, seed: int) -> Arrays:
+    task = Classification
+
+    def load(self, root: Any, seed: int) -> Data:
         generator = np.random.default_rng(seed)
         y = generator.integers(0, 2, 300)
         x = np.where(y[:, None, None, None] == 1, 180, 40) + generator.integers(0, 60, (300, self.size, self.size, 1))
         train, validation, test = (Split(x[part].astype(np.uint8), y[part].astype(np.int64))
                                    for part in (slice(0, 200), slice(200, 250), slice(250, 300)))
-        return Arrays(train, validation, test, ("dark", "bright"), 255.0, hash_splits(train, validation, test))
+        task = Classification((self.size, self.size, 1), ("dark", "bright"))
+        return Data(train, validation, test, task, hash_splits(train, validation, test), scale=255.0)
 
 
 @spec
 class Narrow(Model):
     def torch(self, shapes: Any) -> Any:
-        return Dropped().torch(Shapes(shapes.image, 1))
+        return Dropped().torch(Shapes(shapes.x, (1,)))
 
     def keras(self, shapes: Any) -> Any:
-        return Dropped().keras(Shapes(shapes.image, 1))
+        return Dropped().keras(Shapes(shapes.x, (1,)))
 
 
 @spec
 class Wrong(Dataset):
     fault: str
+
+    task = Classification
 
     def load(self, root: Any, seed: int) -> Any:
         data = Squares().load(root, seed)
@@ -86,7 +93,7 @@ class Wrong(Dataset):
             split = Split(split.x[..., 0], split.y)
         if self.fault == "labels":
             split = Split(split.x, split.y + 1)
-        return Arrays(split, data.validation, data.test, data.classes, data.scale, data.sha256)
+        return replace(data, train=split)
 '''
 RECIPE = """# @package _global_
 defaults:
@@ -132,7 +139,9 @@ def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: 
     assert (receipt["parameters"], receipt["backend"]) == (5 * 5 * 2 + 2, backend)
     assert "imported_beside" not in receipt  # all that it imports is named in its code
     assert json.loads((run / "artifacts/model/card.json").read_text()) == {
-        "image": [5, 5, 1],
+        "task": "classification",
+        "x": [5, 5, 1],
+        "outputs": [2],
         "classes": ["dark", "bright"],
     }
     scalars = json.loads((run / "result.json").read_text())["scalars"]
@@ -193,20 +202,20 @@ def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) 
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "model=narrow", "dataset=squares", f"backend={backend}", *QUICK[:2])
     said = failed(tmp_path, *wanted, **known)
-    assert said == "model: gives (N, 1); the dataset has 2 classes and needs logits (N, 2)"
+    assert said == "model: gives (N, 1); the dataset's task needs (N, 2)"
 
 
 @pytest.mark.parametrize(
     ("fault", "result"),
     [
-        ("grey", "train.x has shape (200, 6, 6); images are (N, H, W, C), grey ones with C = 1"),
-        ("labels", "train.y holds labels 1 to 2; 2 classes are 0 to 1"),
+        ("grey", "train.x has shape (200, 6, 6); its task says (N, 6, 6, 1); grey images have C = 1"),
+        ("labels", "train.y: labels 1 to 2; 2 classes are 0 to 1; the task is Classification"),
     ],
 )
 def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: str, result: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "dataset=wrong", f"dataset.fault={fault}", *QUICK[:2])
-    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Arrays)"
+    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Data)"
 
 
 def test_no_config_can_extend_the_allow_list(mine: Path, tmp_path: Path) -> None:

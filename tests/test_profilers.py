@@ -36,6 +36,7 @@ from command import (
 
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.machine.device import Place
+from pipeline.models import Shapes
 from pipeline.profilers import Subject, window
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, options, under_nsys
@@ -95,7 +96,7 @@ def test_a_profiler_changes_no_weight_and_says_what_it_cost(backend: str, profil
     assert (result["steps"], result["epoch"], result["steps_after"]) == ([21, 25], 1, 2 * 40 - 25)
     assert result["overhead"] == pytest.approx(result["step_s"] / result["step_after_s"] - 1)
     assert read_json(run / "artifacts/profile/window.json") == result
-    assert (receipt["images_per_s"]["with_profiler"], ordinary["images_per_s"]["with_profiler"]) == (True, False)
+    assert [made["training_rate"]["with_profiler"] for made in (receipt, ordinary)] == [True, False]
     figures, others = (read_json(folder / "result.json")["scalars"] for folder in (run, plain))
     assert figures.keys() - others.keys() == {
         "images_per_s_with_profiler",
@@ -311,7 +312,7 @@ def on_second_gpu() -> Subject:
     """What a backend hands over before training on gpu:1: the net still lies on the CPU."""
     import torch
 
-    return Subject(torch.nn.Linear(2, 2), dict, lambda: None, ((2, 1, 1), "float32"), Place("gpu", 1))
+    return Subject(torch.nn.Linear(2, 2), dict, lambda: None, Shapes((2, 1, 1), (2,)), "float32", Place("gpu", 1))
 
 
 def test_a_profiler_looks_at_the_device_of_the_run_and_not_at_where_the_net_lies_before() -> None:

@@ -10,15 +10,14 @@ import pytest
 import yaml
 from command import pipeline
 
+from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
 from pipeline.machine.capability import Resolved
-from pipeline.models import weights
 from pipeline.models.mlp import Mlp
 from pipeline.runner import ready
-from pipeline.runs import receipt
+from pipeline.runs import receipt, weights
 from pipeline.runs.journal import Journal
-from pipeline.stages.classifier import load_data
 from pipeline.sweep.history import History
 
 
@@ -95,14 +94,14 @@ def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
 def test_an_evaluation_does_not_answer_for_weights_that_were_swapped(tmp_path: Path) -> None:
     """A grid leaves out an evaluation that has run; not one of other weights in the folder of the same run."""
     source = tmp_path / "runs" / saved(tmp_path) / "artifacts/model/weights.npz"
-    weights.save(source, {"00.kernel": np.zeros((2, 3))})
+    weights.save(source, {"1.kernel": np.zeros((2, 3))})
     experiment, resolved = evaluated(tmp_path)
     journal = Journal.begin(tmp_path / "runs", "evaluate", experiment.config)
     journal.write_receipt(receipt.of_saved(experiment, resolved, weights.load(source), load_data(experiment).sha256))
     journal.finish("FINISHED")
     history = History(tmp_path / "runs")
     assert [past.differs for past in history.of(experiment, resolved)] == [()]
-    weights.save(source, {"00.kernel": np.ones((2, 3))})
+    weights.save(source, {"1.kernel": np.ones((2, 3))})
     assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]
     source.unlink()
     assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]

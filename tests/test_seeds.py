@@ -75,26 +75,28 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     assert refused(tmp_path, "stage=seeds", "profiler=torch", *SHORT).startswith("profiler=torch with stage=seeds: ")
 
 
+def trained_at(images_per_s: float) -> Metric:
+    return rate("images_per_s", images_per_s, "images")
+
+
 def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
-    receipts = [
-        {"training_s": seconds, "peak_memory": {"process_bytes": peak}}
-        for seconds, peak in ((1.0, 7), (2.0, 9), (4.0, 8))
+    runs = [
+        Trained("0", Path(), {}, speed, {"training_s": seconds, "peak_memory": {"process_bytes": peak}}, [], ())
+        for seconds, speed, peak in ((1.0, trained_at(10.0), 7), (2.0, trained_at(40.0), 9), (4.0, trained_at(20.0), 8))
     ]
-    rates = [rate("tokens_per_s", value, "tokens") for value in (10.0, 40.0, 20.0)]
-    pairs = zip(rates, receipts, strict=True)
-    assert timings([Trained("0", Path(), {}, one, receipt, [], ()) for one, receipt in pairs]) == {
+    assert timings(runs) == {
         "training_s": 7.0,
-        "tokens_per_s": {"median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
+        "training_rate": {"unit": "images/s", "median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
         "peak_memory": {"process_bytes": 9},
     }
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_an_interval_needs_three_seeds(seeds: int) -> None:
-    one = rate("images_per_s", 1.0, "images")
     numbers = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
     results = [{name: Metric(name, value) for name, value in one.items()} for one in numbers]
-    found = by_name(metrics([Trained(str(seed), Path(), results[seed], one, {}, [], ()) for seed in range(seeds)]))
+    runs = [Trained(str(seed), Path(), one, trained_at(1.0), {}, [], ()) for seed, one in enumerate(results)]
+    found = by_name(metrics(runs))
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
 
 

@@ -129,7 +129,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
         if seeds == 3:
             assert metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"]
         assert len({metrics[f"seed_{seed}"]["test_loss"] for seed in range(seeds)}) == seeds
-        assert timings["images_per_s"]["median"] > 0
+        assert timings["training_rate"]["median"] > 0
         assert (folder / "curves.csv").read_text().count("\n") == 3  # the names and two epochs
         assert (folder / "seeds.csv").read_text().count("\n") == 1 + seeds
         assert (folder / "predictions.csv").read_text().count("\n") == 361

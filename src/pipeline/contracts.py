@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from pipeline.datasets import Arrays, Split
+    from pipeline.datasets import Data
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Gpu, Place
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pipeline.profilers import Tool
     from pipeline.runs.result import Result
     from pipeline.runs.run import Run
+    from pipeline.tasks import Task
 
 
 def offers(part: object, method: Callable[..., object]) -> bool:
@@ -63,7 +64,7 @@ class Stage(Part):
     it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a problem, not for a
     dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it runs other experiments
     as cells of its own, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
-    metric that it is judged by.
+    metric that it is judged by. `task`: what the dataset has to be of (None: anything).
     """
 
     recorded: ClassVar[bool] = True
@@ -73,6 +74,7 @@ class Stage(Part):
     has_cells: ClassVar[bool] = False
     varies_precision: ClassVar[bool] = False
     headline: ClassVar[str] = "test/loss"
+    task: ClassVar[type[Task] | None] = None
 
     if TYPE_CHECKING:
 
@@ -164,11 +166,11 @@ class Model(Part):
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
 
     def torch(self, shapes: Shapes) -> object:
-        """A torch.nn.Module from (N, H, W, C) to logits (N, classes)."""
+        """A torch.nn.Module from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
         raise NotImplementedError
 
     def keras(self, shapes: Shapes) -> object:
-        """A keras.Model from (N, H, W, C) to logits (N, classes)."""
+        """A keras.Model from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
         raise NotImplementedError
 
 
@@ -196,20 +198,22 @@ class Loss(Part):
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
 
     @abstractmethod
-    def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of logits that are at hand, in float64: it measures the test set."""
+    def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:
+        """The loss of outputs that are at hand, in float64: it measures the test set."""
 
     def torch(self) -> Callable[[object, object], object]:
-        """(logits, labels) -> scalar tensor."""
+        """(outputs, targets) -> scalar tensor, the mean over their first axis."""
         raise NotImplementedError
 
     def keras(self) -> Callable[[object, object], object]:
-        """(logits, labels) -> scalar tensor of the Keras backend."""
+        """(outputs, targets) -> scalar tensor of the Keras backend."""
         raise NotImplementedError
 
 
 class Dataset(Part):
-    """Where the data come from."""
+    """Where the data come from. `task`: the type of task that they are of (pipeline.tasks)."""
+
+    task: ClassVar[type[Task]]
 
     if TYPE_CHECKING:
 
@@ -220,7 +224,7 @@ class Dataset(Part):
         cache = None
 
     @abstractmethod
-    def load(self, root: Path, seed: int) -> Arrays:
+    def load(self, root: Path, seed: int) -> Data:
         """Read, fetching to `root` first where needed. Raises UserError for data that is missing or damaged."""
 
 
@@ -243,10 +247,8 @@ class Loader(Part):
         steps_per_execution: int
         pin_memory = False
 
-    def stream(
-        self, split: Split, scale: float, dtype: str, batch_size: int, seed: int
-    ) -> Iterable[tuple[Sized, Sized]]:
-        """Batches x (B, H, W, C) in [0, 1] and y (B,) from the host; the n-th pass over them is the n-th epoch.
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Iterable[tuple[Sized, Sized]]:
+        """Training batches by `data.inputs` and `data.targets`; the n-th pass over them is the n-th epoch.
 
         Only `memory` has none: there the whole set lies on the device.
         """

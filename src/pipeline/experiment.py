@@ -33,8 +33,6 @@ from pipeline.machine.precision import Precision
 from pipeline.spec import Config, build, build_as, choice, spec
 from pipeline.variables import filled
 
-METRICS = ("accuracy", "top5_accuracy", "macro_f1", "cross_entropy", "brier", "calibration_error")
-
 
 @spec
 class Training(Part):
@@ -47,13 +45,10 @@ class Training(Part):
     epochs: Annotated[int, Field(gt=0, le=1_000_000)] = 10
     batch_size: PositiveInt = 32
     log_every_n_steps: PositiveInt = 10
-    metrics: tuple[str, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ()
     evaluation_batch_size: PositiveInt = 1000
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                raise bad_choice("training.metrics", name, METRICS)
         if len(set(self.metrics)) < len(self.metrics):
             raise UserError(f"training.metrics=[{','.join(self.metrics)}]: one of them is named twice")
 
@@ -193,7 +188,7 @@ class Experiment:
         name = f"{by}-{dataset}-{self.backend.name}"
         if not self.stage.varies_precision:
             name += f"-{self.precision.name}"
-        return name if stage == "classifier" else f"{stage}-{name}"
+        return name if stage in ("classifier", "train") else f"{stage}-{name}"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -299,12 +294,26 @@ def check_training(experiment: Experiment) -> None:
                 f"{key}={choice(part)} with backend={backend}: {type(part).__name__} has no "
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
+    _check_task(experiment)
     _check_profiler(experiment, trains)
     if any(experiment.data_model.layer_dtypes) and experiment.precision.name != "fp32":
         raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
         )
+
+
+def _check_task(experiment: Experiment) -> None:
+    """That the stage trains on what the dataset holds, and that its task knows the metrics. Raises UserError."""
+    task, wanted = experiment.data_source.task, experiment.stage.task
+    if wanted is not None and not issubclass(task, wanted):
+        raise UserError(
+            f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
+            f"{task.__name__}, not {wanted.__name__}; use stage=train"
+        )
+    for name in experiment.training.metrics:
+        if name not in task.metrics:
+            raise bad_choice("training.metrics", name, task.metrics)
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.tasks import Task
+
 
 @dataclass(frozen=True)
 class Split:
-    """Images `x` (N, H, W, C) as stored (uint8 for the shipped sets) and their classes `y` (N,) int64."""
+    """Inputs `x` (N, ...) as stored and what they are compared with, `y` (N, ...): in memory or memory-mapped."""
 
     x: np.ndarray
     y: np.ndarray
@@ -19,8 +21,8 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Arrays:
-    """A dataset in memory. `scale` is what `x` is divided by to lie in [0, 1].
+class Data:
+    """Three splits of one task. `scale` is what images are divided by to lie in [0, 1]; None: x enters as it is.
 
     `sha256` hashes what was read, before the seed split it: it tells whether two runs had the same data to draw from.
     """
@@ -28,16 +30,18 @@ class Arrays:
     train: Split
     validation: Split
     test: Split
-    classes: tuple[str, ...]
-    scale: float
+    task: Task
     sha256: str
+    scale: float | None = None
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of one image."""
-        height, width, channels = self.train.x.shape[1:]
-        return int(height), int(width), int(channels)
-
-    def scaled(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
-        """`x` divided by `scale`, as `dtype`: what every backend is fed."""
+    def inputs(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
+        """A batch of x as a model takes it: tokens int32, everything else scaled and in `dtype`."""
+        if self.task.shapes.vocabulary is not None:
+            return np.asarray(x, np.int32)
+        if self.scale is None:
+            return np.asarray(x, dtype)
         return np.divide(x, np.asarray(self.scale, dtype), dtype=dtype)
+
+    def targets(self, y: np.ndarray, dtype: str = "float32") -> np.ndarray:
+        """A batch of y as a loss takes it: classes and tokens int64, real numbers in `dtype`."""
+        return np.asarray(y, np.int64 if y.dtype.kind in "iu" else dtype)

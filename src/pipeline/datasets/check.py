@@ -6,70 +6,80 @@ from numbers import Real
 
 import numpy as np
 
-from pipeline.datasets import Arrays, Split
+from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
+from pipeline.models import Shapes
 
 SPLITS = ("train", "validation", "test")
 
 
-def check_arrays(data: Arrays, dataset: str) -> None:
-    """Raise UserError where shapes, dtypes, labels or values break the contract of `Arrays`.
+def check_data(data: Data, dataset: str) -> None:
+    """Raise UserError where shapes, dtypes, targets or values break the contract of `Data` and of its task.
 
-    `dataset` is its class's name. This runs at every load: no copy of the images is made.
+    `dataset` is its class's name. This runs at every load: no copy of the examples is made.
     """
-    if not isinstance(data, Arrays):
-        raise _broken(dataset, f"load() gives {type(data).__name__}", "give pipeline.datasets.Arrays")
+    if not isinstance(data, Data):
+        raise _broken(dataset, f"load() gives {type(data).__name__}", "give pipeline.datasets.Data")
     _check_scale(data.scale, dataset)
+    shapes = data.task.shapes
     for name in SPLITS:
-        _check_split(getattr(data, name), len(data.classes), dataset, name)
-        _check_values(getattr(data, name).x, data.scale, dataset, name)
+        split = getattr(data, name)
+        _check_split(split, dataset, name)
+        _check_shape(split.x, shapes, dataset, name)
+        wrong = data.task.check(split.y)
+        if wrong:
+            raise _broken(dataset, f"{name}.y: {wrong}", f"the task is {type(data.task).__name__}")
+        _check_values(split.x, data.scale, shapes, dataset, name)
     for name in ("train", "test"):
         if not len(getattr(data, name)):
-            raise _broken(dataset, f"{name} holds no image", "give at least one")
-    shapes = {getattr(data, name).x.shape[1:] for name in SPLITS}
-    if len(shapes) > 1:
-        raise _broken(dataset, f"images of {len(shapes)} shapes ({', '.join(map(str, shapes))})", "give them one shape")
+            raise _broken(dataset, f"{name} holds no example", "give at least one")
 
 
 def _check_scale(scale: object, dataset: str) -> None:
     """Refuse what cannot be divided by, in float32 either, which is what most backends are fed."""
+    if scale is None:
+        return
     with np.errstate(all="ignore"):
         usable = isinstance(scale, Real) and np.float32(scale) > 0 and np.isfinite(np.float32(scale))
     if not usable:
         raise _broken(dataset, f"scale={scale}", "images are divided by it: give a positive number, in float32 too")
 
 
-def _check_split(split: Split, classes: int, dataset: str, name: str) -> None:
-    x, y = split.x, split.y
-    for part, array in (("x", x), ("y", y)):
+def _check_split(split: Split, dataset: str, name: str) -> None:
+    for part, array in (("x", split.x), ("y", split.y)):
         if not isinstance(array, np.ndarray):
             raise _broken(dataset, f"{name}.{part} is a {type(array).__name__}", "give a NumPy array")
-    if x.ndim != 4:
-        raise _broken(dataset, f"{name}.x has shape {x.shape}", "images are (N, H, W, C), grey ones with C = 1")
-    if y.shape != x.shape[:1] or y.dtype != np.int64:
-        labels = f"{name}.y has shape {y.shape} and dtype {y.dtype}"
-        raise _broken(dataset, labels, f"labels are ({len(x)},) int64, one for each image")
-    if len(y) and not (y.min() >= 0 and y.max() < classes):
-        raise _broken(
-            dataset, f"{name}.y holds labels {y.min()} to {y.max()}", f"{classes} classes are 0 to {classes - 1}"
-        )
+    if len(split.x) != len(split.y):
+        raise _broken(dataset, f"{name} has {len(split.x)} x and {len(split.y)} y", "give one y for each x")
 
 
-def _check_values(x: np.ndarray, scale: float, dataset: str, name: str) -> None:
-    """Refuse images that are not numbers in [0, 1] once divided by `scale`."""
-    if x.dtype.kind not in "buif":
-        raise _broken(dataset, f"{name}.x has dtype {x.dtype}", "images are integers or floating-point numbers")
-    if not x.size or (x.dtype.kind == "u" and np.iinfo(x.dtype).max <= scale):
+def _check_shape(x: np.ndarray, shapes: Shapes, dataset: str, name: str) -> None:
+    if x.shape[1:] != shapes.x:
+        wanted = ", ".join(["N", *map(str, shapes.x)])
+        raise _broken(dataset, f"{name}.x has shape {x.shape}", f"its task says ({wanted}); grey images have C = 1")
+    kinds = "iu" if shapes.vocabulary is not None else "buif"
+    if x.dtype.kind not in kinds:
+        what = "tokens are integers" if shapes.vocabulary is not None else "integers or floating-point numbers"
+        raise _broken(dataset, f"{name}.x has dtype {x.dtype}", what)
+
+
+def _check_values(x: np.ndarray, scale: float | None, shapes: Shapes, dataset: str, name: str) -> None:
+    """Refuse images that are not in [0, 1] once divided by `scale`, tokens beyond the vocabulary, and NaN."""
+    if not x.size or (x.dtype.kind == "u" and scale is not None and np.iinfo(x.dtype).max <= scale):
         return  # the dtype alone keeps it: 8-bit images and a scale of 255
     low, high = (0 if x.dtype.kind in "bu" else x.min()), x.max()  # a NaN anywhere makes both of them NaN
-    if low >= 0 and high <= scale:
-        return
-    if np.isnan(high):
-        raise _broken(dataset, f"{name}.x holds nan", "images are finite numbers")
-    raise _broken(
-        dataset, f"{name}.x holds values from {low} to {high}", f"divided by scale={scale} they must lie in [0, 1]"
-    )
+    if x.dtype.kind == "f" and np.isnan(high):
+        raise _broken(dataset, f"{name}.x holds nan", "give finite numbers")
+    if shapes.vocabulary is not None:
+        if low < 0 or high >= shapes.vocabulary:
+            raise _broken(dataset, f"{name}.x holds tokens {low} to {high}", f"the vocabulary is {shapes.vocabulary}")
+    elif scale is not None and not (low >= 0 and high <= scale):
+        raise _broken(
+            dataset, f"{name}.x holds values from {low} to {high}", f"divided by scale={scale} they must lie in [0, 1]"
+        )
+    elif not (np.isfinite(low) and np.isfinite(high)):
+        raise _broken(dataset, f"{name}.x holds values from {low} to {high}", "give finite numbers")
 
 
 def _broken(dataset: str, found: str, wanted: str) -> UserError:
-    return UserError(f"dataset={dataset}: {found}; {wanted} (see pipeline.datasets.Arrays)")
+    return UserError(f"dataset={dataset}: {found}; {wanted} (see pipeline.datasets.Data)")

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from pipeline.contracts import Dataset
-from pipeline.datasets import Arrays, Split
+from pipeline.datasets import Data, Split
 from pipeline.datasets.split import check_sizes, hash_splits, hold_out
 from pipeline.errors import UserError
 from pipeline.spec import spec
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
 
 SIZE = 1797
 TEST_SIZE = 360  # a fifth
 TRAIN_SIZE = SIZE - TEST_SIZE
 CLASSES = tuple("0123456789")
+SHAPE = (8, 8, 1)
 
 
 @spec
 class Digits(Dataset):
     """1,797 grey images (8, 8, 1) of handwritten digits, pixels 0 to 16, 1,437 of them for training."""
+
+    task: ClassVar[type[Task]] = Classification
 
     validation: int = 180
     """Training images held out for validation, drawn by the experiment's seed."""
@@ -35,7 +41,7 @@ class Digits(Dataset):
     def __post_init__(self) -> None:
         check_sizes(self.validation, self.train_size, TRAIN_SIZE)
 
-    def load(self, root: Path, seed: int) -> Arrays:
+    def load(self, root: Path, seed: int) -> Data:
         """Read scikit-learn's file and hold out the validation images by `seed`. Nothing is cached below `root`."""
         # The set has no published test part. The split is the same for every experiment, so that test figures of
         # different seeds compare; shuffled, because the file keeps the order of collection, writer by writer.
@@ -44,7 +50,7 @@ class Digits(Dataset):
         whole = Split(images[order[TEST_SIZE:]], labels[order[TEST_SIZE:]])
         test = Split(images[order[:TEST_SIZE]], labels[order[:TEST_SIZE]])
         train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, CLASSES, 16.0, hash_splits(whole, test))
+        return Data(train, validation, test, Classification(SHAPE, CLASSES), hash_splits(whole, test), scale=16.0)
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:
@@ -61,4 +67,4 @@ def _read() -> tuple[np.ndarray, np.ndarray]:
     rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # 64 pixels, then the class
     if rows.shape != (SIZE, 65):
         raise UserError(f"{path}: expected {SIZE} rows of 65 numbers, found {rows.shape}; reinstall scikit-learn")
-    return rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
+    return rows[:, :64].reshape(-1, *SHAPE), rows[:, 64].astype(np.int64)

@@ -10,12 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.contracts import Dataset
-from pipeline.datasets import Arrays, Split
+from pipeline.datasets import Data, Split
 from pipeline.datasets.fetch import ensure, read_cached, read_folder
 from pipeline.datasets.idx import parse_idx
 from pipeline.datasets.sources import File, Source
 from pipeline.datasets.split import check_sizes, hash_splits, hold_out
 from pipeline.spec import spec
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
 
 TRAIN_SIZE = 60_000  # the test set has 10,000
 
@@ -37,6 +39,8 @@ class MnistLike(Dataset):
     published: ClassVar[Published]
     locations: ClassVar[tuple[str, ...]] = ("cache", "folder")
 
+    task: ClassVar[type[Task]] = Classification
+
     validation: int = 5000
     """Training images held out for validation, drawn by the experiment's seed."""
     train_size: int | None = None
@@ -49,11 +53,12 @@ class MnistLike(Dataset):
     def __post_init__(self) -> None:
         check_sizes(self.validation, self.train_size, TRAIN_SIZE)
 
-    def load(self, root: Path, seed: int) -> Arrays:
+    def load(self, root: Path, seed: int) -> Data:
         """Read the files (fetching them first if `root` lacks them) and hold out the validation images by `seed`."""
         whole, test = self._read(root)
         train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Arrays(train, validation, test, self.published.classes, 255.0, hash_splits(whole, test))
+        of_images = Classification((28, 28, 1), self.published.classes)
+        return Data(train, validation, test, of_images, hash_splits(whole, test), scale=255.0)
 
     def _read(self, root: Path) -> tuple[Split, Split]:
         """The whole training set and the test set."""

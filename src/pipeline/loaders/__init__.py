@@ -1,7 +1,7 @@
 """Loaders: how batches reach the step. One file each; `backends` names the backends that a loader feeds.
 
-Every loader takes the order of the images from `epoch_order`, so that it depends on the seed and the epoch alone and is
-the same in every backend and with any number of workers. One setting is an exception: `tfdata` with `shuffle: false`,
+Every loader takes the order of the examples from `epoch_order`, so that it depends on seed and epoch alone and is the
+same in every backend and with any number of workers. One setting is an exception: `tfdata` with `shuffle: false`,
 its default, repeats the order of the first epoch, which its cache fixes.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 
-def epoch_order(images: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the training images in an epoch (from 0): a permutation that only seed and epoch decide."""
-    return np.random.default_rng([seed, 1, epoch]).permutation(images)
+def epoch_order(examples: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of the training examples in an epoch (from 0): a permutation that only seed and epoch decide."""
+    return np.random.default_rng([seed, 1, epoch]).permutation(examples)
 
 
-def block_lengths(images: int, batch_size: int, steps: int) -> list[int]:
+def block_lengths(examples: int, batch_size: int, steps: int) -> list[int]:
     """Batches in each block of an epoch, as `blocks` cuts it: a last smaller batch is a block by itself."""
-    full, rest = divmod(images, batch_size)
+    full, rest = divmod(examples, batch_size)
     return [min(steps, full - first) for first in range(0, full, steps)] + [1] * bool(rest)
 
 

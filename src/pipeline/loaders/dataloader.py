@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Loader
-from pipeline.datasets import Split
+from pipeline.datasets import Data
 from pipeline.errors import Impossible
 from pipeline.loaders import epoch_order
 from pipeline.machine.device import Place
@@ -42,15 +42,15 @@ class DataLoader(Loader):
                 "use loader.pin_memory=false"
             )
 
-    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Any:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Any:
         """A DataLoader of (x, y) batches; each pass over it is the next epoch."""
         import torch
         from torch.utils.data import DataLoader as TorchDataLoader
 
         return TorchDataLoader(
-            Items(split, scale, dtype),  # type: ignore[arg-type]  # map-style by its methods
+            Items(data, dtype),  # type: ignore[arg-type]  # map-style by its methods
             batch_size=batch_size,
-            sampler=Order(len(split), seed),
+            sampler=Order(len(data.train), seed),
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor,
@@ -61,28 +61,29 @@ class DataLoader(Loader):
 
 
 class Items:
-    """One image at a time, scaled to [0, 1] when it is asked for: the work that the source's transforms do."""
+    """One example at a time, prepared when it is asked for: the work that the source's transforms do."""
 
-    def __init__(self, split: Split, scale: float, dtype: str) -> None:
-        self.split, self.scale, self.dtype = split, scale, dtype
+    def __init__(self, data: Data, dtype: str) -> None:
+        self.data, self.dtype = data, dtype
 
     def __len__(self) -> int:
-        return len(self.split)
+        return len(self.data.train)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return np.divide(self.split.x[index], self.scale, dtype=self.dtype), int(self.split.y[index])
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        x, y = self.data.train.x[index], self.data.train.y[index]
+        return self.data.inputs(x, self.dtype), self.data.targets(y, self.dtype)
 
 
 class Order:
     """A sampler whose n-th pass is the order of the n-th epoch."""
 
-    def __init__(self, images: int, seed: int) -> None:
-        self.images, self.seed, self.epoch = images, seed, 0
+    def __init__(self, examples: int, seed: int) -> None:
+        self.examples, self.seed, self.epoch = examples, seed, 0
 
     def __len__(self) -> int:
-        return self.images
+        return self.examples
 
     def __iter__(self) -> Any:
-        order = epoch_order(self.images, self.seed, self.epoch).tolist()
+        order = epoch_order(self.examples, self.seed, self.epoch).tolist()
         self.epoch += 1
         return iter(order)

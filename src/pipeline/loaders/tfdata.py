@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Loader
-from pipeline.datasets import Split
+from pipeline.datasets import Data
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
 
@@ -32,16 +32,16 @@ class TfData(Loader):
         if self.cache and self.shuffle:
             raise ValueError("shuffle=true: the cache keeps the first epoch's order; set loader.cache=false with it")
 
-    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> TfBatches:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
-        return TfBatches(self, split, scale, dtype, batch_size, seed)
+        return TfBatches(self, data, dtype, batch_size, seed)
 
 
 class TfBatches:
     """The pipeline, built once; only the stream of indices in front of it changes with the epoch."""
 
-    def __init__(self, loader: TfData, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> None:
-        self.loader, self.split, self.scale, self.dtype = loader, split, scale, dtype
+    def __init__(self, loader: TfData, data: Data, dtype: str, batch_size: int, seed: int) -> None:
+        self.loader, self.data, self.dtype = loader, data, dtype
         self.batch_size, self.seed, self.epoch = batch_size, seed, 0
         self.cached: Any = None
 
@@ -60,11 +60,14 @@ class TfBatches:
         import tensorflow as tf
 
         epoch = self.epoch if self.loader.shuffle else 0
-        order = epoch_order(len(self.split), self.seed, epoch)
-        images, labels = tf.constant(self.split.x), tf.constant(self.split.y)
+        order = epoch_order(len(self.data.train), self.seed, epoch)
+        data, train = self.data, self.data.train
+        inputs, targets = tf.constant(train.x), tf.constant(data.targets(train.y, self.dtype))
+        tokens = data.task.shapes.vocabulary is not None
 
         def normalise(index: Any) -> tuple[Any, Any]:
-            return tf.cast(images[index], self.dtype) / tf.constant(self.scale, self.dtype), labels[index]
+            x = tf.cast(inputs[index], "int32" if tokens else self.dtype)
+            return x if data.scale is None else x / tf.constant(data.scale, self.dtype), targets[index]
 
         indices = tf.data.Dataset.from_tensor_slices(order)
         return indices.map(normalise, num_parallel_calls=_tuned(self.loader.map_calls)).batch(self.batch_size)

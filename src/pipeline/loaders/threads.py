@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Loader
-from pipeline.datasets import Split
+from pipeline.datasets import Data
 from pipeline.loaders import blocks, epoch_order
 from pipeline.spec import spec
 
@@ -36,23 +36,24 @@ class Threads(Loader):
     prefetch: PositiveInt = 4
     steps_per_execution: PositiveInt = 64
 
-    def stream(self, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> Batches:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Batches:
         """(x, y) batches; each pass is the next epoch."""
-        return Batches(self, split, scale, dtype, batch_size, seed)
+        return Batches(self, data, dtype, batch_size, seed)
 
 
 class Batches:
     """The stream of a Threads loader."""
 
-    def __init__(self, loader: Threads, split: Split, scale: float, dtype: str, batch_size: int, seed: int) -> None:
-        self.loader, self.split, self.scale, self.dtype = loader, split, scale, dtype
+    def __init__(self, loader: Threads, data: Data, dtype: str, batch_size: int, seed: int) -> None:
+        self.loader, self.data, self.dtype = loader, data, dtype
         self.batch_size, self.seed, self.epoch = batch_size, seed, 0
 
     def _batch(self, rows: np.ndarray) -> Batch:
-        return np.divide(self.split.x[rows], self.scale, dtype=self.dtype), self.split.y[rows]
+        x, y = self.data.train.x[rows], self.data.train.y[rows]
+        return self.data.inputs(x, self.dtype), self.data.targets(y, self.dtype)
 
     def __iter__(self) -> Iterator[Batch]:
-        order = epoch_order(len(self.split), self.seed, self.epoch)
+        order = epoch_order(len(self.data.train), self.seed, self.epoch)
         self.epoch += 1
         indices = (block[0] for block in blocks(order, self.batch_size, 1))
         with ThreadPoolExecutor(self.loader.workers) as pool:

@@ -1,32 +1,14 @@
-"""Figures of merit of a classifier, in NumPy: from logits (N, classes) and labels (N,). No framework, no rounding."""
+"""Metrics of a classifier, in NumPy: from logits (N, classes) and labels (N,). No framework, no rounding.
+
+A function measures what is at hand; an `Accumulator` takes a test set batch by batch and keeps only sums.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
-
-from pipeline.errors import RunError
-from pipeline.machine.precision import FORMATS
-
-
-def not_finite(logits: np.ndarray) -> tuple[int, float] | None:
-    """The first image whose logits (N, classes) are not all finite, and the value; None where there is none."""
-    rows, columns = np.nonzero(~np.isfinite(logits))
-    return (int(rows[0]), float(logits[rows[0], columns[0]])) if rows.size else None
-
-
-def check_saved(logits: np.ndarray, what: str, run: str, precision: str) -> None:
-    """That the logits (N, classes) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
-
-    `what` they are of, with a `{}` for the number of the image; `run`: its id.
-    """
-    wrong = not_finite(logits)
-    if wrong is None:
-        return
-    narrow = FORMATS[precision].compute == "float16"
-    hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
-    raise RunError(f"run={run}: the logits of {what.format(wrong[0])} are {wrong[1]} at precision={precision}; {hint}")
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -63,36 +45,85 @@ def brier(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.square(distance).sum(axis=1).mean())
 
 
-def macro_f1(logits: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of each class, averaged; a class that is neither present nor predicted counts 0."""
-    counts = confusion(logits, labels)
-    n_correct = np.diag(counts)
-    size = counts.sum(axis=0) + counts.sum(axis=1)
-    return float(np.divide(2 * n_correct, size, out=np.zeros(len(n_correct)), where=size > 0).mean())
-
-
-def calibration_error(logits: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error over equal-width bins of confidence (Guo et al., ICML 2017, eq. 3)."""
-    likely = probabilities(logits)
-    confidence = likely.max(axis=1)
-    right = likely.argmax(axis=1) == labels
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs(right[place == b].sum() - confidence[place == b].sum()) for b in range(bins)]
-    return float(sum(gaps) / len(labels))
-
-
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Counts (classes, classes): rows are true classes, columns predicted ones."""
     classes = logits.shape[1]
     return np.bincount(labels * classes + logits.argmax(axis=1), minlength=classes**2).reshape(classes, classes)
 
 
+class Accumulator(Protocol):
+    """A metric over batches."""
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """One batch: logits (B, classes), labels (B,)."""
+        ...
+
+    def value(self) -> float:
+        """The metric of all batches so far."""
+        ...
+
+
+class Mean:
+    """The mean of what `function` gives, by the batches' sizes."""
+
+    def __init__(self, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
+        self.function, self.total, self.seen = function, 0.0, 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        self.total += self.function(logits, labels) * len(labels)
+        self.seen += len(labels)
+
+    def value(self) -> float:
+        return self.total / self.seen
+
+
+class MacroF1:
+    """F1 of each class, averaged; a class that is neither present nor predicted counts 0."""
+
+    def __init__(self) -> None:
+        self.counts: np.ndarray | int = 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        self.counts = self.counts + confusion(logits, labels)
+
+    def value(self) -> float:
+        counts = np.asarray(self.counts)
+        n_correct = np.diag(counts)
+        size = counts.sum(axis=0) + counts.sum(axis=1)
+        return float(np.divide(2 * n_correct, size, out=np.zeros(len(n_correct)), where=size > 0).mean())
+
+
+class CalibrationError:
+    """Expected calibration error over equal-width bins of confidence (Guo et al., ICML 2017, eq. 3)."""
+
+    def __init__(self, bins: int = 15) -> None:
+        self.gaps, self.seen = np.zeros(bins), 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        likely = probabilities(logits)
+        confidence, bins = likely.max(axis=1), len(self.gaps)
+        correct = likely.argmax(axis=1) == labels
+        bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+        self.gaps += np.bincount(bin_of, weights=correct - confidence, minlength=bins)
+        self.seen += len(labels)
+
+    def value(self) -> float:
+        return float(np.abs(self.gaps).sum() / self.seen)
+
+
 LESS_IS_BETTER = ("cross_entropy", "brier", "calibration_error")
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": accuracy,
-    "top5_accuracy": top5_accuracy,
-    "macro_f1": macro_f1,
-    "cross_entropy": cross_entropy,
-    "brier": brier,
-    "calibration_error": calibration_error,
+METRICS: dict[str, Callable[[], Accumulator]] = {
+    "accuracy": lambda: Mean(accuracy),
+    "top5_accuracy": lambda: Mean(top5_accuracy),
+    "macro_f1": MacroF1,
+    "cross_entropy": lambda: Mean(cross_entropy),
+    "brier": lambda: Mean(brier),
+    "calibration_error": CalibrationError,
 }
+
+
+def value_of(name: str, logits: np.ndarray, labels: np.ndarray) -> float:
+    """A metric of METRICS of what is at hand."""
+    metric = METRICS[name]()
+    metric.add(logits, labels)
+    return metric.value()

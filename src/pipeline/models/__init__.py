@@ -19,10 +19,28 @@ LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a model is built for: one image as (height, width, channels), and the number of classes."""
+    """What a model is built for: the shape of one example, of its output, and what the example is made of.
 
-    image: tuple[int, int, int]
-    classes: int
+    `vocabulary`: x holds integers below it (tokens); None: x holds real numbers.
+    """
+
+    x: tuple[int, ...]
+    outputs: tuple[int, ...]
+    vocabulary: int | None = None
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """Height, width and channels. Raises ValueError where an example is no image."""
+        if len(self.x) != 3 or self.vocabulary is not None:
+            what = f"shape {self.x}" + (" and hold tokens" if self.vocabulary is not None else "")
+            raise ValueError(f"takes images (height, width, channels); the examples of this dataset have {what}")
+        height, width, channels = self.x
+        return height, width, channels
+
+    @property
+    def classes(self) -> int:
+        """How many numbers the last axis of the output has: one logit for each class."""
+        return self.outputs[-1]
 
 
 def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
@@ -35,8 +53,8 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
         raise UserError(f"model.{message}" if names_a_field else f"model: {message}") from error
 
 
-def check_logits(shape: Sequence[int | None], classes: int) -> None:
-    """Refuse a model whose output is not one logit for each class: a loss would crash on it, or take it."""
-    if len(shape) != 2 or shape[1] != classes:
-        found = ", ".join(["N", *map(str, shape[1:])])
-        raise UserError(f"model: gives ({found}); the dataset has {classes} classes and needs logits (N, {classes})")
+def check_outputs(shape: Sequence[int | None], shapes: Shapes) -> None:
+    """Refuse a model whose output is not what the task compares: a loss would crash on it, or take it."""
+    if tuple(shape[1:]) != shapes.outputs:
+        found, wanted = (", ".join(["N", *map(str, sizes)]) for sizes in (shape[1:], shapes.outputs))
+        raise UserError(f"model: gives ({found}); the dataset's task needs ({wanted})")

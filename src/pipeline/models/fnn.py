@@ -11,6 +11,7 @@ from pydantic import PositiveInt
 
 from pipeline.contracts import Network, Problem
 from pipeline.models import weights
+from pipeline.runs.weights import Weights
 from pipeline.spec import spec
 
 
@@ -34,7 +35,7 @@ class Fnn(Network):
     def initial(self, problem: Problem, seed: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         """Kernels and biases to start from, in float64: Glorot uniform and zeros."""
         sizes = self.sizes(problem)
-        like: weights.Weights = {}
+        like: Weights = {}
         for number, (inputs, units) in enumerate(pairwise(sizes)):
             like |= {f"{number:02d}.kernel": np.empty((inputs, units)), f"{number:02d}.bias": np.empty(units)}
         arrays = list(weights.initial(like, seed).values())

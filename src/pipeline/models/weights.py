@@ -1,51 +1,53 @@
-"""Weights as NumPy arrays in one layout for every backend: what is initialised, moved, hashed, saved and loaded.
+"""Weights between models and NumPy, in one layout for every backend, and the values that a training starts from.
 
-A set of weights is a dict from `<layer>.<kernel|bias|...>` to an array, in the order of the layers: what is trained,
-and what a layer gathers beside it (the running mean and variance of a batch normalization), under Keras's names. Left
-out is what no inference reads: torch's count of batches, the states of Keras's random generators. Saved as .npz without
-pickles, so that loading one runs no code.
+A weight's name is the path of its layer and what the tensor is there: `kernel`, `bias` and so on under Keras's names,
+`embeddings` of an embedding; a tensor of another kind of layer keeps its own name and layout. Left out is what no
+inference reads: torch's count of batches, the states of Keras's random generators. A tensor that two layers share
+counts once, under the first one's path.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.machine.regular_file import open_regular
-
-Weights = dict[str, np.ndarray]
+from pipeline.runs.weights import Weights
 
 ZEROS = ("bias", "beta", "moving_mean")
 ONES = ("gamma", "moving_variance")
 NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+EMBEDDING_DEVIATION = 0.02  # as GPT-2's
 
 
 def initial(like: Weights, seed: int) -> Weights:
-    """Starting values for the shapes and dtypes of `like`: kernels Glorot uniform, biases zero, normalizations 1 and 0.
+    """Starting values for the shapes and dtypes of `like`, by each weight's kind.
 
-    What has another name stays as the framework made it. Drawn in float64 from `seed` alone and cast last, so that
-    every backend and precision starts from the same point.
-    Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks", eq. 16.
+    Kernels Glorot uniform, biases zero, normalizations 1 and 0, embeddings normal. What has another name stays as the
+    framework made it. Drawn in float64 from `seed` alone and cast last, so that every backend and precision starts from
+    the same point. Sources: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", eq. 16; Radford et al., "Improving language understanding by generative pre-training", section 4.1.
     """
     generator = np.random.default_rng([seed, 0])
-    return {name: _start(name, array, generator) for name, array in like.items()}
+    return {name: _start(kind_of(name), array, generator) for name, array in like.items()}
 
 
-def _start(name: str, array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    kind = name.rpartition(".")[2]
+def kind_of(name: str) -> str:
+    """`kernel` of `blocks.0.mlp.kernel`."""
+    return name.rpartition(".")[2]
+
+
+def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     if kind in ZEROS:
         return np.zeros_like(array)
     if kind in ONES:
         return np.ones_like(array)
+    if kind == "embeddings":
+        return generator.normal(0, EMBEDDING_DEVIATION, array.shape).astype(array.dtype)
     if not kind.endswith("kernel"):  # Keras has recurrent_kernel and the like
         return array
     window = math.prod(array.shape[:-2])
@@ -53,54 +55,19 @@ def _start(name: str, array: np.ndarray, generator: np.random.Generator) -> np.n
     return generator.uniform(-limit, limit, array.shape).astype(array.dtype)
 
 
-def digest(weights: Weights) -> str:
-    """sha256 over names, dtypes, shapes and bytes: two runs with one digest ended with the same weights to the bit."""
-    total = hashlib.sha256()
-    for name, array in weights.items():
-        total.update(f"{name} {array.dtype} {array.shape}".encode())
-        total.update(np.ascontiguousarray(array).tobytes())
-    return total.hexdigest()
-
-
-def save(path: Path, weights: Weights) -> None:
-    """Write `weights` as an .npz of plain arrays."""
-    np.savez(path, **weights)  # type: ignore[arg-type]
-
-
-def load(path: Path) -> Weights:
-    """Read what `save` wrote. Raises UserError for a file that is missing, damaged or holds pickled objects.
-
-    Nothing is unpacked that would take more memory than the file takes on the disk.
-    """
-    try:
-        with open_regular(path) as file:
-            _check_sizes(file)
-            with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        raise UserError(f"{path}: not a readable set of weights ({error})") from error
-    except Exception as error:  # zipfile and zlib raise types of their own for damaged files
-        raise UserError(f"{path}: damaged ({type(error).__name__}: {error})") from error
-
-
-def _check_sizes(file: BinaryIO) -> None:
-    """Refuse an archive that unpacks to more than it is, by its own list of contents: `save` compresses nothing."""
-    with zipfile.ZipFile(file) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    if unpacked > size:
-        raise ValueError(f"it unpacks to {unpacked:,} bytes from {size:,}, and a run's weights are not compressed")
-
-
 def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
-    """The arrays of `weights` in the order of `like`. Raises UserError naming the first that does not fit."""
-    if list(weights) != list(like):
+    """The arrays of `weights` in the order of `like`. Raises UserError naming the first that does not fit.
+
+    Two frameworks may name the same layers differently: then every kind and every shape has to agree, in order.
+    """
+    if [*map(kind_of, weights)] != [*map(kind_of, like)]:
         raise UserError(f"{source}: weights of another model: it has {_names(weights)}; this model has {_names(like)}")
-    for name, array in weights.items():
-        if array.shape != like[name].shape:
+    for (name, array), (wanted, other) in zip(weights.items(), like.items(), strict=True):
+        if array.shape != other.shape:
+            also = "" if name == wanted else f"'s {wanted}"
             raise UserError(
-                f"{source}: weights of another model: {name} has shape {array.shape}; this model has {like[name].shape}"
+                f"{source}: weights of another model: {name} has shape {array.shape}; "
+                f"this model{also} has {other.shape}"
             )
     return list(weights.values())
 
@@ -137,36 +104,31 @@ def to_torch(net: Any, weights: Weights, source: str) -> None:
 
 
 def _torch_tensors(net: Any) -> list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]]:
-    """(common name, tensor, axes to the common layout, axes back) of all that is kept, in the order of the layers."""
+    """(name, tensor, axes to the common layout, axes back) of all that is kept, in the order of the layers."""
     saved = net.state_dict(keep_vars=True).keys()  # a buffer that is not saved is one that the model makes anew
-    rows = []
-    number = 0
+    rows, seen = [], set[int]()
     for path, layer in net.named_modules():
-        own = dict((*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
-        kept = [name for name in own if f"{path}.{name}".removeprefix(".") in saved and name != "num_batches_tracked"]
-        for name in kept:
-            common, *axes = _torch_layout(path, layer, name, own[name])
-            rows.append((f"{number:02d}.{common}", own[name], *axes))
-        number += bool(kept)
+        for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
+            if f"{path}.{name}".removeprefix(".") not in saved or name == "num_batches_tracked" or id(tensor) in seen:
+                continue
+            seen.add(id(tensor))  # tied weights are one
+            common, *axes = _torch_layout(layer, name)
+            rows.append((f"{path}.{common}".removeprefix("."), tensor, *axes))
     return rows
 
 
-def _torch_layout(path: str, layer: Any, name: str, tensor: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """The common name of a layer's tensor, and its axes there and back. Raises UserError for a layout not known here.
-
-    It must not be guessed: the axes say how many inputs and outputs a kernel has, and so what it starts from.
-    """
+def _torch_layout(layer: Any, name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """The common name of a layer's tensor, and its axes there and back; its own name and layout where none is known."""
     from torch import nn
 
     if name == "weight" and isinstance(layer, nn.Linear):
         return "kernel", (1, 0), (1, 0)
+    if name == "weight" and isinstance(layer, nn.Conv1d):
+        return "kernel", (2, 1, 0), (2, 1, 0)
     if name == "weight" and isinstance(layer, nn.Conv2d):
         return "kernel", (2, 3, 1, 0), (3, 2, 0, 1)
-    if isinstance(tensor, nn.Parameter) and tensor.ndim > 1:
-        raise UserError(
-            f"model: layer {path or 'itself'} is a torch {type(layer).__name__}, whose {name} of shape "
-            f"{tuple(tensor.shape)} has no known layout; use Linear, Conv2d, normalizations and layers without weights"
-        )
+    if name == "weight" and isinstance(layer, nn.Embedding):
+        return "embeddings", (), ()
     normalizes = isinstance(layer, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm))
     return (NORMALIZATION.get(name, name) if normalizes else name), (), ()
 
@@ -188,16 +150,15 @@ def to_keras(model: Any, weights: Weights, source: str) -> None:
 
 
 def _keras_variables(model: Any) -> list[tuple[str, Any]]:
-    """(common name, variable) of all that is kept. Raises UserError for a layer two of whose weights have one name."""
-    layers = [layer for layer in dict.fromkeys(_keras_layers(model)) if layer.weights]
-    for layer in layers:
-        name, count = Counter(variable.name for variable in layer.weights).most_common(1)[0]
+    """(name, variable) of all that is kept, layer by layer. Raises UserError for two weights of one path."""
+    layers = list(dict.fromkeys(_keras_layers(model)))
+    of_layers = [variable for layer in layers for variable in layer.weights]
+    unique = list({id(variable): variable for variable in (*of_layers, *model.weights)}.values())
+    named = [(variable.path.removeprefix(f"{model.name}/").replace("/", "."), variable) for variable in unique]
+    for name, count in Counter(name for name, _ in named).most_common(1):
         if count > 1:
-            raise UserError(
-                f"model: layer {layer.name} is a Keras {type(layer).__name__} with {count} weights called {name}; "
-                "use layers that hold no others, or models of such"
-            )
-    return [(f"{number:02d}.{v.name}", v) for number, layer in enumerate(layers) for v in layer.weights]
+            raise UserError(f"model: {count} weights have the path {name}; give their layers different names")
+    return named
 
 
 def _keras_layers(model: Any) -> Iterator[Any]:

@@ -14,10 +14,10 @@ from pipeline.contracts import Problem
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.regular_file import open_regular
-from pipeline.models import weights
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.runs import receipt as receipts
+from pipeline.runs import weights
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes

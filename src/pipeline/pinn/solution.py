@@ -12,8 +12,8 @@ import numpy as np
 
 from pipeline.contracts import Problem
 from pipeline.errors import UserError
-from pipeline.models import weights
 from pipeline.pinn import jets
+from pipeline.runs import weights
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]  # (kernel, bias) of each, the last one linear
 

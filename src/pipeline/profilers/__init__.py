@@ -17,7 +17,8 @@ from pipeline.errors import UserError
 from pipeline.machine.device import Place
 
 if TYPE_CHECKING:
-    from pipeline.models.weights import Weights
+    from pipeline.models import Shapes
+    from pipeline.runs.weights import Weights
 
 FOLDER = "profile"  # below the run's artifacts
 
@@ -26,16 +27,22 @@ FOLDER = "profile"  # below the run's artifacts
 class Subject:
     """What is trained, as a backend hands it to a profiler.
 
-    `weights` gives them as they are now, `settle` waits until the device has done what it was told, and `image` is one
-    image's shape and the dtype in which it enters the model. `place` is where the steps run: before the first one the
-    model's parameters may lie elsewhere.
+    `weights` gives them as they are now and `settle` waits until the device has done all that was asked of it. `shapes`
+    are those of one example, and `dtype` is the one in which real numbers enter the model. `place` is where the steps
+    run: before the first one the model's parameters may lie elsewhere.
     """
 
     model: Any
     weights: Callable[[], Weights]
     settle: Callable[[], None]
-    image: tuple[tuple[int, int, int], str]
+    shapes: Shapes
+    dtype: str
     place: Place
+
+    @property
+    def example(self) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of one example as it enters the model."""
+        return self.shapes.x, self.dtype if self.shapes.vocabulary is None else "int32"
 
 
 class Tool:
@@ -68,14 +75,14 @@ class Tool:
         """After the last step, or after what went wrong."""
 
 
-def window(profiler: Any, batch_size: int, epochs: int, images: int) -> range | None:
+def window(profiler: Any, batch_size: int, epochs: int, examples: int) -> range | None:
     """The steps (from 0) that are profiled. Raises UserError where training has too few, or an epoch ends among them.
 
     Validation follows the end of an epoch and belongs to no step, so a window lies within one.
     """
     if profiler.steps == 0:
         return None
-    each = math.ceil(images / batch_size)
+    each = math.ceil(examples / batch_size)
     first, last = profiler.skip, profiler.skip + profiler.steps - 1
     asked = f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: profiles steps {first + 1} to {last + 1}"
     if last >= epochs * each:

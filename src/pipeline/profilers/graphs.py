@@ -8,14 +8,15 @@ from pipeline.profilers import Subject
 
 
 def from_torch(subject: Subject) -> Any:
-    """torch's trace of the forward pass of one image."""
+    """torch's trace of the forward pass of one example."""
     import torch
     from torch.utils.tensorboard._pytorch_graph import graph
 
-    shape, _ = subject.image
+    shape, _ = subject.example
     like = next(subject.model.parameters())
+    dtype = like.dtype if subject.shapes.vocabulary is None else torch.int32
     with torch.random.fork_rng([like.device] if like.is_cuda else []):
-        definition, _ = graph(subject.model, torch.zeros(1, *shape, dtype=like.dtype, device=like.device))
+        definition, _ = graph(subject.model, torch.zeros(1, *shape, dtype=dtype, device=like.device))
     return definition
 
 
@@ -23,30 +24,30 @@ def of_tensorflow(subject: Subject) -> Any:
     """The graph of the forward pass of a batch, as TensorFlow builds it."""
     import tensorflow as tf
 
-    shape, dtype = subject.image
-    forward = tf.function(lambda images: subject.model(images, training=False))
-    return forward.get_concrete_function(tf.TensorSpec((None, *shape), dtype, name="images")).graph.as_graph_def()
+    shape, dtype = subject.example
+    forward = tf.function(lambda x: subject.model(x, training=False))
+    return forward.get_concrete_function(tf.TensorSpec((None, *shape), dtype, name="x")).graph.as_graph_def()
 
 
 def of_jax(subject: Subject) -> Any:
-    """The jaxpr of the forward pass of one image: a node for each equation, those of inner functions below its name."""
+    """The jaxpr of the forward pass of one example: a node for each equation, inner functions' below its name."""
     import jax
     import jax.numpy as jnp
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-    shape, dtype = subject.image
+    shape, dtype = subject.example
     variables = (subject.model.trainable_variables, subject.model.non_trainable_variables)
 
-    def forward(trainable: Any, fixed: Any, images: Any) -> Any:
-        return subject.model.stateless_call(trainable, fixed, images, training=False)[0]
+    def forward(trainable: Any, fixed: Any, x: Any) -> Any:
+        return subject.model.stateless_call(trainable, fixed, x, training=False)[0]
 
     state = [[variable.value for variable in group] for group in variables]
     traced = jax.make_jaxpr(forward)(*state, jnp.zeros((1, *shape), dtype))
     names = [variable.path for group in variables for variable in group]
     definition = GraphDef()
-    for name in [*names, "images"]:
+    for name in [*names, "x"]:
         definition.node.add(name=name, op="Parameter")
-    _equations(definition, traced.jaxpr, [*names, "images"], "")
+    _equations(definition, traced.jaxpr, [*names, "x"], "")
     return definition
 
 

@@ -26,14 +26,14 @@ NOTHING = contextlib.nullcontext()
 
 
 class Session:
-    """One per fit. `leave_out` is told the seconds that the profiler took for itself, which are no training."""
+    """One per fit. `leave_out` takes the seconds that the profiler needed for itself, which are no training."""
 
-    def __init__(self, experiment: Experiment, run: Run, images: int, leave_out: Callable[[float], None]) -> None:
+    def __init__(self, experiment: Experiment, run: Run, examples: int, leave_out: Callable[[float], None]) -> None:
         training = experiment.training
         self.run, self.leave_out = run, leave_out
         self.name = type(experiment.profiler).__name__.lower()
-        self.window = window(experiment.profiler, training.batch_size, training.epochs, images)
-        self.each = math.ceil(images / training.batch_size)
+        self.window = window(experiment.profiler, training.batch_size, training.epochs, examples)
+        self.each = math.ceil(examples / training.batch_size)
         self.tool: Tool | None = experiment.profiler.tool(experiment, run)
         self.step = 0
         self.open = self.done = False
@@ -62,7 +62,7 @@ class Session:
             self._after(1)
 
     def blocks(self, blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Blocks of steps (rows of image indices), cut so that the window's steps come one by one."""
+        """Blocks of steps (rows of indices), cut so that the window's steps come one by one."""
         if self.window is None:
             yield from blocks
             return

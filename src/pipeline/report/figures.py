@@ -1,9 +1,9 @@
-"""Figures of a classifier, drawn by matplotlib without a display."""
+"""Figures of a training, drawn by matplotlib without a display."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +20,25 @@ TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
-def training_curves(path: Path, epochs: Sequence[Epoch], test: tuple[float, float], title: str) -> None:
-    """Loss and accuracy of training and validation by epoch, with the test set's as a line. `test`: loss, accuracy."""
-    figure = canvas(9, 3.6)
-    for place, name, at_test in ((1, "loss", test[0]), (2, "accuracy", test[1])):
-        axes = figure.add_subplot(1, 2, place)
+def training_curves(path: Path, epochs: Sequence[Epoch], at_end: Mapping[str, float], title: str) -> None:
+    """Loss and score of training and validation by epoch, with the test set's as a line.
+
+    `at_end`: the test set's loss and, where the task has one, its score by name.
+    """
+    figure = canvas(4.5 * len(at_end), 3.6)
+    for number, (name, at_test) in enumerate(at_end.items(), start=1):
+        field = "loss" if name == "loss" else "score"
+        axes = figure.add_subplot(1, len(at_end), number)
         numbers = [epoch.number for epoch in epochs]
         axes.plot(
-            numbers, [getattr(epoch, f"train_{name}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
+            numbers, [getattr(epoch, f"train_{field}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
         )
-        held_out = [getattr(epoch, f"validation_{name}") for epoch in epochs]
+        held_out = [getattr(epoch, f"validation_{field}") for epoch in epochs]
         if held_out[0] is not None:
             axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
         axes.axhline(at_test, color=GREY, ls="--", label=f"test, at the end: {at_test:.4f}")
         axes.set_xlabel("epoch")
-        axes.set_ylabel("mean loss" if name == "loss" else "accuracy")
+        axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         plain(axes)
         axes.legend(frameon=False, fontsize=8)

@@ -9,10 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.runs.loss_scale import LossScale
-from pipeline.runs.result import Metric, count, rate
-from pipeline.models.weights import Weights
+from pipeline.runs.result import Direction, Metric, count, rate
+from pipeline.runs.weights import Weights
 
 Predict = Callable[[np.ndarray], np.ndarray]
+
+
+def not_finite(outputs: np.ndarray) -> tuple[int, float] | None:
+    """The first example whose outputs (N, ...) are not all finite, and the value; None where there is none."""
+    where = np.nonzero(~np.isfinite(outputs))
+    return (int(where[0][0]), float(outputs[tuple(axis[0] for axis in where)])) if where[0].size else None
 
 
 NOT_SEEN = "set, not seen"
@@ -44,35 +50,34 @@ class Observation:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch's figures. `seconds` is training alone, without validation."""
+    """One epoch. `seconds` is training alone, without validation; `units`: images, tokens, ... seen in it.
+
+    The scores (accuracy) are None for a task that has none.
+    """
 
     number: int
     seconds: float
-    images: int
+    steps: int
+    units: int
     train_loss: float
-    train_accuracy: float
+    train_score: float | None = None
     validation_loss: float | None = None
-    validation_accuracy: float | None = None
+    validation_score: float | None = None
 
     @property
-    def images_per_s(self) -> float:
-        return self.images / self.seconds
+    def units_per_s(self) -> float:
+        return self.units / self.seconds
 
-    def metrics(self, unit: str) -> tuple[Metric, ...]:
-        """As the journal keeps them. `unit`: what a rate counts ("images")."""
-        found = (
-            count("epoch/number", self.number),
-            Metric("epoch/train_loss", self.train_loss, direction="min"),
-            Metric("epoch/train_accuracy", self.train_accuracy, direction="max"),
-            rate("epoch/images_per_s", self.images_per_s, unit),
-        )
-        if self.validation_loss is None or self.validation_accuracy is None:
-            return found
-        return (
-            *found,
-            Metric("validation/loss", self.validation_loss, direction="min"),
-            Metric("validation/accuracy", self.validation_accuracy, direction="max"),
-        )
+    def metrics(self, unit: str, score: str | None, direction: Direction) -> list[Metric]:
+        """As the journal keeps them. `unit`: what a rate counts ("images"); `score`: what the score is called."""
+        found: list[tuple[str, float | None, Direction]] = [
+            ("epoch/train_loss", self.train_loss, "min"),
+            (f"epoch/train_{score}", self.train_score, direction),
+            ("validation/loss", self.validation_loss, "min"),
+            (f"validation/{score}", self.validation_score, direction),
+        ]
+        measured = [Metric(name, value, direction=better) for name, value, better in found if value is not None]
+        return [count("epoch/number", self.number), *measured, rate(f"epoch/{unit}_per_s", self.units_per_s, unit)]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
 from pipeline.contracts import Model, Network
 from pipeline.errors import RunError, UserError
-from pipeline.models import weights
+from pipeline.runs import weights
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start

@@ -6,12 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UserError, shown
+from pipeline.errors import RunError, UserError, shown
 from pipeline.runs.journal import read_config, read_json
 from pipeline.runs.lookup import find_run
 from pipeline.variables import filled, names_in
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pipeline.runs.weights import Weights
 
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
@@ -92,6 +97,31 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
             "code_sha256): what the weights mean may have changed"
         )
     return tuple(notes)
+
+
+def saved_weights(folder: Path) -> Weights:
+    """The weights of a saved run."""
+    from pipeline.runs import weights
+
+    return weights.load(folder / "artifacts" / "model" / "weights.npz")
+
+
+def check_outputs(outputs: np.ndarray, what: str, first: int, source: Path, precision: str) -> None:
+    """That the outputs (N, ...) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
+
+    `what` they are of, with a `{}` for the number of the example, of which the first here is number `first`.
+    """
+    from pipeline.machine.precision import FORMATS
+    from pipeline.runs.fit import not_finite
+
+    wrong = not_finite(outputs)
+    if wrong is None:
+        return
+    narrow = FORMATS[precision].compute == "float16"
+    hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
+    raise RunError(
+        f"run={source.name}: the outputs for {what.format(first + wrong[0])} are {wrong[1]} at precision={precision}; {hint}"
+    )
 
 
 def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Cells below a stage's run: classifiers, each a separate run in its own process, one at a time.
+"""Cells below a stage's run: trainings, each a separate run in its own process, one at a time.
 
 For a stage that compares trainings (a ladder, precisions):
 
@@ -51,10 +51,10 @@ def variant(
     """The run that the experiment becomes by overrides as on the command line, several in one text.
 
     A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
-    of the experiment's. `stage`: the run's (None: the classifier). Raises UserError for what the command line would
+    of the experiment's. `stage`: the run's (None: stage=train). Raises UserError for what the command line would
     refuse.
     """
-    from pipeline.stages.classifier import Classifier
+    from pipeline.stages.train import Train
     from pipeline.sweep.compose import overridden
 
     if experiment.profiler.active:
@@ -62,7 +62,7 @@ def variant(
         raise UserError(
             f"profiler={name} with stage={own}: this stage compares times; profile a single training instead"
         )
-    stage = stage or Classifier
+    stage = stage or Train
     target = f"{stage.__module__}.{stage.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
     config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []

@@ -1,4 +1,4 @@
-"""stage=evaluate: the test figures of a saved run, measured again from its weights."""
+"""stage=evaluate: the test metrics of a saved run, measured again from its weights."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from pipeline.contracts import Problem, Stage
+from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
-from pipeline.metrics.classification import check_saved
-from pipeline.models import Shapes, weights
-from pipeline.runs import receipt
+from pipeline.runs import receipt, weights
 from pipeline.runs.result import Metric, Result, metrics_of
 from pipeline.runs.run import Run
-from pipeline.runs.saved import check_hashes
+from pipeline.runs.saved import check_hashes, check_outputs, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.classifier import input_dtype, load_data, saved_weights, test_metrics
+from pipeline.stages.course import measure
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -40,15 +41,15 @@ class Evaluate(Stage):
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
-        saved = saved_weights(source)
-        data = load_data(experiment)
+        saved, data = saved_weights(source), load_data(experiment)
         notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
-        predict = experiment.backend.load().predictor(
-            experiment, Shapes(data.shape, len(data.classes)), saved, resolved
-        )
-        logits = predict(data.scaled(data.test.x, input_dtype(resolved)))
-        check_saved(logits, "test image {}", source.name, resolved.precision)
-        found = test_metrics(experiment, logits, data.test.y)
+        judge = data.task.judge(experiment.loss, experiment.training.metrics)
+        predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
+
+        def check(outputs: np.ndarray, first: int) -> None:
+            check_outputs(outputs, "test example {}", first, source, resolved.precision)
+
+        found = measure(experiment, resolved, data, predict, judge, check)
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
         return Result(metrics=found, table=tuple(_rows(source, found, resolved)), notes=notes)
 

@@ -28,6 +28,7 @@ from pipeline.stages.cells import (
     variant,
     without_result,
 )
+from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -122,7 +123,7 @@ class Rung:
     wall_time_s: float
     gain: float
     gain_in_total: float
-    test_accuracy: float
+    score: Metric
     process_bytes: float
     device_bytes: float | None
     compile_s: float | None
@@ -136,7 +137,7 @@ class Rung:
             seconds(f"{self.name}/wall_time_s", self.wall_time_s),
             _gain(f"{self.name}/gain", self.gain),
             _gain(f"{self.name}/gain_in_total", self.gain_in_total),
-            Metric(f"{self.name}/test_accuracy", self.test_accuracy, direction="max"),
+            replace(self.score, name=f"{self.name}/{self.score.name.replace('/', '_')}"),
             memory(f"{self.name}/process_bytes", self.process_bytes),
             *([] if device is None else [memory(f"{self.name}/device_bytes", device)]),
             *([] if compiled is None else [seconds(f"{self.name}/compile_s", compiled)]),
@@ -158,7 +159,7 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
             wall_time_s=receipt["wall_time_s"],
             gain=found[-1].training_s / seconds if found else 1.0,
             gain_in_total=found[0].training_s / seconds if found else 1.0,
-            test_accuracy=entry.metrics["test/accuracy"].value,
+            score=score_of(receipt, entry.metrics),
             process_bytes=receipt["peak_memory"]["process_bytes"],
             device_bytes=receipt["peak_memory"].get("device_bytes"),
             compile_s=receipt.get("compile_s"),
@@ -170,16 +171,17 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
 def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Table:
     """A row for each rung, also for those that did not run; narrow enough for a terminal of 80 columns."""
     by_name = {rung.name: rung for rung in found}
-    unit = found[0].rate.unit if found else "rate"
-    columns = ("rung", "train s", unit, "wall s", "gain", "total", "accuracy", "MiB")
-    heads = (*columns, *([f"{ladder.source or 'source'} s"] if ladder.source_s else []))
+    first = found[0] if found else None
+    rate, score = (first.rate.unit, first.score.name.removeprefix("test/")) if first else ("rate", "score")
+    heads = ["rung", "train s", rate, "wall s", "gain", "total", score, "MiB"]
+    heads += [f"{ladder.source or 'source'} s"] if ladder.source_s else []
     rows = []
     for entry in entries:
         name = entry.cell.swept["rung"]
-        row = _row(by_name[name]) if name in by_name else (name, entry.state, *[""] * (len(columns) - 2))
+        row = _row(by_name[name]) if name in by_name else (name, entry.state, *[""] * 6)
         seconds = ladder.source_s.get(name)
         rows.append((*row, f"{seconds:g}" if seconds else "")[: len(heads)])
-    return Table("the ladder: one run a rung; what each has gained in training time", heads, tuple(rows))
+    return Table("the ladder: one run a rung; what each has gained in training time", tuple(heads), tuple(rows))
 
 
 def _row(rung: Rung) -> tuple[str, ...]:
@@ -191,7 +193,7 @@ def _row(rung: Rung) -> tuple[str, ...]:
         f"{rung.wall_time_s:.1f}",
         f"{rung.gain:.2f}x",
         f"{rung.gain_in_total:.2f}x",
-        f"{rung.test_accuracy:.4f}",
+        f"{rung.score.value:.4f}",
         f"{memory / 2**20:,.0f}",
     )
 
@@ -217,11 +219,15 @@ def _gain(name: str, value: float) -> Metric:
 
 def write_csv(path: Path, found: Sequence[Rung]) -> None:
     """A row for each rung that has a result."""
+    rows = [{"name": rung.name} | {_column(rung, one): one.value for one in rung.metrics()} for rung in found]
     with path.open("w", newline="", encoding="utf-8") as file:
-        rows = [{one.name.removeprefix(f"{rung.name}/"): one.value for one in rung.metrics()} for rung in found]
-        writer = csv.DictWriter(file, ["name", *dict.fromkeys(name for row in rows for name in row)])
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
         writer.writeheader()
-        writer.writerows({"name": rung.name, **row} for rung, row in zip(found, rows, strict=True))
+        writer.writerows(rows)
+
+
+def _column(rung: Rung, metric: Metric) -> str:
+    return metric.name.removeprefix(f"{rung.name}/")
 
 
 def draw(path: Path, found: Sequence[Rung], title: str) -> None:

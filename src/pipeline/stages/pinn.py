@@ -164,7 +164,7 @@ def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fo
 
 def weights_sha256(found: Solution) -> str:
     """Hash of the layers and coefficients."""
-    from pipeline.models import weights
+    from pipeline.runs import weights
 
     return weights.digest(solution.as_weights(found.fitted))
 

@@ -17,14 +17,14 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.regular_file import fault_of, open_regular
 from pipeline.metrics import classification as metrics
-from pipeline.models import Shapes, weights
-from pipeline.runs import receipt
+from pipeline.models import Shapes
+from pipeline.runs import receipt, weights
 from pipeline.runs.journal import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
-from pipeline.runs.saved import card_sha256, check_hashes
+from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_weights
 from pipeline.spec import group_of, spec
-from pipeline.stages.classifier import input_dtype, saved_weights
+from pipeline.stages.course import input_dtype
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -99,11 +99,13 @@ class Predict(Stage):
         saved = saved_weights(source)
         about = model_card(source)
         hash_notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(about)})
-        shapes = Shapes(tuple(about["image"]), len(about["classes"]))
+        shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
-        logits = predict(images.astype(input_dtype(resolved)))
-        metrics.check_saved(logits, "image {}", source.name, resolved.precision)
+        size = experiment.training.evaluation_batch_size
+        x = images.astype(input_dtype(resolved))
+        logits = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
+        check_outputs(logits, "image {}", 0, source, resolved.precision)
         likely = metrics.probabilities(logits)
         images_sha256 = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, images_sha256))
@@ -125,8 +127,12 @@ def model_card(source: Path) -> dict[str, Any]:
     """Image shape and class names of a saved run. Raises UserError where it has no model."""
     path = source / "artifacts" / "model" / "card.json"
     card = read_json(path)
-    if not {"image", "classes"} <= card.keys():
+    if not {"task", "x", "outputs"} <= card.keys():
         raise UserError(f"run={source.name}: holds no trained model ({path} is missing or damaged)")
+    if card["task"] != "classification" or len(card["x"]) != 3:
+        raise UserError(
+            f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
+        )
     return card
 
 

@@ -22,14 +22,20 @@ from pipeline.runs.result import Metric, Result, Table, read_result, training_ra
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
+from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.sweep.summary import Entry
 
-RESULTS = ("test/loss", "test/accuracy")
-EPOCH, ACCURACY = "epoch/number", "validation/accuracy"
-FROM_FIRST = ("data_sha256", "precision", "device", "parameters")  # of the first seed's receipt: the same for all
+EPOCH = "epoch/number"
+FROM_FIRST = (
+    "data_sha256",
+    "precision",
+    "device",
+    "parameters",
+    "task",
+)  # of the first seed's receipt: the same for all
 
 
 @spec
@@ -62,7 +68,7 @@ class Seeds(Stage):
         run.journal.write_receipt(receipt)
         return Result(
             metrics=metrics(trained),
-            table=tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in RESULTS),
+            table=tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in trained[0].results),
             tables=(grid(trained),),
             notes=(
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
@@ -72,15 +78,17 @@ class Seeds(Stage):
         )
 
     def variants(self, experiment: Experiment) -> list[Variant]:
-        """A classifier for each seed."""
+        """A training for each seed."""
         seeds = [str(experiment.seed + repeat) for repeat in range(self.repeats)]
         return [variant(experiment, {"seed": seed}, f"seed={seed}") for seed in seeds]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One seed's finished run. `results`: RESULTS by name. `rate`: of its training. `epochs`: the journal's record of
-    each, with its step; `declared`: what its metrics are.
+    """One seed's finished run.
+
+    `results`: its test loss and score by name. `epochs`: the journal's record of each, with its step; `declared`: what
+    the metrics of an epoch are.
     """
 
     seed: str
@@ -96,17 +104,17 @@ class Trained:
         """From the folder of a cell that is done."""
         assert entry.run is not None
         epochs = [(record.step, dict(record.metrics)) for record in read_metrics(entry.run) if EPOCH in record.metrics]
-        results, kept = {name: entry.metrics[name] for name in RESULTS}, read_result(entry.run)
-        receipt, declared = read_json(entry.run / "receipt.json"), kept.last_epoch if kept else ()
-        return cls(
-            entry.cell.swept["seed"], entry.run, results, training_rate(entry.metrics), receipt, epochs, declared
-        )
+        kept, receipt = read_result(entry.run), read_json(entry.run / "receipt.json")
+        measured = (entry.metrics["test/loss"], score_of(receipt, entry.metrics))
+        results = {metric.name: metric for metric in measured}
+        declared, rate = kept.last_epoch if kept else (), training_rate(entry.metrics)
+        return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, declared)
 
 
 def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
     """The mean of each result, its interval where the seeds are enough for one, and each seed's own."""
     found: list[Metric] = []
-    for name in RESULTS:
+    for name in trained[0].results:
         values, first = values_of(trained, name), trained[0].results[name]
         mean, half = statistics.fmean(values), half_width(values)
         found.append(replace(first, value=mean))
@@ -125,7 +133,7 @@ def values_of(trained: Sequence[Trained], name: str) -> list[float]:
 
 
 def rates(trained: Sequence[Trained]) -> list[float]:
-    """What each seed's training did in a second."""
+    """The training rate of each seed's run."""
     return [one.rate.value for one in trained]
 
 
@@ -135,7 +143,8 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
     peaks = [one.receipt["peak_memory"] for one in trained]
     return {
         "training_s": sum(one.receipt["training_s"] for one in trained),
-        trained[0].rate.name: {
+        "training_rate": {
+            "unit": trained[0].rate.unit,
             "median": statistics.median(found),
             "min": min(found),
             "max": max(found),
@@ -146,14 +155,15 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
 
 
 def log_epochs(run: Run, trained: Sequence[Trained]) -> None:
-    """The mean of every epoch's figures over the seeds, and the range of the validation accuracy, in the journal."""
+    """The mean of every epoch's metrics over the seeds, and the range of the validation score, in the journal."""
+    validated = f"validation/{trained[0].receipt['task']['score'] or 'loss'}"
     for same in zip(*(one.epochs for one in trained), strict=True):
         step, number = same[0][0], int(same[0][1][EPOCH])
         each = {one.name: [record[one.name] for _, record in same] for one in trained[0].declared}
         found = [replace(one, value=statistics.fmean(each[one.name])) for one in trained[0].declared]
-        if ACCURACY in each:
-            found.append(Metric(f"{ACCURACY}_min", min(each[ACCURACY]), direction="max"))
-            found.append(Metric(f"{ACCURACY}_max", max(each[ACCURACY]), direction="max"))
+        for score in (one for one in trained[0].declared if one.name == validated):
+            ends = {"min": min(each[validated]), "max": max(each[validated])}
+            found += [replace(score, name=f"{validated}_{end}", value=value) for end, value in ends.items()]
         run.end_epoch(number, found, step)
 
 
@@ -161,22 +171,24 @@ def write_csv(path: Path, trained: Sequence[Trained]) -> None:
     """A row for each seed: its results, without what the machine was busy with."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["seed", *(name.replace("/", "_") for name in RESULTS)])
-        rows.writerows([one.seed, *(one.results[name].value for name in RESULTS)] for one in trained)
+        rows.writerow(["seed", *(name.replace("/", "_") for name in trained[0].results)])
+        rows.writerows([one.seed, *(one.results[name].value for name in trained[0].results)] for one in trained)
 
 
 def keep_first(run: Run, first: Trained) -> None:
     """The first seed's figures and predictions, which are of one model and have no mean."""
     for path in sorted((first.folder / "artifacts" / "figures").glob("*.png")):
         shutil.copyfile(path, run.artifact(f"figures/{path.name}"))
-    shutil.copyfile(first.folder / "artifacts" / "predictions.csv", run.artifact("predictions.csv"))
+    predictions = first.folder / "artifacts" / "predictions.csv"
+    if predictions.exists():  # a task may write none
+        shutil.copyfile(predictions, run.artifact("predictions.csv"))
 
 
 def grid(trained: Sequence[Trained]) -> Table:
     """A row for each seed."""
-    heads = ("seed", *(name.replace("/", " ") for name in RESULTS), trained[0].rate.unit, "run")
+    heads = ("seed", *(name.replace("/", " ") for name in trained[0].results), trained[0].rate.unit, "run")
     rows = tuple(
-        (one.seed, *(f"{one.results[name].value:.4f}" for name in RESULTS), f"{rate:,.0f}", one.folder.name)
+        (one.seed, *(f"{one.results[name].value:.4f}" for name in trained[0].results), f"{rate:,.0f}", one.folder.name)
         for one, rate in zip(trained, rates(trained), strict=True)
     )
     return Table("one training by seed", heads, rows)

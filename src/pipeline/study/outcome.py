@@ -22,7 +22,7 @@ from pipeline.study import documents
 ROOT = Path("study")
 EPOCH = "epoch/number"  # in an epoch's record of the journal
 # The receipt's entries that differ from run to run of the same study.
-TIMINGS = ("wall_time_s", "training_s", "first_step_s", "images_per_s", "peak_memory")
+TIMINGS = ("wall_time_s", "training_s", "first_step_s", "training_rate", "peak_memory")
 SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has
 
 

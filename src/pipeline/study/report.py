@@ -119,8 +119,9 @@ def _row(name: str, outcome: Outcome) -> dict[str, str]:
     row = {"stage": name, "backend": str(receipt["backend"]), "device": str(receipt["device"]["effective"])}
     if not outcome.summary:  # it has a table of its own for what varies within the stage
         row |= {"precision": str(receipt["precision"]["effective"]), **_results(outcome)}
-    if "images_per_s" in times:
-        row["images/s"] = f"{times['images_per_s']['median']:,.0f}"
+    if "training_rate" in times:
+        speed = times["training_rate"]
+        row[speed["unit"]] = f"{speed['median']:,.0f}"
     return {**row, "time": f"{times['run_s']:.1f} s"}
 
 
@@ -160,7 +161,7 @@ def _side(name: str, outcome: Outcome) -> Any:
         for row in outcome.curves
         if key in row
     ]
-    rate: Mapping[str, float] | None = outcome.timings.get("images_per_s")
+    rate: Mapping[str, float] | None = outcome.timings.get("training_rate")
     if not epochs or rate is None or ACCURACY not in outcome.metrics:
         return None
     seeds = list(accuracies(outcome).values()) or [outcome.metrics[ACCURACY]]

@@ -15,8 +15,8 @@ from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
 from pipeline.machine.cuda import is_cuda
 from pipeline.machine.environment import differences, environment, handed_on
-from pipeline.models import weights
 from pipeline.runs import beside as code_beside
+from pipeline.runs import weights
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.journal import Status, read_json, read_status
 from pipeline.runs.lookup import reap_these
@@ -139,7 +139,7 @@ class History:
         if key not in self.data:
             if isinstance(experiment.dataset, Problem):  # all code
                 return None
-            from pipeline.stages.classifier import load_data
+            from pipeline.datasets.loading import load_data
 
             try:
                 self.data[key] = load_data(experiment).sha256

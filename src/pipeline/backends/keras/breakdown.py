@@ -21,7 +21,7 @@ from pipeline.backends.keras.fit import (
     _initial_model,
     _loss,
     _optimizer,
-    _scaled,
+    _prepared,
     engine_module,
     keras,
     runtime_settings,
@@ -40,7 +40,7 @@ from pipeline.backends.shared.step_breakdown import (
     with_rest,
 )
 from pipeline.backends.shared.trace import Event, calls_by_owner, events, seconds_by_owner
-from pipeline.datasets import Arrays
+from pipeline.datasets import Data
 from pipeline.loaders import blocks, epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
@@ -71,12 +71,14 @@ class Operations(Protocol):
     def sizes(self, name: str) -> list[Sizes]: ...
 
 
-def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> StepBreakdown:
+def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_s: float) -> StepBreakdown:
     """The operations of a training's steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
     with runtime_settings(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
-        engine = engine_module.Engine(experiment, model, _optimizer(experiment, model, resolved), _loss(experiment))
+        engine = engine_module.Engine(
+            experiment, data.task, model, _optimizer(experiment, model, resolved), _loss(experiment)
+        )
         go = training_go(engine, experiment, data, step_s)
         for _ in range(2):  # the first time it compiles
             go()
@@ -101,9 +103,9 @@ def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, ste
 class Block:
     """Steps of the training's own program over the whole training set on the device: the first of its first block."""
 
-    def __init__(self, engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> None:
+    def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
         steps, size = experiment.loader.steps_per_execution, experiment.training.batch_size
-        engine.resident(*_scaled(data, data.train), steps)
+        engine.resident(*_prepared(data, data.train), steps)
         rows = next(blocks(epoch_order(len(data.train), experiment.seed, 0), size, steps))
         self.engine, self.rows, self.waited = engine, rows[: steps_to_watch(step_s, len(rows))], 0.0
         self.steps = len(self.rows)
@@ -115,9 +117,9 @@ class Block:
 class Stream:
     """Steps on batches that the training's own loader hands over; `waited`: seconds for it, of the last call."""
 
-    def __init__(self, engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> None:
+    def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
         self.engine, self.size = engine, experiment.training.batch_size
-        stream = experiment.loader.stream(data.train, data.scale, keras.config.floatx(), self.size, experiment.seed)
+        stream = experiment.loader.stream(data, keras.config.floatx(), self.size, experiment.seed)
         self.batches = itertools.chain.from_iterable(itertools.repeat(stream))
         self.steps = steps_to_watch(step_s, MOST_WATCHED)
 
@@ -133,7 +135,7 @@ class Stream:
         self.engine.settle()
 
 
-def training_go(engine: Any, experiment: Experiment, data: Arrays, step_s: float) -> Block | Stream:
+def training_go(engine: Any, experiment: Experiment, data: Data, step_s: float) -> Block | Stream:
     """What takes a few steps as the training does."""
     resident = isinstance(experiment.loader, Memory)
     return (Block if resident else Stream)(engine, experiment, data, step_s)

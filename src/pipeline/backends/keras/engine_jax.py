@@ -25,10 +25,12 @@ from pipeline.machine.device import gpus
 from pipeline.machine.found import jax_device
 from pipeline.machine.precision import Format
 from pipeline.runs.fit import ON_CPU, Observation
+from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+OPS = jnp  # what a task may need (pipeline.tasks.Ops)
 PRODUCTS = ("dot_general", "conv_general_dilated")
 FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX's newer and older name of one thing
 
@@ -36,7 +38,8 @@ FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX
 class Engine:
     """A model, its optimizer and its loss; their variables are carried as a value from call to call."""
 
-    def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
+    def __init__(self, experiment: Experiment, task: Task, model: Any, optimizer: Any, loss: Any) -> None:
+        self.task = task
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.batch_size = experiment.training.batch_size
         self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
@@ -58,7 +61,8 @@ class Engine:
         return tuple(np.asarray(each)[:count] for each in found)
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
-        x, y = jnp.asarray(x), jnp.asarray(y, jnp.int32)
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        y = y.astype(jnp.int32) if jnp.issubdtype(y.dtype, jnp.integer) else y
         found = self._call(self._step, x.shape, x, y)
         self.loss_so_far = found[0]
         return found
@@ -91,24 +95,30 @@ class Engine:
         return tuple(found)
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        logits, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
-        loss = self.loss(logits, y)
+        outputs, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
+        loss = self.loss(*self.task.compared(jnp, outputs, y))
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
             scaled = self.optimizer.scale_loss(loss)
-        return scaled, (loss, logits, fixed)
+        return scaled, (loss, outputs, fixed)
 
     def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
         trainable, fixed, optimizer = state
         gradient = jax.grad(self._loss, has_aux=True)
-        gradients, (loss, logits, fixed) = gradient(trainable, fixed, optimizer, x, y)
+        gradients, (loss, outputs, fixed) = gradient(trainable, fixed, optimizer, x, y)
         with jax.named_scope("optimizer"):
             trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
-        n_correct = (logits.argmax(1) == y).sum().astype(jnp.float32)
+        scores = self._scores(outputs, y)
         scale = () if self.scale_at is None else (optimizer[self.scale_at],)
-        return (trainable, fixed, optimizer), (loss, n_correct, *scale)
+        return (trainable, fixed, optimizer), (loss, scores, *scale)
+
+    def _scores(self, outputs: Any, y: Any) -> Any:
+        """The sum of the batch's scores."""
+        if self.task.score is None:
+            return jnp.zeros((), jnp.float32)
+        return self.task.scores(jnp, outputs, y).sum().astype(jnp.float32)
 
     def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
-        wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+        wide = jnp.dtype(keras.config.floatx())
         dtypes = (wide, jnp.float32) if self.scale_at is None else (wide, jnp.float32, jnp.float32)
 
         def step(i: Any, carried: Any) -> Any:
@@ -146,7 +156,7 @@ class Engine:
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """A compiled function from images to logits. `model.predict` would import TensorFlow for its data adapters."""
+    """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters."""
 
     @jax.jit
     def forward(trainable: Any, fixed: Any, x: Any) -> Any:
@@ -154,7 +164,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 
     def run(x: np.ndarray) -> np.ndarray:
         state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
-        return np.asarray(forward(*state, jnp.asarray(x)).astype(jnp.float64 if x.dtype == np.float64 else jnp.float32))
+        return np.asarray(forward(*state, jnp.asarray(x)).astype(keras.config.floatx()))
 
     return run
 

@@ -6,8 +6,10 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.layers.convolutional.base_conv import BaseConv
@@ -22,17 +24,23 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.found import check_tensorflow
 from pipeline.machine.precision import Format
 from pipeline.runs.fit import NOT_SEEN, ON_CPU, Observation
+from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+# What a task may need (pipeline.tasks.Ops). Not keras.ops.argmax, which looks for negative zeros first.
+OPS = SimpleNamespace(
+    argmax=lambda x, axis: tf.argmax(x, axis, output_type=tf.int32), reshape=tf.reshape, abs=tf.abs, square=tf.square
+)
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Einsum")
 
 
 class Engine:
     """A model, its optimizer and its loss, stepped together. `compile_s` is that of the blocks' programs."""
 
-    def __init__(self, experiment: Experiment, model: Any, optimizer: Any, loss: Any) -> None:
+    def __init__(self, experiment: Experiment, task: Task, model: Any, optimizer: Any, loss: Any) -> None:
+        self.task = task
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.scales_loss = hasattr(optimizer, "dynamic_scale")  # Keras's LossScaleOptimizer
         self.batch_size = experiment.training.batch_size
@@ -64,7 +72,8 @@ class Engine:
         self.compiled.add(indices.shape)
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
-        arguments = (tf.convert_to_tensor(x), tf.cast(y, tf.int32))
+        x, y = tf.convert_to_tensor(x), tf.convert_to_tensor(y)
+        arguments = (x, tf.cast(y, tf.int32) if y.dtype.is_integer else y)
         result = self._batch(*arguments)
         self._ran = self._ran or (self._batch, arguments, result[0].device)
         self.loss_so_far = result[0]
@@ -82,16 +91,22 @@ class Engine:
 
     def _step(self, x: Any, y: Any) -> tuple[Any, ...]:
         with tf.GradientTape() as tape:
-            logits = self.model(x, training=True)
-            loss = self.loss(logits, y)
+            outputs = self.model(x, training=True)
+            loss = self.loss(*self.task.compared(OPS, outputs, y))
             scaled = self.optimizer.scale_loss(loss)
         variables = self.model.trainable_variables
-        gradients = tape.gradient(scaled, variables)
+        gradients = dense(tape.gradient(scaled, variables))
         with tf.name_scope("optimizer"):
             self.optimizer.apply(gradients, variables)
-        n_correct = tf.reduce_sum(tf.cast(tf.argmax(logits, 1, output_type=tf.int32) == y, tf.float32))
+        scores = self._scores(outputs, y)
         scale = (tf.identity(self.optimizer.dynamic_scale.value),) if self.scales_loss else ()
-        return tf.cast(loss, tf.float64), n_correct, *scale
+        return tf.cast(loss, tf.float64), scores, *scale
+
+    def _scores(self, outputs: Any, y: Any) -> Any:
+        """The sum of the batch's scores."""
+        if self.task.score is None:
+            return tf.zeros((), tf.float32)
+        return tf.reduce_sum(tf.cast(self.task.scores(OPS, outputs, y), tf.float32))
 
     def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, ...]:
         dtypes = (tf.float64, tf.float32, tf.float32) if self.scales_loss else (tf.float64, tf.float32)
@@ -146,6 +161,12 @@ class Engine:
         return by_program(self.program("hlo"), "the program that XLA was given")
 
 
+def dense(gradients: list[Any]) -> list[Any]:
+    """Gradients as tensors: of an embedding TensorFlow gives slices, one for each token, of which an optimizer would
+    square each and not their sum."""
+    return [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+
+
 def _worth_compiling(model: Any) -> bool:
     """Whether XLA makes the step faster: not convolutions on a CPU, whose gradients it has only a plain loop for."""
     on_cpu = "CPU" in model.trainable_variables[0].value.device
@@ -153,11 +174,12 @@ def _worth_compiling(model: Any) -> bool:
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """A compiled function from images to logits."""
+    """A compiled function from a batch to outputs."""
+    floatx = keras.config.floatx()
 
     @tf.function(reduce_retracing=True)
     def forward(x: Any) -> Any:
-        return tf.cast(model(x, training=False), x.dtype)
+        return tf.cast(model(x, training=False), floatx)
 
     return lambda x: forward(tf.convert_to_tensor(x)).numpy()
 

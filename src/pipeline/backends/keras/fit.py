@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,7 @@ import numpy as np
 import psutil
 
 from pipeline.backends.shared.progress import Watch
-from pipeline.datasets import Arrays, Split
+from pipeline.datasets import Data, Split
 from pipeline.loaders import block_lengths, blocks, epoch_order, paced
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
@@ -27,9 +28,10 @@ from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
 from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
 from pipeline.machine.quiet import quiet_import
-from pipeline.models import Shapes, built, check_logits, weights
+from pipeline.models import Shapes, built, check_outputs, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Observation, Predict
+from pipeline.runs.weights import Weights
 
 BACKEND = os.environ["KERAS_BACKEND"]
 EPSILON = 1e-7  # Keras's own default
@@ -57,6 +59,7 @@ POLICIES = {
 
 
 KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
+KERAS_NAMES = "object_name_uids"
 
 
 class Engine(Protocol):
@@ -65,14 +68,14 @@ class Engine(Protocol):
     compile_s: float
 
     def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """One step for each row of image indices (k, B) of the resident data; losses (k,) and hits (k,).
+        """One step for each row of indices (k, B) of the resident data; mean losses (k,) and sums of scores (k,).
 
         Where the loss is scaled, also the scale (k,) after each step.
         """
         ...
 
     def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
-        """One step on a batch from the host; its loss and hits, and the scale if any, as scalars on the device."""
+        """One step on a batch from the host; loss, sum of scores, and the scale if any, as scalars on the device."""
         ...
 
     def waiter(self) -> Callable[[], Any]:
@@ -92,23 +95,23 @@ class Engine(Protocol):
         ...
 
 
-def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
+def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
         keras.utils.set_random_seed(experiment.seed)
         model, parameters = _initial_model(experiment, data, resolved)
         optimizer = _optimizer(experiment, model, resolved)
-        watch = Watch(experiment, run, len(data.train))
-        engine = engine_module.Engine(experiment, model, optimizer, _loss(experiment))
+        watch = Watch(experiment, run, data.task, len(data.train))
+        engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
         feed = _feed(engine, experiment, data, watch)
-        held_out, forward = _scaled(data, data.validation), engine_module.inference(model)
+        held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
-            watch.profile.attach(_subject(model, engine, data, resolved.place))
+            watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
             for epoch in range(experiment.training.epochs):
                 _epoch(epoch, engine, feed, watch)
                 if len(data.validation):
                     engine.sync()
-                    watch.end_epoch(*_validate(experiment, forward, *held_out))
+                    watch.end_epoch(held_out.measured())
                 else:
                     watch.end_epoch()
         finally:
@@ -126,36 +129,37 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
         )
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
-    """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
+def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
+    """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
     with runtime_settings(experiment, resolved):
-        model = built(experiment.data_model.keras, shapes)
+        model = _built(experiment, shapes)
         weights.to_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
-    def predict(images: np.ndarray) -> np.ndarray:
+    def predict(x: np.ndarray) -> np.ndarray:
         with runtime_settings(experiment, resolved):
-            return _logits(forward, images, experiment.training.evaluation_batch_size)
+            outputs: np.ndarray = forward(x).astype(np.float64)
+            return outputs
 
     return predict
 
 
-def _subject(model: Any, engine: Engine, data: Arrays, place: Place) -> Subject:
+def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subject:
     """What a profiler may look at."""
 
-    def current() -> weights.Weights:
+    def current() -> Weights:
         engine.sync()
         return weights.from_keras(model)
 
-    return Subject(model, current, engine.settle, (data.shape, keras.config.floatx()), place)
+    return Subject(model, current, engine.settle, shapes, keras.config.floatx(), place)
 
 
-def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) -> Any:
-    """A function from the epoch's number to its (batch size, losses, hits, scales if any), block by block."""
+def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> Any:
+    """A function from the epoch's number to its (batch size, losses, scores, scales if any), block by block."""
     profile = watch.profile
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
     if isinstance(loader, Memory):
-        engine.resident(*_scaled(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
+        engine.resident(*_prepared(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
 
         def resident(epoch: int) -> Iterator[tuple[Any, ...]]:
             order = epoch_order(len(data.train), seed, epoch)
@@ -163,7 +167,7 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) ->
                 yield rows.shape[1], *engine.block(rows)
 
         return resident
-    stream = loader.stream(data.train, data.scale, keras.config.floatx(), batch_size, seed)
+    stream = loader.stream(data, keras.config.floatx(), batch_size, seed)
 
     lengths = block_lengths(len(data.train), batch_size, loader.steps_per_execution)
 
@@ -185,45 +189,86 @@ def _feed(engine: Engine, experiment: Experiment, data: Arrays, watch: Watch) ->
 
 def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
-    for size, losses, n_correct, *scales in feed(epoch):
+    for size, losses, scores, *scales in feed(epoch):
         if not watch.step and "first_step_s" not in watch.run.marks:  # a block of one call has one end
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.compiled(engine.compile_s)
-        watch.block(losses, n_correct, size, *scales)
+        watch.block(losses, scores, size, *scales)
     watch.pause()
 
 
-def _scaled(data: Arrays, split: Split) -> tuple[np.ndarray, np.ndarray]:
-    return data.scaled(split.x, keras.config.floatx()), split.y.astype(np.int32)
+def _prepared(data: Data, split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets as the engine takes them: integers in 32 bits."""
+    floatx = keras.config.floatx()
+    targets = data.targets(split.y, floatx)
+    return data.inputs(split.x, floatx), targets.astype(np.int32) if targets.dtype.kind == "i" else targets
 
 
 def _loss(experiment: Experiment) -> Any:
-    """The experiment's loss over logits widened to float32 at least (see pipeline.losses)."""
+    """The experiment's loss over outputs widened to float32 at least (see pipeline.losses)."""
     loss = experiment.loss.keras()
 
-    def widened(logits: Any, labels: Any) -> Any:
-        wide = "float64" if logits.dtype == "float64" else "float32"
-        return loss(keras.ops.cast(logits, wide), labels)
+    def widened(outputs: Any, targets: Any) -> Any:
+        wide = "float64" if outputs.dtype == "float64" else "float32"
+        return loss(keras.ops.cast(outputs, wide), targets)
 
     return widened
 
 
-def _validate(experiment: Experiment, forward: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    logits = _logits(forward, x, experiment.training.evaluation_batch_size)
-    loss: Any = experiment.loss.keras()(keras.ops.convert_to_tensor(logits), keras.ops.convert_to_tensor(y))
-    return float(loss), float((logits.argmax(axis=1) == y).mean())
+class HeldOut:
+    """The validation examples: prepared at once for a loader that keeps everything in memory, else batch by batch."""
+
+    def __init__(self, experiment: Experiment, data: Data, forward: Any) -> None:
+        self.data, self.forward = data, forward
+        self.loss: Any = experiment.loss.keras()
+        self.size = experiment.training.evaluation_batch_size
+        self.whole = _prepared(data, data.validation) if isinstance(experiment.loader, Memory) else None
+
+    def measured(self) -> tuple[float, float]:
+        """Mean loss and mean score."""
+        loss = score = 0.0
+        task, examples = self.data.task, len(self.data.validation)
+        for x, y in self._batches():
+            outputs = self.forward(x).astype(np.float64)
+            wanted = y.astype(np.float64) if y.dtype.kind == "f" else y
+            compared, targets = map(keras.ops.convert_to_tensor, task.compared(np, outputs, wanted))
+            loss += float(self.loss(compared, targets)) * len(y)
+            score += float(np.sum(task.scores(np, outputs, y))) if task.score is not None else 0.0
+        return loss / examples, score / (examples * task.units)
+
+    def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        split = self.data.validation
+        for first in range(0, len(split), self.size):
+            rows = slice(first, first + self.size)
+            if self.whole is None:
+                yield _prepared(self.data, Split(split.x[rows], split.y[rows]))
+            else:
+                yield self.whole[0][rows], self.whole[1][rows]
 
 
-def _logits(forward: Any, images: np.ndarray, batch_size: int) -> np.ndarray:
-    parts = [forward(images[first : first + batch_size]) for first in range(0, len(images), batch_size)]
-    return np.concatenate(parts).astype(np.float64)
+def _built(experiment: Experiment, shapes: Shapes) -> Any:
+    """The Keras model. Its layers' names are those of a fresh process: Keras counts them over all that it has built."""
+    before = global_state.get_global_attribute(KERAS_NAMES)
+    global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
+    try:
+        return built(experiment.data_model.keras, shapes)
+    finally:
+        global_state.set_global_attribute(KERAS_NAMES, before)
 
 
-def _initial_model(experiment: Experiment, data: Arrays, resolved: Resolved) -> tuple[Any, int]:
-    """The model with its seeded weights, after a look at whether it can be trained in the memory there is."""
-    model = built(experiment.data_model.keras, Shapes(data.shape, len(data.classes)))
+def _check_outputs(model: Any, shapes: Shapes) -> None:
+    """Refuse a model that gives another shape than the task compares, and build one that has not seen an input."""
+    if not model.built:
+        model(keras.ops.zeros((1, *shapes.x), "int32" if shapes.vocabulary is not None else keras.config.floatx()))
     if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
-        check_logits(model.output_shape, len(data.classes))
+        check_outputs(model.output_shape, shapes)
+
+
+def _initial_model(experiment: Experiment, data: Data, resolved: Resolved) -> tuple[Any, int]:
+    """The model with its seeded weights, after checking whether it can be trained in the memory there is."""
+    shapes = data.task.shapes
+    model = _built(experiment, shapes)
+    _check_outputs(model, shapes)
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.backends.keras.breakdown import step_breakdown as step_breakdown
-from pipeline.backends.keras.fit import BACKEND, _initial_model, _loss, _optimizer, keras, runtime_settings
+from pipeline.backends.keras.fit import (
+    BACKEND,
+    _initial_model,
+    _loss,
+    _optimizer,
+    _prepared,
+    engine_module,
+    keras,
+    runtime_settings,
+)
 from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
-from pipeline.datasets import Arrays
+from pipeline.datasets import Data, Split
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
@@ -20,8 +29,8 @@ if TYPE_CHECKING:
 SIDE = {"cpu": 1024, "gpu": 8192}
 
 
-def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
-    """The first step again, from the same weights and images, without dropout."""
+def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstStep:
+    """The first step again, from the same weights and examples, without dropout."""
     with runtime_settings(experiment, resolved):
         model, _ = _initial_model(experiment, data, resolved)
         for layer in model._flatten_layers():
@@ -29,9 +38,13 @@ def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> Firs
                 layer.rate = 0.0
         optimizer, loss = _optimizer(experiment, model, resolved), _loss(experiment)
         rows = first_batch(experiment, data)
-        x = keras.ops.convert_to_tensor(data.scaled(data.train.x[rows], keras.config.floatx()))
-        y = keras.ops.convert_to_tensor(data.train.y[rows].astype(np.int32))
-        value, gradients = (_by_tape if BACKEND == "tensorflow" else _by_jax)(model, optimizer, loss, x, y)
+        batch = _prepared(data, Split(data.train.x[rows], data.train.y[rows]))
+        x, y = map(keras.ops.convert_to_tensor, batch)
+
+        def loss_of(outputs: Any) -> Any:
+            return loss(*data.task.compared(engine_module.OPS, outputs, y))
+
+        value, gradients = (_by_tape if BACKEND == "tensorflow" else _by_jax)(model, optimizer, loss_of, x)
         scale = float(optimizer.scale_loss(1.0)) if FORMATS[resolved.precision].loss_scaling else 1.0
         named = {
             variable.path: np.asarray(keras.ops.convert_to_numpy(gradient), np.float64) / scale
@@ -41,17 +54,18 @@ def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> Firs
         return FirstStep(value, named, weights.from_keras(model))
 
 
-def _by_tape(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[float, list[Any]]:
+def _by_tape(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[Any]]:
     """Loss and gradients, scaled as the optimizer expects them, by TensorFlow."""
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        value = loss(model(x, training=True), y)
+        value = loss(model(x, training=True))
         scaled = optimizer.scale_loss(value)
-    return float(value), tape.gradient(scaled, [variable.value for variable in model.trainable_variables])
+    gradients = tape.gradient(scaled, [variable.value for variable in model.trainable_variables])
+    return float(value), engine_module.dense(gradients)
 
 
-def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[float, list[Any]]:
+def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[Any]]:
     """Loss and gradients, scaled as the optimizer expects them, by JAX."""
     import jax
 
@@ -60,8 +74,8 @@ def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> tuple[floa
     )
 
     def scaled(trainable: Any) -> tuple[Any, Any]:
-        logits, _ = model.stateless_call(trainable, fixed, x, training=True)
-        value = loss(logits, y)
+        outputs, _ = model.stateless_call(trainable, fixed, x, training=True)
+        value = loss(outputs)
         return optimizer.scale_loss(value), value
 
     gradients, value = jax.grad(scaled, has_aux=True)(trainable)

@@ -1,4 +1,4 @@
-"""What every backend tells of its training, block by block: journal, progress, epoch figures, and the stop at a NaN."""
+"""What every backend reports of its training, block by block: journal, progress, epochs, and the stop at a NaN."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipeline.profilers.session import Session
 from pipeline.runs.fit import Epoch
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.result import Metric, count
+from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -21,30 +22,31 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Takes the losses and hits of each block of steps. One per fit."""
+    """Takes the losses and scores of each block of steps. One per fit. `examples`: of the training set."""
 
-    def __init__(self, experiment: Experiment, run: Run, images: int) -> None:
+    def __init__(self, experiment: Experiment, run: Run, task: Task, examples: int) -> None:
         training = experiment.training
-        self.run, self.images = run, images
+        self.run, self.task = run, task
         self.every = training.log_every_n_steps
         self.batch_size = training.batch_size
         self.precision = experiment.precision.name
         self.initial_scale = experiment.precision.loss_scale
         self.loss_scale: LossScale | None = None
-        self.profile = Session(experiment, run, images, self.leave_out)
-        steps = math.ceil(images / training.batch_size)
+        self.profile = Session(experiment, run, examples, self.leave_out)
+        steps = math.ceil(examples / training.batch_size)
         self.progress = run.progress("training", total=training.epochs * steps)
         self.epochs: list[Epoch] = []
         self.epochs_wanted = training.epochs
         self.step = 0
-        self.waiting: list[tuple[float, float]] = []  # steps not yet in the journal: (loss, share of hits)
+        self.waiting: list[tuple[float, float]] = []  # steps not yet in the journal: (loss, mean score)
         self.number = -1
 
     def begin_epoch(self) -> None:
         """Start the clock of the next epoch."""
         self.number += 1
-        self.loss_sum = self.n_correct = 0.0
-        self.seen = 0
+        self.loss_sum = self.score_sum = 0.0
+        self.seen = 0  # examples
+        self.first_step = self.step
         self.epoch_started = time.perf_counter()
         self.profile.begin_epoch()
 
@@ -53,14 +55,14 @@ class Watch:
         self.epoch_started += seconds
 
     def compiled(self, seconds: float) -> None:
-        """All compiling so far: it is no training and has a figure of its own."""
+        """All compiling so far: not counted as training, measured by itself."""
         before = self.run.marks.get("compile_s", 0.0)
         if seconds > before:
             self.leave_out(seconds - before)
             self.run.marks["compile_s"] = seconds
 
-    def block(self, losses: np.ndarray, n_correct: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
-        """Steps that have run: mean loss (k,) and hits (k,) of each, over batches of `size` images.
+    def block(self, losses: np.ndarray, scores: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
+        """Steps that have run: mean loss (k,) and sum of scores (k,) of each, over batches of `size` examples.
 
         `scales`: the loss scale (k,) after each, where the loss is scaled.
         """
@@ -71,43 +73,51 @@ class Watch:
         if not finite.all():
             self._diverged(losses, int(np.argmin(finite)))
         self.loss_sum += float(losses.sum()) * size
-        self.n_correct += float(n_correct.sum())
+        self.score_sum += float(scores.sum())
         self.seen += size * len(losses)
-        self.waiting.extend(zip(losses.tolist(), (n_correct / size).tolist(), strict=True))
+        means = scores / (size * self.task.units)
+        self.waiting.extend(zip(losses.tolist(), means.tolist(), strict=True))
         self.step += len(losses)
         self._journal_waiting(final=False)
-        self.progress.advance(
-            len(losses),
-            f"epoch {self.number + 1}/{self.epochs_wanted}  loss {self.loss_sum / self.seen:.4f}  "
-            f"accuracy {self.n_correct / self.seen:.4f}",
-        )
+        state = f"epoch {self.number + 1}/{self.epochs_wanted}  loss {self.loss_sum / self.seen:.4f}"
+        if self.task.score is not None:
+            state += f"  {self.task.score} {self.mean_score:.4f}"
+        self.progress.advance(len(losses), state)
+
+    @property
+    def mean_score(self) -> float:
+        """Of the epoch so far."""
+        return self.score_sum / (self.seen * self.task.units)
 
     def pause(self) -> None:
         """Training of this epoch is over; what follows (validation) is not its time."""
         self.epoch_seconds = time.perf_counter() - self.epoch_started
         self.profile.pause()
 
-    def end_epoch(self, validation_loss: float | None = None, validation_accuracy: float | None = None) -> None:
-        """Close the epoch with its figures on the validation images, where there are any. Raises RunError for a NaN."""
+    def end_epoch(self, validation: tuple[float, float] | None = None) -> None:
+        """Close the epoch; `validation`: loss and score of the examples held out. Raises RunError for a NaN."""
         self._journal_waiting(final=True)
-        if validation_loss is not None and not math.isfinite(validation_loss):
-            raise diverged(f"the validation loss became {validation_loss}", self.step, self.number + 1, self.precision)
+        loss, score = validation or (None, None)
+        if loss is not None and not math.isfinite(loss):
+            raise diverged(f"the validation loss became {loss}", self.step, self.number + 1, self.precision)
+        scored = self.task.score is not None
         epoch = Epoch(
             number=self.number + 1,
             seconds=self.epoch_seconds,
-            images=self.seen,
+            steps=self.step - self.first_step,
+            units=self.seen * self.task.units,
             train_loss=self.loss_sum / self.seen,
-            train_accuracy=self.n_correct / self.seen,
-            validation_loss=validation_loss,
-            validation_accuracy=validation_accuracy,
+            train_score=self.mean_score if scored else None,
+            validation_loss=loss,
+            validation_score=score if scored else None,
         )
         self.epochs.append(epoch)
-        metrics = epoch.metrics("images")
-        if self.loss_scale is not None:
-            skipped = count("loss_scale/skipped_steps", self.loss_scale.skipped_steps)
-            metrics += (Metric("loss_scale/scale", self.loss_scale.final), skipped)
-        self.progress.note(_line(epoch, self.epochs_wanted))
+        self.progress.note(_line(epoch, self.epochs_wanted, self.task))
         self.profile.end_epoch(epoch.number)
+        metrics = epoch.metrics(self.task.unit, self.task.score, self.task.better)
+        if self.loss_scale is not None:
+            metrics.append(Metric("loss_scale/scale", self.loss_scale.final))
+            metrics.append(count("loss_scale/skipped_steps", self.loss_scale.skipped_steps))
         self.run.end_epoch(epoch.number, metrics, self.step)
 
     def close(self) -> None:
@@ -121,9 +131,10 @@ class Watch:
         while len(self.waiting) >= self.every or (final and self.waiting):
             part, self.waiting = self.waiting[: self.every], self.waiting[self.every :]
             first += len(part)
-            loss = sum(loss for loss, _ in part) / len(part)
-            share = sum(share for _, share in part) / len(part)
-            self.run.log({"train/loss": loss, "train/accuracy": share}, first)
+            found = {"train/loss": sum(loss for loss, _ in part) / len(part)}
+            if self.task.score is not None:
+                found[f"train/{self.task.score}"] = sum(score for _, score in part) / len(part)
+            self.run.log(found, first)
 
     def _journal_scales(self, scales: np.ndarray) -> None:
         """One record for each change of the loss scale, dated at the step that made it."""
@@ -131,9 +142,9 @@ class Watch:
         for step, scale in self.loss_scale.take(scales, self.step):
             self.run.log({"loss_scale/scale": scale}, step)
 
-    def _diverged(self, losses: np.ndarray, place: int) -> None:
-        step = self.step + place + 1
-        raise diverged(f"the loss became {losses[place]}", step, self.number + 1, self.precision)
+    def _diverged(self, losses: np.ndarray, position: int) -> None:
+        step = self.step + position + 1
+        raise diverged(f"the loss became {losses[position]}", step, self.number + 1, self.precision)
 
 
 def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
@@ -143,8 +154,11 @@ def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
     return RunError(f"{what} at step {step} (epoch {epoch}); {hint}")
 
 
-def _line(epoch: Epoch, of: int) -> str:
-    text = f"epoch {epoch.number}/{of}  loss {epoch.train_loss:.4f}  accuracy {epoch.train_accuracy:.4f}"
-    if epoch.validation_accuracy is not None:
-        text += f"  validation {epoch.validation_accuracy:.4f}"
-    return f"{text}  {epoch.images_per_s:,.0f} images/s"
+def _line(epoch: Epoch, of: int, task: Task) -> str:
+    text = f"epoch {epoch.number}/{of}  loss {epoch.train_loss:.4f}"
+    if epoch.train_score is not None:
+        text += f"  {task.score} {epoch.train_score:.4f}"
+    if epoch.validation_loss is not None:
+        shown = epoch.validation_loss if epoch.validation_score is None else epoch.validation_score
+        text += f"  validation {shown:.4f}"
+    return f"{text}  {epoch.units_per_s:,.0f} {task.unit}/s"

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pipeline.loaders import blocks, epoch_order
-from pipeline.models.weights import Weights
+from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
-    from pipeline.datasets import Arrays
+    from pipeline.datasets import Data
     from pipeline.experiment import Experiment
 
 ROUNDS = 3  # of each timing; the median counts
@@ -121,9 +121,9 @@ def steps_to_watch(step_s: float, at_hand: int) -> int:
     return min(at_hand, max(LEAST_WATCHED, min(MOST_WATCHED, wanted)))
 
 
-def window(images: int, batch_size: int, step_s: float, warm_up: int) -> tuple[int, int]:
+def window(examples: int, batch_size: int, step_s: float, warm_up: int) -> tuple[int, int]:
     """Steps to skip, at least `warm_up`, and steps to look at: whole batches of one epoch, the earliest there is."""
-    each, full = math.ceil(images / batch_size), max(1, images // batch_size)
+    each, full = math.ceil(examples / batch_size), max(1, examples // batch_size)
     steps = steps_to_watch(step_s, full)
     return (warm_up if warm_up + steps <= full else math.ceil(warm_up / each) * each), steps
 
@@ -155,7 +155,7 @@ def seconds_of(call: Callable[[], object]) -> float:
     return statistics.median(rounds)
 
 
-def first_batch(experiment: Experiment, data: Arrays) -> np.ndarray:
+def first_batch(experiment: Experiment, data: Data) -> np.ndarray:
     """The rows of the training set in the first batch of the first epoch."""
     order = epoch_order(len(data.train), experiment.seed, 0)
     rows: np.ndarray = next(iter(blocks(order, experiment.training.batch_size, 1)))[0]

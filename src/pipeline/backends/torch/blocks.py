@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -9,31 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pipeline.datasets import Split
 from pipeline.loaders import blocks, epoch_order, one_ahead, paced
 
 if TYPE_CHECKING:
-    from pipeline.backends.torch.fit import Classifier
+    from pipeline.backends.torch.fit import Training
 
 
 class HeldOut:
-    """Validation batches on the device. Not a list: Lightning takes a list for several loaders."""
+    """Validation batches on the device. Not a list: Lightning takes a list for several loaders.
 
-    def __init__(self, x: tuple[torch.Tensor, ...], y: tuple[torch.Tensor, ...]) -> None:
-        self.x, self.y = x, y
+    `resident`: all of them stay there; otherwise each is made when it is asked for.
+    """
+
+    def __init__(self, split: Split, size: int, entered: Callable[[Any, Any], Any], *, resident: bool) -> None:
+        self.split, self.size, self.entered = split, size, entered
+        self.whole = entered(split.x, split.y) if resident else None
 
     def __len__(self) -> int:
-        return len(self.x)
+        return math.ceil(len(self.split) / self.size)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return zip(self.x, self.y, strict=True)
+        for first in range(0, len(self.split), self.size):
+            rows = slice(first, first + self.size)
+            if self.whole is None:
+                yield self.entered(self.split.x[rows], self.split.y[rows])
+            else:
+                x, y = self.whole
+                yield x[rows], y[rows]
 
 
 class ResidentBlocks:
     """Blocks gathered from tensors on the device; each pass is the next epoch."""
 
-    def __init__(self, module: Classifier, steps: int) -> None:
+    def __init__(self, module: Training, steps: int) -> None:
         self.module, self.steps, self.epoch = module, steps, 0
-        self.x, self.y = module.resident(module.data.train.x, module.data.train.y)
+        self.x, self.y = module.entered(module.data.train.x, module.data.train.y)
 
     def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         experiment = self.module.experiment
@@ -55,7 +67,7 @@ class StreamedBlocks:
     does not run further ahead of a GPU: see `paced`.
     """
 
-    def __init__(self, module: Classifier, stream: Any, lengths: Sequence[int], *, ahead: bool) -> None:
+    def __init__(self, module: Training, stream: Any, lengths: Sequence[int], *, ahead: bool) -> None:
         self.module, self.stream, self.lengths = module, stream, lengths
         on_gpu = module.home.type == "cuda"
         self.copies = Copies(module.home) if ahead and on_gpu else None
@@ -68,9 +80,9 @@ class StreamedBlocks:
     def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
         profile = self.module.watch.profile
         batches = iter(profile.loading(self.stream))
-        make: Callable[[Any], Any] = self.moved
+        make: Callable[[Any], Any] = self.module.moved
         if self.copies is not None:
-            batches = one_ahead(batches, partial(self.copies.begin, self.moved))
+            batches = one_ahead(batches, partial(self.copies.begin, self.module.moved))
             make = self.copies.finish
         if self.waiter is not None:
             batches = paced(batches, self.waiter)
@@ -84,12 +96,6 @@ class StreamedBlocks:
         done = torch.cuda.Event()
         done.record(torch.cuda.current_stream(self.module.home))
         return done.synchronize
-
-    def moved(self, batch: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and labels on the device."""
-        device, dtype = self.module.home, getattr(torch, self.module.input_dtype)
-        images = torch.as_tensor(batch[0]).to(device, dtype, non_blocking=True)
-        return images, torch.as_tensor(batch[1]).to(device, non_blocking=True)
 
 
 def _taken(source: Iterator[Any], length: int, *, last: bool) -> Iterator[Any]:

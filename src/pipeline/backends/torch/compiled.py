@@ -11,7 +11,7 @@ draws (ATen/cuda/CUDAGeneratorImpl.h, "CUDA Graph-safe RNG states").
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import logging
 import os
 import time
@@ -20,39 +20,29 @@ from typing import Any
 
 import torch
 
+from pipeline.backends.torch.step import Losses, Step
 from pipeline.errors import RunError
 
 NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-
 
 class CompiledStep:
     """A step for batches of one size; one of another size is left to whoever calls, uncompiled.
 
-    `phase` marks the step's parts for a profiler; those of a captured step cannot be told apart and are one, `graph`.
-    `seconds`: what compiling and capturing took, with the steps that were run meanwhile.
+    A profiler sees the parts of a captured step as one phase, `graph`. `seconds`: what compiling and capturing took,
+    with the steps that were run meanwhile.
     """
 
-    def __init__(
-        self,
-        net: torch.nn.Module,
-        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-        optimizer: torch.optim.Optimizer,
-        scaler: Any,
-        batch_size: int,
-        phase: Callable[[str], contextlib.AbstractContextManager[Any]],
-    ) -> None:
+    def __init__(self, step: Step, batch_size: int) -> None:
         logging.getLogger(NOISE).setLevel(logging.ERROR)
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
-        self.net, self.loss, self.optimizer, self.scaler = net, loss, optimizer, scaler
-        self.batch_size, self.phase = batch_size, phase
+        self.step, self.batch_size = copy.copy(step), batch_size
         options: dict[str, Any] = {"fallback_random": True}
-        self.forward = torch.compile(self._forward, dynamic=False, options=options)
-        self.update = torch.compile(self._update, dynamic=False, options=options)
+        self.step.forward = torch.compile(step.forward, dynamic=False, options=options)  # type: ignore[method-assign]
+        self.step.update = torch.compile(step.update, dynamic=False, options=options)  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, which no graph can hold.
-        self.captures = next(net.parameters()).is_cuda and scaler is None
+        self.captures = next(step.net.parameters()).is_cuda and step.scaler is None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps, self.seconds = 0, 0.0
         self.graphs = compiled_graphs()
@@ -62,44 +52,24 @@ class CompiledStep:
         """What becomes of the step, in words."""
         if self.captures:
             return "the step is compiled, and captured as a CUDA graph"
-        reason = "; not captured: loss scaling decides on the host whether a step counts" if self.scaler else ""
+        scaled = self.step.scaler is not None
+        reason = "; not captured: loss scaling decides on the host whether a step counts" if scaled else ""
         return f"the step is compiled{reason}"
 
     def takes(self, x: torch.Tensor) -> bool:
         """Whether this step is made for the batch."""
         return len(x) == self.batch_size
 
-    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
-        """One optimizer step: its loss, and how many images it got right."""
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
+        """One optimizer step: its mean loss, and the sum of its scores."""
         self.steps += 1
         if self.graph is not None:
             return self._replay(x, y)
         if not self.captures:
-            return self._timed(self._step, x, y) if self.steps == 1 else self._step(x, y)
+            return self._timed(self.step, x, y) if self.steps == 1 else self.step(x, y)
         return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
 
-    def _forward(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
-        logits = self.net(x)
-        return self.loss(logits, y), (logits.detach().argmax(1) == y).sum()
-
-    def _update(self) -> None:
-        self.optimizer.step()
-
-    def _step(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
-        with self.phase("forward"):
-            loss, n_correct = self.forward(x, y)
-        self.optimizer.zero_grad()
-        with self.phase("backward"):
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-        with self.phase("optimizer"):
-            if self.scaler is None:
-                self.update()
-            else:
-                self.scaler.step(self.optimizer)
-                self.scaler.update()
-        return loss.detach(), n_correct
-
-    def _timed(self, step: Callable[..., Batch], x: torch.Tensor, y: torch.Tensor) -> Batch:
+    def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
         started = time.perf_counter()
         try:
             found = step(x, y)
@@ -115,34 +85,34 @@ class CompiledStep:
             raise RunError(f"backend.compile=true: torch compiled nothing of this step{why}; use backend.compile=false")
         return found
 
-    def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+    def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
         """A step on a side stream, which a capture must be preceded by."""
         main, side = torch.cuda.current_stream(), torch.cuda.Stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            found = self._step(x, y)
+            found = self.step(x, y)
         main.wait_stream(side)
         return found
 
-    def _capture(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+    def _capture(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
         """Record the step, which does not run by that, and run it."""
         self.x, self.y = x.clone(), y.clone()
-        self.optimizer.zero_grad()  # the graph's own gradients lie in its own memory
+        self.step.optimizer.zero_grad()  # the graph's own gradients lie in its own memory
         graph = torch.cuda.CUDAGraph()
         # Only this thread must leave the device alone meanwhile: a loader's may be filling page-locked memory.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.found = self._step(self.x, self.y)
+            self.found = self.step(self.x, self.y)
         self.graph = graph
         return self._replay(x, y)
 
-    def _replay(self, x: torch.Tensor, y: torch.Tensor) -> Batch:
+    def _replay(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
         assert self.graph is not None
-        with self.phase("graph"):
+        with self.step.phase("graph"):
             self.x.copy_(x)
             self.y.copy_(y)
             self.graph.replay()
-        loss, n_correct = self.found
-        return loss.clone(), n_correct.clone()
+        loss, scores = self.found
+        return loss.clone(), scores.clone()
 
 
 def compiled_graphs() -> int:

@@ -6,7 +6,6 @@ optimization): Lightning's work for a step, 300 us, is then paid once a block, n
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,21 @@ from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch.blocks import HeldOut, ResidentBlocks, StreamedBlocks
 from pipeline.backends.torch.compiled import CompiledStep, make_capturable
 from pipeline.backends.torch.lean_import import lean_import
-from pipeline.backends.torch.net import initial_net, peak_memory, widened
+from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.net import example, initial_net, peak_memory
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
+from pipeline.backends.torch.step import Losses, Step
 from pipeline.backends.torch.threads import threads_for
-from pipeline.datasets import Arrays
+from pipeline.datasets import Data
 from pipeline.loaders import block_lengths
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
-from pipeline.machine.precision import FORMATS, GROWTH_STEPS
 from pipeline.models import Shapes, built, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import ON_CPU, Fit, Observation, Predict
+from pipeline.runs.weights import Weights
 
 with lean_import():
     import pytorch_lightning as pl
@@ -40,32 +41,22 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
-# Precision -> Lightning's flag. tf32 is fp32 with a switch of torch's (see settings.py).
-FLAGS = {
-    "fp64": "64-true",
-    "fp32": "32-true",
-    "tf32": "32-true",
-    "fp16": "16-true",
-    "bf16": "bf16-true",
-    "mixed_fp16": "16-mixed",
-    "mixed_bf16": "bf16-mixed",
-}
 
-
-def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> Fit:
+def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
-    device = torch.device(resolved.place.torch)
+    lowering, shapes = Lowering(resolved), data.task.shapes
     with runtime_settings(experiment, resolved):
         torch.manual_seed(experiment.seed)
-        net, parameters = initial_net(experiment, data, FORMATS[resolved.precision], device)
-        if device.type == "cpu" and not experiment.backend.threads:
-            torch.set_num_threads(threads_for(net, data.shape, experiment.training.batch_size))
-        watch = Watch(experiment, run, len(data.train))
-        module = Classifier(net, experiment, data, resolved, watch, device)
+        net, parameters = initial_net(experiment, shapes, lowering)
+        if lowering.device.type == "cpu" and not experiment.backend.threads:
+            one = example(shapes, next(net.parameters()).dtype)
+            torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
+        watch = Watch(experiment, run, data.task, len(data.train))
+        module = Training(lowering.moved(net), experiment, data, lowering, watch)
         trainer = _trainer(experiment, resolved)
         fed = module.training_blocks()
         try:
-            watch.profile.attach(_subject(net, data, resolved.place))
+            watch.profile.attach(_subject(net, shapes, resolved.place))
             trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
@@ -78,70 +69,55 @@ def fit(experiment: Experiment, data: Arrays, resolved: Resolved, run: Run) -> F
             loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
-            peak_memory=peak_memory(device),
+            peak_memory=peak_memory(lowering.device),
             files={"model.txt": f"{net}\n"},
         )
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: weights.Weights, resolved: Resolved) -> Predict:
-    """A function from images (N, H, W, C) in [0, 1] to logits (N, classes) float64, at the run's precision."""
-    device = torch.device(resolved.place.torch)
-    form = FORMATS[resolved.precision]
-    dtype = getattr(torch, form.parameters)
+def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
+    """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
+    lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved):
-        net = built(experiment.data_model.torch, shapes)
-        if dtype != torch.float32:  # as built it is float32, but for layers with a dtype of their own
-            net = net.to(dtype)
+        net = lowering.moved(built(experiment.data_model.torch, shapes))
         weights.to_torch(net, saved, "the saved run")
-        net = net.to(device).eval()
-    mixed = torch.autocast(device.type, getattr(torch, form.compute), enabled=form.compute != form.parameters)
-    step = experiment.training.evaluation_batch_size
+        net = net.to(lowering.device).eval()
 
-    def predict(images: np.ndarray) -> np.ndarray:
-        found = []
-        with runtime_settings(experiment, resolved), torch.inference_mode(), mixed:
-            for first in range(0, len(images), step):
-                x = torch.from_numpy(images[first : first + step]).to(device, dtype)
-                found.append(net(x).double().cpu().numpy())
-        return np.concatenate(found)
+    def predict(x: np.ndarray) -> np.ndarray:
+        with runtime_settings(experiment, resolved), torch.inference_mode(), lowering.forward():
+            outputs: np.ndarray = net(lowering.entered(to_tensor(x))).double().cpu().numpy()
+            return outputs
 
     return predict
 
 
-class Classifier(pl.LightningModule):
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor of the array's memory; torch has no read-only ones."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+class Training(pl.LightningModule):
     """A net in training: block after block of optimizer steps, watched."""
 
     def __init__(
-        self,
-        net: torch.nn.Module,
-        experiment: Experiment,
-        data: Arrays,
-        resolved: Resolved,
-        watch: Watch,
-        device: torch.device,
+        self, net: torch.nn.Module, experiment: Experiment, data: Data, lowering: Lowering, watch: Watch
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.net = net
-        self.experiment, self.data, self.watch = experiment, data, watch
-        self.loss: Any = experiment.loss.torch()
-        self.home, self.one = device, torch.ones((), device=device)
-        self.input_dtype = FORMATS[resolved.precision].parameters
+        self.experiment, self.data, self.lowering, self.watch = experiment, data, lowering, watch
+        self.home = lowering.device
         self.observation = Observation(how="torch dispatch, first training step")
-        if device.type == "cpu":
+        if self.home.type == "cpu":
             self.observation.tf32, self.observation.tf32_by = False, ON_CPU
         self.compiled: CompiledStep | None = None
-        self.validation_accuracy = torchmetrics.classification.MulticlassAccuracy(
-            len(data.classes), average="micro", validate_args=False
-        )
-        self.validation_loss = torchmetrics.MeanMetric(nan_strategy="disable")  # its default leaves a NaN out
+        # Sums, exact in float64. nan_strategy's default would leave a NaN out.
+        self.held_out = [torchmetrics.SumMetric(nan_strategy="disable").set_dtype(torch.float64) for _ in range(2)]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        optimizer = self.experiment.optimizer.torch(self.net.parameters())
-        assert isinstance(optimizer, torch.optim.Optimizer)
+        self.step = Step(self.net, self.experiment, self.data.task, self.lowering, self.watch.profile.phase)
         if self.experiment.backend.compile and self.home.type == "cuda":
-            make_capturable(optimizer)
-        return optimizer
+            make_capturable(self.step.optimizer)
+        return self.step.optimizer
 
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once an epoch: lists of (x, y) batches."""
@@ -150,25 +126,26 @@ class Classifier(pl.LightningModule):
             return ResidentBlocks(self, loader.steps_per_execution)
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
-        dtype = "float64" if self.input_dtype == "float64" else "float32"
-        stream = loader.stream(self.data.train, self.data.scale, dtype, size, self.experiment.seed)
+        stream = loader.stream(self.data, self.lowering.numpy, size, self.experiment.seed)
         lengths = block_lengths(len(self.data.train), size, loader.steps_per_execution)
         return StreamedBlocks(self, stream, lengths, ahead=loader.pin_memory)
 
     def validation_batches(self) -> Any:
-        """Batches of the validation images, or nothing where none are held out."""
-        held_out = self.data.validation
+        """Batches of the examples that are held out, or nothing where there are none."""
+        held_out, size = self.data.validation, self.experiment.training.evaluation_batch_size
         if not len(held_out):
             return None
-        x, y = self.resident(held_out.x, held_out.y)
-        size = self.experiment.training.evaluation_batch_size
-        return HeldOut(x.split(size), y.split(size))
+        return HeldOut(held_out, size, self.entered, resident=isinstance(self.experiment.loader, Memory))
 
-    def resident(self, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images in [0, 1] and labels as tensors on the device, in the dtype of the parameters."""
-        wide = "float64" if self.input_dtype == "float64" else "float32"
-        images = torch.from_numpy(self.data.scaled(x, wide)).to(self.home, getattr(torch, self.input_dtype))
-        return images, torch.from_numpy(y).to(self.home)
+    def entered(self, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and targets, as stored, as tensors on the device."""
+        wide = self.lowering.numpy
+        return self.moved((self.data.inputs(x, wide), self.data.targets(y, wide)))
+
+    def moved(self, batch: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch on the device; real targets stay as wide as the loss."""
+        x, y = (part if isinstance(part, torch.Tensor) else to_tensor(part) for part in batch)
+        return self.lowering.entered(x), y.to(self.home, non_blocking=True)
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
         return batch  # the blocks have seen to it; looking at every tensor again costs 4 % of a step
@@ -177,90 +154,68 @@ class Classifier(pl.LightningModule):
         self.watch.begin_epoch()
 
     def training_step(self, block: Any, _: int) -> None:
-        optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        phase = self.watch.profile.phase
         losses: list[torch.Tensor] = []
-        n_correct: list[torch.Tensor] = []
+        scores: list[torch.Tensor] = []
         scales: list[torch.Tensor] = []
         for x, y in block:
-            if self.compiled is not None and self.compiled.takes(x):
-                loss, right = self.compiled(x, y)
-                losses.append(loss)
-                n_correct.append(right)
-                scales += self._scale(scaler)
-                continue
-            looking = contextlib.nullcontext() if self.watch.step or losses else Observer(self.observation)
-            with looking:
-                with phase("forward"):
-                    logits = self.net(x)
-                    loss = self.loss_of(logits, y)
-                optimizer.zero_grad()
-                with phase("backward"):
-                    (loss if scaler is None else scaler.scale(loss)).backward()
-                with phase("optimizer"):
-                    if scaler is None:
-                        optimizer.step()
-                    else:
-                        scaler.step(optimizer)
-                        scaler.update()
-            scales += self._scale(scaler)
-            losses.append(loss.detach())
-            n_correct.append((logits.detach().argmax(1) == y).sum())
-            if not self.watch.step and len(losses) == 1:
-                self._mark_first_step()
-                if self.experiment.backend.compile:  # the first step is the observed one, as written
-                    self.observation.how += "; the compiled steps after it are not looked into"
-                    size = self.experiment.training.batch_size
-                    self.compiled = CompiledStep(self.net, self.loss_of, optimizer, scaler, size, phase)
-                    self.watch.run.say(f"backend.compile: {self.compiled.how}")
-        told = [torch.stack(each).double() for each in (losses, n_correct, scales) if each]
-        losses_K, hits_K, *scales_K = torch.stack(told).cpu().numpy()  # one copy a block
+            if not self.watch.step and not losses:
+                loss, score = self._first(x, y)
+            elif self.compiled is not None and self.compiled.takes(x):
+                loss, score = self.compiled(x, y)
+            else:
+                loss, score = self.step(x, y)
+            losses.append(loss)
+            scores.append(score)
+            scales += self.step.scale()
+        found = [torch.stack(each).double() for each in (losses, scores, scales) if each]
+        losses_K, scores_K, *scales_K = torch.stack(found).cpu().numpy()  # one copy a block
         if self.compiled is not None:
             self.watch.compiled(self.compiled.seconds)
-        self.watch.block(losses_K, hits_K, len(y), *scales_K)
+        self.watch.block(losses_K, scores_K, len(y), *scales_K)
 
-    def _scale(self, scaler: Any) -> list[torch.Tensor]:
-        """The loss scale as it now stands, where there is one, without waiting for the device."""
-        return [] if scaler is None else [scaler.scale(self.one)]
-
-    def loss_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The loss that is trained."""
-        return self.loss(widened(logits), y)
-
-    def _mark_first_step(self) -> None:
+    def _first(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
+        """The first step, observed as it is written; those after it may be compiled."""
+        with Observer(self.observation):
+            found = self.step(x, y)
         if self.home.type == "cuda":
-            torch.cuda.synchronize(self.home)  # a GPU is only told what to do: without this its work is still to come
+            torch.cuda.synchronize(self.home)  # a GPU takes orders: without this its work is still to come
         self.watch.run.mark("first_step_s")
+        if self.experiment.backend.compile:
+            self.observation.how += "; the compiled steps after it are not observed"
+            self.compiled = CompiledStep(self.step, self.experiment.training.batch_size)
+            self.watch.run.say(f"backend.compile: {self.compiled.how}")
+        return found
 
     def on_train_epoch_end(self) -> None:
-        held_out = len(self.data.validation) > 0
-        if not held_out:
+        if not len(self.data.validation):
             self.watch.pause()
             self.watch.end_epoch()
             return
-        self.watch.end_epoch(self.validation_loss.compute().item(), self.validation_accuracy.compute().item())
-        self.validation_loss.reset()
-        self.validation_accuracy.reset()
+        examples = len(self.data.validation)
+        loss, score = (total.compute().item() for total in self.held_out)
+        self.watch.end_epoch((loss / examples, score / (examples * self.data.task.units)))
+        for total in self.held_out:
+            total.reset()
 
     def on_validation_epoch_start(self) -> None:
         self.watch.pause()
 
     def validation_step(self, batch: Any, _: int) -> None:
         x, y = batch
-        logits = widened(self.net(x))
-        self.validation_loss.update(self.loss(logits, y), len(y))
-        self.validation_accuracy.update(logits, y)
+        with self.lowering.forward():
+            loss, score = self.step.forward(x, y)
+        self.held_out[0].update(loss.double() * len(y))
+        self.held_out[1].update(score.double())
 
 
-def _subject(net: torch.nn.Module, data: Arrays, place: Place) -> Subject:
+def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:
     """What a profiler may look at. Lightning moves the net to the device later, when training begins."""
 
     def settle() -> None:
         if place.kind == "gpu":
             torch.cuda.synchronize(place.torch)
 
-    return Subject(net, lambda: weights.from_torch(net), settle, (data.shape, "float32"), place)
+    return Subject(net, lambda: weights.from_torch(net), settle, shapes, "float32", place)
 
 
 def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
@@ -272,7 +227,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=[resolved.place.index] if gpu else 1,
-        **_lowered(experiment, resolved),
+        precision="32-true",  # none of Lightning's: lowering.py does it
         max_epochs=experiment.training.epochs,
         num_sanity_val_steps=0,
         logger=False,
@@ -280,20 +235,6 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-
-
-def _lowered(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
-    """The precision as the Trainer takes it.
-
-    Of `16-mixed` on a CPU Lightning would make bfloat16, and its scaler would start with a scale of its own choice, so
-    the plugin that the flag stands for is made here.
-    """
-    flag = FLAGS[resolved.precision]
-    if not FORMATS[resolved.precision].loss_scaling:
-        return {"precision": flag}
-    kind = torch.device(resolved.place.torch).type
-    scaler = torch.amp.GradScaler(kind, experiment.precision.loss_scale, growth_interval=GROWTH_STEPS)
-    return {"plugins": [pl.plugins.MixedPrecision(flag, kind, scaler)]}  # type: ignore[arg-type]
 
 
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:

@@ -7,43 +7,39 @@ from typing import TYPE_CHECKING
 import psutil
 import torch
 
-from pipeline.datasets import Arrays
+from pipeline.backends.torch.lowering import Lowering
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large, still_free
-from pipeline.machine.precision import Format, bytes_per_number
-from pipeline.models import Shapes, built, check_logits, weights
+from pipeline.models import Shapes, built, check_outputs, weights
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 
-def initial_net(
-    experiment: Experiment, data: Arrays, form: Format, device: torch.device
-) -> tuple[torch.nn.Module, int]:
-    """The model with its seeded weights and how many there are, after a look at whether it can fit at all.
+def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> tuple[torch.nn.Module, int]:
+    """The model with its seeded weights and how many there are, after checking whether it can fit at all.
 
-    Raises UserError for a model that is too large for the device or does not give one logit a class.
+    Raises UserError for a model that is too large for the device or gives another shape than the task compares.
     """
-    shapes = Shapes(data.shape, len(data.classes))
     with torch.device("meta"):
         sketch = built(experiment.data_model.torch, shapes)
     parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
-    each = bytes_per_number(form.parameters)
-    free = free_memory(device, experiment.device.memory_limit_bytes)
-    refuse_too_large(parameters, 2 + experiment.optimizer.slots(), each, free, str(device))
-    wide = torch.float64 if form.parameters == "float64" else torch.float32
+    free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
+    numbers = 2 + experiment.optimizer.slots()
+    refuse_too_large(parameters, numbers, lowering.dtype.itemsize, free, str(lowering.device))
     net = built(experiment.data_model.torch, shapes)
-    if wide == torch.float64:
-        net = net.to(wide)
+    if lowering.dtype == torch.float64:
+        net = net.to(torch.float64)
     weights.to_torch(net, weights.initial(weights.from_torch(net), experiment.seed), "the initial weights")
+    wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
     with torch.inference_mode():
-        check_logits(net.eval()(torch.zeros(1, *data.shape, dtype=wide)).shape, len(data.classes))
+        check_outputs(net.eval()(example(shapes, wide)).shape, shapes)
     net.train()
     return net, parameters
 
 
-def widened(logits: torch.Tensor) -> torch.Tensor:
-    """Logits in float32 at least: see pipeline.losses."""
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+def example(shapes: Shapes, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
+    """A batch of one example, all zeros."""
+    return torch.zeros(1, *shapes.x, dtype=dtype if shapes.vocabulary is None else torch.int32, device=device)
 
 
 def free_memory(device: torch.device, limit: int | None) -> int:

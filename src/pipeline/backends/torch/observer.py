@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,8 @@ PRODUCTS = (
     "mkldnn_linear_backward",
     "convolution",
     "convolution_backward",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
 )
+ATTENTION = re.compile(r"_scaled_dot_product_\w*attention\w*|_(flash|efficient)_attention_(forward|backward)")
 SAMPLED = ("mm", "addmm", "bmm", "convolution")  # products whose numbers show TF32, and how much of them is made again
 BATCH, ROWS, COLUMNS = 2, 64, 256
 
@@ -44,11 +44,13 @@ class Observer(TorchDispatchMode):
             dtype, device = str(shown[0].dtype).removeprefix("torch."), str(shown[0].device)
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
-        if name in PRODUCTS:
-            # addmm's first operand is the bias, mkldnn_linear's the last (of the same dtype)
-            self.observation.matmuls[str(operands[-1].dtype).removeprefix("torch.")] += 1
-            self.observation.product_devices[str(operands[-1].device)] += 1
-            if operands[-1].is_cuda:
+        if name in PRODUCTS or ATTENTION.fullmatch(name):
+            # addmm's first operand is the bias, mkldnn_linear's the last (of the same dtype); what attention has beside
+            # queries, keys and values comes after them (a mask, sums in float32).
+            operand = operands[-1] if name in PRODUCTS else operands[0]
+            self.observation.matmuls[str(operand.dtype).removeprefix("torch.")] += 1
+            self.observation.product_devices[str(operand.device)] += 1
+            if operand.is_cuda:
                 self._tf32(func, args, kwargs or {}, result)
         return result
 

@@ -18,12 +18,16 @@ from pipeline.backends.shared.step_breakdown import (
 )
 from pipeline.backends.torch import products as torch_products
 from pipeline.backends.torch import steps_in_profile as torch_look
-from pipeline.backends.torch.net import initial_net, widened
+from pipeline.backends.torch.fit import to_tensor
+from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.net import initial_net
 from pipeline.backends.torch.settings import runtime_settings
-from pipeline.datasets import Arrays
+from pipeline.backends.torch.step import Step
+from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
+from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -33,52 +37,33 @@ CLOSE = 1.2  # a look at steps that took no longer than this times the timed one
 SIDE = {"cpu": 1024, "cuda": 8192}
 
 
-class Step:
-    """The model, its optimizer and a batch, ready to take a step at the run's precision."""
-
-    def __init__(self, experiment: Experiment, data: Arrays, resolved: Resolved) -> None:
-        form = FORMATS[resolved.precision]
-        self.device = torch.device(resolved.place.torch)
-        dtype = getattr(torch, form.parameters)
-        net, _ = initial_net(experiment, data, form, self.device)
-        self.net = net.to(self.device) if dtype == torch.float32 else net.to(self.device, dtype)
-        self.optimizer: Any = experiment.optimizer.torch(self.net.parameters())
-        self.loss: Any = experiment.loss.torch()
-        self.scaler = torch.amp.GradScaler(self.device.type, experiment.precision.loss_scale, enabled=form.loss_scaling)
-        compute = getattr(torch, form.compute)
-        self.mixed = torch.autocast(self.device.type, compute, enabled=form.compute != form.parameters)
-        rows = first_batch(experiment, data)
-        wide = "float64" if form.parameters == "float64" else "float32"
-        self.x = torch.from_numpy(data.scaled(data.train.x[rows], wide)).to(self.device, dtype)
-        self.y = torch.from_numpy(data.train.y[rows]).to(self.device)
-
-    def backward(self) -> torch.Tensor:
-        """Forward and backward; the gradients are left unscaled. Returns the loss."""
-        with self.mixed:
-            loss: torch.Tensor = self.loss(widened(self.net(self.x)), self.y)
-        self.optimizer.zero_grad()
-        self.scaler.scale(loss).backward()
-        self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
-        return loss
-
-    def update(self) -> None:
-        """The optimizer's part."""
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
-
-def first_step(experiment: Experiment, data: Arrays, resolved: Resolved) -> FirstStep:
-    """The first step again, from the same weights and images, without dropout."""
+def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstStep:
+    """The first step again, from the same weights and examples, without dropout."""
+    lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved):
-        step = Step(experiment, data, resolved)
-        for layer in step.net.modules():
+        net, _ = initial_net(experiment, data.task.shapes, lowering)
+        step = Step(lowering.moved(net).to(lowering.device), experiment, data.task, lowering)
+        for layer in net.modules():
             if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
                 layer.p = 0.0
-        loss = float(step.backward().detach())
-        trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
-        gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
-        step.update()
-        return FirstStep(loss, gradients, weights.from_torch(step.net))
+        rows = first_batch(experiment, data)
+        x = lowering.entered(to_tensor(data.inputs(data.train.x[rows], lowering.numpy)))
+        y = to_tensor(data.targets(data.train.y[rows], lowering.numpy)).to(lowering.device)
+        loss, gradients = _differentiated(step, x, y)
+        return FirstStep(loss, gradients, weights.from_torch(net))
+
+
+def _differentiated(step: Step, x: torch.Tensor, y: torch.Tensor) -> tuple[float, Weights]:
+    """The loss, and the gradients of all that is trained, unscaled; the step is taken."""
+    with step.lowering.forward():
+        loss, _ = step.forward(x, y)
+    step.backward(loss)
+    if step.scaler is not None:
+        step.scaler.unscale_(step.optimizer)
+    trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
+    gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
+    step.step_optimizer()
+    return float(loss.detach()), gradients
 
 
 class OnDevice:
@@ -113,7 +98,7 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
         return Machine.measure(OnDevice(device), numbers, square)
 
 
-def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, step_s: float) -> StepBreakdown:
+def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_s: float) -> StepBreakdown:
     """The operations of a training's steps by time, as torch's profiler sees them, and each product's own ceiling."""
     looks: list[torch_look.Look] = []
     rounds = 1 if experiment.backend.compile else ROUNDS  # a compilation takes many times as long as the steps
@@ -122,7 +107,7 @@ def step_breakdown(experiment: Experiment, data: Arrays, resolved: Resolved, ste
         torch_look.watch(experiment, data, resolved, looks[-1])
     look = min(looks, key=lambda look: look.step_s)
     gpu, compute = resolved.place.kind == "gpu", getattr(torch, FORMATS[resolved.precision].compute)
-    found = torch_products.products(look.events, data.shape, look.steps, gpu=gpu)
+    found = torch_products.products(look.events, data.task.shapes.x, look.steps, gpu=gpu)
     device = torch.device(resolved.place.torch)
     with runtime_settings(experiment, resolved):
         torch.set_num_threads(look.threads)

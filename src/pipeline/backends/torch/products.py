@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 LINEAR = ("aten::mkldnn_linear", "aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights")
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
+ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
 BARE = "bare product "  # how the range of each turn begins
@@ -50,7 +52,7 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in (*MATMULS, *LINEAR, *FORWARD, *BACKWARD):
+    if event.name in (*MATMULS, *LINEAR, *FORWARD, *BACKWARD) or ATTENTION.match(event.name):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
@@ -70,13 +72,16 @@ def own_seconds(event: Any, *, gpu: bool) -> float:
     return float(event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6
 
 
-def products(events: Sequence[Any], image: tuple[int, ...], steps: int, *, gpu: bool) -> list[Product]:
-    """The products of one of `steps` steps, those of one kind and size together. `image`: (H, W, C) of the batch."""
+def products(events: Sequence[Any], example: tuple[int, ...], steps: int, *, gpu: bool) -> list[Product]:
+    """The products of one of `steps` steps, those of one kind and size together.
+
+    `example`: the shape of one, (H, W, C) of an image.
+    """
     outputs = {_pair(event.input_shapes[1:]): event.input_shapes[0][2:] for event in events if event.name in BACKWARD}
     seconds: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
     calls: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
     for event in events:
-        sizes = _sizes(event, outputs, image)
+        sizes = _sizes(event, outputs, example)
         if sizes is not None and kind_of(event) == "products":
             name, m, n, k, count = sizes
             seconds[name, m, n, k] += own_seconds(event, gpu=gpu) / steps
@@ -85,7 +90,7 @@ def products(events: Sequence[Any], image: tuple[int, ...], steps: int, *, gpu: 
     return sorted(found, key=lambda product: -product.seconds)
 
 
-def _sizes(event: Any, outputs: dict[Any, Any], image: tuple[int, ...]) -> tuple[str, int, int, int, int] | None:
+def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tuple[str, int, int, int, int] | None:
     """Name, m, n, k of a product, and how many such products the call comes to."""
     shapes = event.input_shapes
     if event.name in MATMULS:
@@ -97,7 +102,7 @@ def _sizes(event: Any, outputs: dict[Any, Any], image: tuple[int, ...]) -> tuple
     if event.name in FORWARD and _pair(shapes) in outputs:
         return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
     if event.name in BACKWARD:
-        given = [image[2], *image[:2]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
+        given = [*example[-1:], *example[:-1]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
         return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
     return None
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from pipeline.backends.shared.step_breakdown import window
 from pipeline.backends.torch import fit as lightning
 from pipeline.contracts import Profiler
-from pipeline.datasets import Arrays
+from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.profilers import Tool
 from pipeline.profilers.kineto import Kineto
@@ -65,7 +65,7 @@ class Look(Profiler):
         raise Enough
 
 
-def watch(experiment: Experiment, data: Arrays, resolved: Resolved, look: Look) -> None:
+def watch(experiment: Experiment, data: Data, resolved: Resolved, look: Look) -> None:
     """Train until the window is over."""
     each = math.ceil(len(data.train) / experiment.training.batch_size)
     training = replace(experiment.training, epochs=(look.skip + look.steps) // each + 1)

@@ -7,12 +7,12 @@ import torch
 from pipeline.machine import threads
 
 
-def threads_for(net: torch.nn.Module, image: tuple[int, int, int], batch_size: int) -> int:
+def threads_for(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> int:
     """One thread for a small step, otherwise as many as torch uses now."""
-    return threads.threads_for(step_flop(net, image, batch_size), torch.get_num_threads())
+    return threads.threads_for(step_flop(net, example, batch_size), torch.get_num_threads())
 
 
-def step_flop(net: torch.nn.Module, image: tuple[int, int, int], batch_size: int) -> float:
+def step_flop(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> float:
     """Floating-point operations of one training step's matrix products and convolutions.
 
     A kernel of w weights that makes n numbers of each of its c output channels takes 2*w*n operations (a multiplication
@@ -26,14 +26,20 @@ def step_flop(net: torch.nn.Module, image: tuple[int, int, int], batch_size: int
         assert isinstance(weight, torch.Tensor)
         total += 2 * weight.numel() * output.numel() // weight.shape[0]
 
-    layers = [layer for layer in net.modules() if getattr(getattr(layer, "weight", None), "ndim", 0) >= 2]
+    layers = [layer for layer in net.modules() if _multiplies(layer)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
     training = net.training
     try:
         with torch.inference_mode():
-            net.eval()(torch.zeros(1, *image, dtype=next(net.parameters()).dtype))
+            net.eval()(example)
     finally:
         net.train(training)
         for hook in hooks:
             hook.remove()
     return 3.0 * total * batch_size
+
+
+def _multiplies(layer: torch.nn.Module) -> bool:
+    """Whether a layer multiplies by its weight: an embedding only looks rows up."""
+    weight = getattr(layer, "weight", None)
+    return getattr(weight, "ndim", 0) >= 2 and not isinstance(layer, torch.nn.Embedding)

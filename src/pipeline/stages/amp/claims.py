@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.stages.amp import BASELINE
-from pipeline.stages.amp.compare import Compared, accuracy_changes
+from pipeline.stages.amp.compare import Compared, score_changes
 from pipeline.stages.amp.measured import Measured
 
 # Wide and narrow: each halves the bytes of the products' operands.
@@ -48,8 +48,8 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
         Claim("peak memory", "0.5x", ratio(lambda run: run.peak_bytes)),
         Claim("numbers moved a second", "2x", ratio(lambda run: run.step["machine"]["moved_per_s"])),
         Claim("bare products a second", "2x", ratio(lambda run: run.step["machine"]["FLOP_per_s"])),
-        Claim(f"training, {rows[0].runs[0].rate.unit}", "2x", ratio(lambda run: run.rate.value)),
-        Claim("test accuracy", "lower", tuple(_change(*pair) for pair in pairs)),
+        Claim(f"training, {rows[0].unit}", "2x", ratio(lambda run: run.units_per_s)),
+        Claim(rows[0].score, "worse", tuple(_change(*pair) for pair in pairs)),
     ]
     if on_cpu:
         found.append(Claim("slower, if mixed on a CPU", "below 1x", tuple(_mixed(*pair) for pair in pairs)))
@@ -57,7 +57,7 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
 
 
 def _change(wide: Compared, narrow: Compared) -> str:
-    changes = accuracy_changes(narrow, wide)
+    changes = score_changes(narrow, wide)
     return f"{statistics.fmean(changes):+.4f}" if changes else "-"
 
 

@@ -80,6 +80,16 @@ class Compared:
     def effective(self) -> str:
         return self.runs[0].effective
 
+    @property
+    def unit(self) -> str:
+        """Of the rate: "images/s"."""
+        return self.runs[0].rate.unit
+
+    @property
+    def score(self) -> str:
+        """What the test set is judged by: "test accuracy"."""
+        return self.runs[0].score.name.replace("/", " ")
+
     def values(self, of: Callable[[Measured], float]) -> list[float]:
         """A figure of each run."""
         return [of(run) for run in self.runs]
@@ -105,7 +115,7 @@ def compare(runs: Sequence[Measured]) -> list[Compared]:
 
 
 def _speedup(runs: Mapping[int, Measured], baseline: Mapping[int, Measured]) -> Ratio | None:
-    pairs = [runs[seed].rate.value / baseline[seed].rate.value for seed in runs if seed in baseline]
+    pairs = [runs[seed].units_per_s / baseline[seed].units_per_s for seed in runs if seed in baseline]
     return Ratio.of(pairs) if pairs else None
 
 
@@ -146,23 +156,23 @@ def verdict(row: Compared, baseline: Compared | None) -> str:
         result = f"slower: {speed.mean:.2f}x the speed of {BASELINE} ({speed.low:.2f} to {speed.high:.2f})"
     else:
         result = f"no difference in speed shown by {speed.n} pairs of runs ({speed.low:.2f} to {speed.high:.2f}x)"
-    return f"{row.precision}: {result}; {_accuracy(row, baseline)}"
+    return f"{row.precision}: {result}; {_score(row, baseline)}"
 
 
-def _accuracy(row: Compared, baseline: Compared) -> str:
-    """Whether the test accuracy differs, the seeds' own spread being the yardstick."""
-    changes = accuracy_changes(row, baseline)
+def _score(row: Compared, baseline: Compared) -> str:
+    """Whether the test score differs, the seeds' own spread being the yardstick."""
+    changes, name = score_changes(row, baseline), row.score
     if not changes:
-        return "test accuracy not compared: no seed in common"
+        return f"{name} not compared: no seed in common"
     change, half = statistics.fmean(changes), half_width(changes)
     if half is None:
-        return f"test accuracy {change:+.4f} (n={len(changes)}, {why_none(changes)})"
+        return f"{name} {change:+.4f} (n={len(changes)}, {why_none(changes)})"
     if abs(change) <= half:
-        return f"no difference in test accuracy shown ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
-    return f"test accuracy {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
+        return f"no difference in {name} shown ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
+    return f"{name} {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
 
 
-def accuracy_changes(row: Compared, baseline: Compared) -> list[float]:
-    """By how much the test accuracy changes, seed by seed."""
-    before = {run.seed: run.value("test/accuracy") for run in baseline.runs}
-    return [run.value("test/accuracy") - before[run.seed] for run in row.runs if run.seed in before]
+def score_changes(row: Compared, baseline: Compared) -> list[float]:
+    """By how much the test score changes, seed by seed."""
+    before = {run.seed: run.score.value for run in baseline.runs}
+    return [run.score.value - before[run.seed] for run in row.runs if run.seed in before]

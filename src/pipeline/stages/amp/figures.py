@@ -20,15 +20,15 @@ def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> Non
     for place, row in enumerate(rows):
         if row.errors is None:
             continue
-        rates, colour = row.values(lambda run: run.rate.value), COLOURS[place % len(COLOURS)]
+        rates, colour = row.values(lambda run: run.units_per_s), COLOURS[place % len(COLOURS)]
         axes.plot([row.errors.first_gradient] * len(rates), rates, "o", color=colour, alpha=0.6)
-        label = (row.errors.first_gradient, row.median(lambda run: run.rate.value))
+        label = (row.errors.first_gradient, row.median(lambda run: run.units_per_s))
         axes.annotate(row.precision, label, (7, 0), textcoords="offset points", va="center", fontsize=9, color=colour)
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.25)
     axes.set_xlabel("relative error of the first gradient, against fp64")
-    axes.set_ylabel(f"training, {rows[0].runs[0].rate.unit}")
+    axes.set_ylabel(f"training, {rows[0].unit}")
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.machine.precision import FORMATS, bytes_per_number
-from pipeline.models import weights
+from pipeline.runs import weights
 from pipeline.runs.journal import read_config, read_json, read_metrics
 from pipeline.runs.result import Metric, metrics_of, training_rate
+from pipeline.stages.rates import score_of
 
 
 @dataclass(frozen=True)
@@ -25,20 +26,20 @@ class Measured:
     metrics: dict[str, Metric]
     receipt: dict[str, Any]
     step: dict[str, Any]
-    batch_size: int
+    units_per_batch: int
 
     @classmethod
     def read(cls, folder: Path) -> Measured:
         """From a run's folder."""
-        config = read_config(folder)
+        config, receipt = read_config(folder), read_json(folder / "receipt.json")
         return cls(
             precision=config["precision"]["name"],
             seed=config["seed"],
             folder=folder,
             metrics=metrics_of(folder),
-            receipt=read_json(folder / "receipt.json"),
+            receipt=receipt,
             step=read_json(folder / "artifacts" / "probe" / "step.json"),
-            batch_size=config["training"]["batch_size"],
+            units_per_batch=config["training"]["batch_size"] * receipt["task"]["units"],
         )
 
     @property
@@ -52,13 +53,22 @@ class Measured:
 
     @property
     def rate(self) -> Metric:
-        """What the training did in a second."""
+        """Of training, in its task's unit."""
         return training_rate(self.metrics)
+
+    @property
+    def score(self) -> Metric:
+        """Of the test set: accuracy, where the task has that."""
+        return score_of(self.receipt, self.metrics)
+
+    @property
+    def units_per_s(self) -> float:
+        return self.rate.value
 
     @property
     def training_step_s(self) -> float:
         """A step as it was trained, its loader included."""
-        return self.batch_size / self.rate.value
+        return self.units_per_batch / self.units_per_s
 
     @property
     def on_cpu(self) -> bool:

@@ -174,12 +174,13 @@ def metrics(rows: Sequence[Compared]) -> tuple[Metric, ...]:
     """The study in numbers. A speed-up is a ratio of times."""
     found: list[Metric] = []
     for row in rows:
-        name, rate = row.precision, row.runs[0].rate
+        name, first = row.precision, row.runs[0]
+        speed, score = row.median(lambda run: run.units_per_s), row.median(lambda run: run.score.value)
         found += [
-            replace(rate, name=f"{name}/{rate.name}", value=row.median(lambda run: run.rate.value)),
+            replace(first.rate, name=f"{name}/{first.rate.name}", value=speed),
             seconds(f"{name}/wall_s", row.median(lambda run: run.wall_s)),
             memory(f"{name}/peak_bytes", row.median(lambda run: run.peak_bytes)),
-            Metric(f"{name}/test_accuracy", row.median(lambda run: run.value("test/accuracy")), direction="max"),
+            replace(first.score, name=f"{name}/{first.score.name.replace('/', '_')}", value=score),
         ]
         if row.speedup is not None:
             found.append(Metric(f"{name}/speedup", row.speedup.mean, "x", "time", "max"))

@@ -17,11 +17,11 @@ def speed(rows: Sequence[Compared]) -> Table:
     """Speed, time and memory."""
     return Table(
         f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
-        ("precision", rows[0].runs[0].rate.unit, "speed-up", "wall s", "peak MiB", "Tensor Cores"),
+        ("precision", rows[0].unit, "speed-up", "wall s", "peak MiB", "Tensor Cores"),
         tuple(
             (
                 row.precision,
-                f"{row.median(lambda run: run.rate.value):,.0f}",
+                f"{row.median(lambda run: run.units_per_s):,.0f}",
                 _speedup(row),
                 f"{row.median(lambda run: run.wall_s):.1f}",
                 f"{row.median(lambda run: run.peak_bytes) / 2**20:,.0f}",
@@ -61,8 +61,8 @@ def loss_scales(rows: Sequence[Compared]) -> list[Table]:
 def seen(rows: Sequence[Compared]) -> Table:
     """The dtypes that the products ran in, and what was learned."""
     return Table(
-        "what ran", ("precision", "effective", "products in", "runs", "test accuracy (range)"),
-        tuple((row.precision, row.effective, row.runs[0].products, str(len(row.runs)), _accuracy(row)) for row in rows),
+        "what ran", ("precision", "effective", "products in", "runs", f"{rows[0].score} (range)"),
+        tuple((row.precision, row.effective, row.runs[0].products, str(len(row.runs)), _score(row)) for row in rows),
     )  # fmt: skip
 
 
@@ -102,9 +102,9 @@ def _tensor_cores(row: Compared) -> str:
     return "not measured" if share is None else f"{share:.0%}"
 
 
-def _accuracy(row: Compared) -> str:
-    values = sorted(row.values(lambda run: run.value("test/accuracy")))
-    return f"{row.median(lambda run: run.value('test/accuracy')):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
+def _score(row: Compared) -> str:
+    values = sorted(row.values(lambda run: run.score.value))
+    return f"{row.median(lambda run: run.score.value):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
 
 
 def _errors(row: Compared) -> tuple[str, ...]:

@@ -50,13 +50,13 @@ def page(row: Compared, baseline: Compared) -> str:
         f"95 % interval {speed.low:.2f} to {speed.high:.2f}" if speed.low else f"{speed.no_interval} for an interval"
     )
     run, before = row.runs[0], baseline.runs[0]
-    rates = [one.median(lambda run: run.rate.value) for one in (row, baseline)]
+    rates = [one.median(lambda run: run.units_per_s) for one in (row, baseline)]
     machine, plain = run.step["machine"], before.step["machine"]
     lines = [
         f"# Why {row.precision} does not gain here",
         "",
-        f"{rates[0]:,.0f} {run.rate.unit} against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x "
-        f"(n={speed.n}, {known}) on {run.receipt['device']['hardware']['name']}.",
+        f"{rates[0]:,.0f} {row.unit} against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x (n={speed.n}, {known}) "
+        f"on {run.receipt['device']['hardware']['name']}.",
         "",
         "## What this device does at these dtypes, apart from the model",
         "",

@@ -1,0 +1,20 @@
+"""An experiment's data: loaded from the user's cache and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.datasets import Data
+from pipeline.datasets.check import check_data
+from pipeline.datasets.fetch import cache_root
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+def load_data(experiment: Experiment) -> Data:
+    """The experiment's dataset. Raises UserError for data that are missing, damaged or not what their task needs."""
+    dataset = experiment.data_source
+    data: Data = dataset.load(cache_root(dataset.cache), experiment.seed)
+    check_data(data, type(dataset).__name__.lower())
+    return data

@@ -1,0 +1,60 @@
+"""Weights as NumPy arrays: what is hashed, saved and loaded. What makes them of a model is in models/weights.py.
+
+A set of weights is a dict from the path of a layer and the name of its tensor (`blocks.0.mlp.kernel`) to an array, in
+the order of the layers. Saved as .npz without pickles, so that loading one runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.machine.regular_file import open_regular
+
+Weights = dict[str, np.ndarray]
+
+
+def digest(weights: Weights) -> str:
+    """sha256 over names, dtypes, shapes and bytes: two runs with one digest ended with the same weights to the bit."""
+    total = hashlib.sha256()
+    for name, array in weights.items():
+        total.update(f"{name} {array.dtype} {array.shape}".encode())
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
+
+
+def save(path: Path, weights: Weights) -> None:
+    """Write `weights` as an .npz of plain arrays."""
+    np.savez(path, **weights)  # type: ignore[arg-type]
+
+
+def load(path: Path) -> Weights:
+    """Read what `save` wrote. Raises UserError for a file that is missing, damaged or holds pickled objects.
+
+    Nothing is unpacked that would take more memory than the file takes on the disk.
+    """
+    try:
+        with open_regular(path) as file:
+            _check_sizes(file)
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise UserError(f"{path}: not a readable set of weights ({error})") from error
+    except Exception as error:  # zipfile and zlib raise types of their own for damaged files
+        raise UserError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Refuse an archive that unpacks to more than it is, by its own list of contents: `save` compresses nothing."""
+    with zipfile.ZipFile(file) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if unpacked > size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes from {size:,}, and a run's weights are not compressed")

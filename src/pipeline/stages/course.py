@@ -1,0 +1,179 @@
+"""The course of a training run: load, fit, save, measure, draw. Every stage that trains a network runs this one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.backends.shared import step_breakdown
+from pipeline.backends.shared.progress import diverged
+from pipeline.datasets import Data, Split
+from pipeline.datasets.loading import load_data
+from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.profilers import window
+from pipeline.runs import receipt as receipts
+from pipeline.runs import weights
+from pipeline.runs.fit import Fit, Observation, Predict, not_finite
+from pipeline.runs.result import Metric, Result, values
+from pipeline.runs.saved import card_sha256
+from pipeline.spec import choice
+from pipeline.stages import training_table
+from pipeline.stages.rates import median_rate, rate_metrics, timings
+from pipeline.tasks import Judge, Task
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+
+def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, task: type[Task] | None) -> Result:
+    """Train and measure. `probe`: measure a step by itself afterwards, too. `task`: what the data have to be of.
+
+    Raises UserError for data that do not fit the settings and RunError where training cannot go on.
+    """
+    receipt = receipts.before(experiment, resolved)
+    run.journal.write_receipt(receipt)
+    data = load_data(experiment)
+    check_task(experiment, data, task)
+    check_settings(experiment, data)
+    judge = data.task.judge(experiment.loss, experiment.training.metrics)
+    backend = experiment.backend.load()
+    fit: Fit = backend.fit(experiment, data, resolved, run)
+    check_weights(experiment, fit)
+    receipt["card_sha256"] = save_model(run, fit, data)
+    receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
+    receipt["task"]["score"] = data.task.score
+    save_placement(run, experiment, fit.observed)
+    try:
+        receipts.after(receipt, experiment, resolved, fit, data.sha256)
+    finally:
+        run.journal.write_receipt(receipt)
+    predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
+
+    def check(outputs: np.ndarray, first: int) -> None:
+        wrong = not_finite(outputs)
+        if wrong is not None:
+            raise ended(experiment, fit, f"an output for test example {first + wrong[0]} became {wrong[1]}")
+
+    measured = measure(experiment, resolved, data, predict, judge, check)
+    draw(run, experiment, data, fit, judge, measured)
+    receipt |= timings(run, fit.epochs, data.task.unit)
+    if probe:
+        step_s = experiment.training.batch_size * data.task.units / median_rate(fit.epochs)
+        probe_a_step(run, experiment, resolved, data, step_s)
+    run.journal.write_receipt(receipt)
+    scaled = () if fit.loss_scale is None else fit.loss_scale.metrics()
+    return Result(
+        metrics=(*measured, *rate_metrics(run, fit.epochs, data.task.unit), *scaled),
+        table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
+    )
+
+
+def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:
+    """Refuse data of another task than the dataset and the stage say. Raises UserError."""
+    for who, wanted in ((f"dataset={choice(experiment.dataset)}", experiment.data_source.task), ("stage", task)):
+        if wanted is not None and not isinstance(data.task, wanted):
+            raise UserError(f"{who}: its task is {wanted.__name__}, and load() gave data of {type(data.task).__name__}")
+
+
+def check_settings(experiment: Experiment, data: Data) -> None:
+    """What only the data can tell. Raises UserError."""
+    training, examples = experiment.training, len(data.train)
+    if training.batch_size > examples:
+        raise UserError(
+            f"training.batch_size={training.batch_size}: larger than the {examples:,} training examples; "
+            f"choose 1 to {examples}"
+        )
+    window(experiment.profiler, training.batch_size, training.epochs, examples)
+
+
+def check_weights(experiment: Experiment, fit: Fit) -> None:
+    """That the last step, after which no loss was taken, left numbers: before they are saved. Raises RunError.
+
+    Only NaN is refused here: a mask that a model keeps may be infinite, and an infinite weight shows in the outputs.
+    """
+    for name, array in fit.weights.items():
+        if np.isnan(array).any():
+            raise ended(experiment, fit, f"weight {name} became nan")
+
+
+def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
+    """The error of what was found after the last step."""
+    steps = sum(epoch.steps for epoch in fit.epochs)
+    return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
+
+
+def measure(
+    experiment: Experiment, resolved: Resolved, data: Data, predict: Predict, judge: Judge, check: Any
+) -> tuple[Metric, ...]:
+    """The judge's metrics of the test set, which is predicted batch by batch. `check(outputs, first)` sees each."""
+    for first, x, y in batches(data, data.test, experiment.training.evaluation_batch_size, input_dtype(resolved)):
+        outputs = predict(x)
+        check(outputs, first)
+        judge.add(x, outputs, y)
+    return judge.metrics()
+
+
+def batches(data: Data, split: Split, size: int, dtype: str) -> Any:
+    """(number of its first example, inputs, targets) of each batch."""
+    for first in range(0, len(split), size):
+        rows = slice(first, first + size)
+        yield first, data.inputs(split.x[rows], dtype), data.targets(split.y[rows], "float64")
+
+
+def input_dtype(resolved: Resolved) -> str:
+    """The dtype in which real numbers are handed to a predictor."""
+    return "float64" if resolved.precision == "fp64" else "float32"
+
+
+def save_model(run: Run, fit: Fit, data: Data) -> str:
+    """Weights, what they take and give (card.json), and the framework's own description of the model, as artifacts.
+
+    Returns the card's hash.
+    """
+    weights.save(run.artifact("model/weights.npz"), fit.weights)
+    card = data.task.card()
+    run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    for name, text in fit.files.items():
+        run.artifact(f"model/{name}").write_text(text, encoding="utf-8")
+    return card_sha256(card)
+
+
+def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:
+    """The device and dtype of every operation of the observed step, where device.placement_log asks for it."""
+    if not experiment.device.placement_log:
+        return
+    lines = [f"# {seen.how}", f"{'operation':<48} {'device':<44} {'dtype':<12} count"]
+    for (name, device, dtype), count in sorted(seen.operations.items()):
+        lines.append(f"{name:<48} {device:<44} {dtype:<12} {count}")
+    run.artifact("placement.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def draw(run: Run, experiment: Experiment, data: Data, fit: Fit, judge: Judge, measured: tuple[Metric, ...]) -> None:
+    """Training curves, and what the judge draws of the test set."""
+    from pipeline.report import figures
+
+    path, found = run.artifact("figures/training_curves.png"), values(measured)
+    score = data.task.score
+    at_end = {"loss": found["test/loss"]} | ({} if score is None else {score: found[f"test/{score}"]})
+    figures.training_curves(path, fit.epochs, at_end, experiment.name)
+    judge.draw(run, experiment.name)
+
+
+def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Data, step_s: float) -> None:
+    """After everything is measured: the first step's numbers, the machine's rates, and where a step's time goes.
+
+    `step_s`: what a step of the training took.
+    """
+    backend = importlib.import_module(experiment.backend.probe)
+    first = backend.first_step(experiment, data, resolved)
+    weights.save(run.artifact("probe/gradients.npz"), first.gradients)
+    weights.save(run.artifact("probe/weights.npz"), first.weights)
+    parts = backend.step_breakdown(experiment, data, resolved, step_s)
+    found = step_breakdown.as_json(backend.machine(experiment, resolved), parts)
+    text = json.dumps({"loss": first.loss, **found}, indent=1)
+    run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")

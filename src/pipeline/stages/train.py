@@ -1,0 +1,32 @@
+"""stage=train: train a network on whatever task the dataset is of, and measure it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pipeline.contracts import Stage
+from pipeline.machine.capability import Resolved
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Train(Stage):
+    """What it trains on what is said by the other groups.
+
+    `probe`: measure a step by itself afterwards, for the precision study: artifacts/probe/.
+    """
+
+    probe: bool = False
+
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""
+        from pipeline.stages import course
+
+        return course.train(experiment, resolved, run, probe=self.probe, task=self.task)

@@ -1,0 +1,80 @@
+"""The table at the end of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.machine.capability import Resolved
+from pipeline.report import table
+from pipeline.runs.fit import Fit, Observation
+from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.result import Metric
+from pipeline.stages.rates import steady
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+def rows(
+    experiment: Experiment,
+    resolved: Resolved,
+    fit: Fit,
+    measured: Sequence[Metric],
+    receipt: dict[str, Any],
+    unit: str,
+) -> list[tuple[str, str]]:
+    """The table at the end."""
+    peak = fit.peak_memory
+    memory = f"{table.size(peak['process_bytes'])} of the process"
+    if "device_bytes" in peak:
+        memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
+    rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
+    hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
+    profiled = "; measured with a profiler" if receipt.get("profile") else ""
+    found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured]
+    compiled = receipt.get("compile_s")
+    return [
+        *found,
+        (
+            "wall time",
+            f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
+        ),
+        ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled),
+        *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
+        *overhead_row(receipt.get("profile")),
+        ("peak memory", memory),
+        ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("precision", precision_row(experiment, resolved, fit.observed)),
+        *([("loss scale", scale_row(fit.loss_scale, fit))] if fit.loss_scale else []),
+    ]
+
+
+def scale_row(scale: LossScale, fit: Fit) -> str:
+    """Where the loss scale began and ended, and the steps that it cost."""
+    steps = sum(epoch.steps for epoch in fit.epochs)
+    return f"{scale.initial:,.6g} -> {scale.final:,.6g}; {scale.skipped_steps:,} of {steps:,} steps skipped (overflow)"
+
+
+def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Which steps a profiler measured, and what a step took there and after."""
+    if profile is None:
+        return []
+    if profile["steps"] is None:
+        return [("profiler", f"{profile['profiler']}: no window of steps")]
+    first, last = profile["steps"]
+    text = f"{profile['profiler']}: steps {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
+    if profile["overhead"] is None:
+        return [("profiler", f"{text}; overhead not measured: no step after them")]
+    after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
+    return [("profiler", f"{text} against {after} (overhead {profile['overhead']:+.0%})")]
+
+
+def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:
+    """Requested -> effective, and the dtypes that were seen."""
+    name = experiment.precision.name
+    arrow = name if name == resolved.precision else f"{name} -> {resolved.precision} ({resolved.precision_reason})"
+    text = f"{arrow}; products seen in {', '.join(sorted(seen.matmuls)) or 'none'}"
+    if seen.compiled and set(seen.compiled) != set(seen.matmuls):
+        text += f" (compiled to {', '.join(sorted(seen.compiled))})"
+    return text

@@ -1,0 +1,98 @@
+"""Tasks: what a batch is and how a model is judged on it. One file each; a dataset says which task its data are of.
+
+The engine knows no images and no tokens. It asks the task for the shapes of a batch, for what the loss compares, for
+what counts as correct, and for a judge of the test set. A task of your own is a frozen dataclass like these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from pipeline.models import Shapes
+
+if TYPE_CHECKING:
+    from pipeline.contracts import Loss
+    from pipeline.runs.result import Direction, Metric
+    from pipeline.runs.run import Run
+
+
+class Ops(Protocol):
+    """The few operations that a task may need, from the framework at work: torch, TensorFlow, jax.numpy or NumPy.
+
+    Comparisons and arithmetic are the arrays' operators.
+    """
+
+    def argmax(self, x: Any, axis: int, /) -> Any: ...
+
+    def reshape(self, x: Any, shape: tuple[int, ...], /) -> Any: ...
+
+    def abs(self, x: Any, /) -> Any: ...
+
+    def square(self, x: Any, /) -> Any: ...
+
+
+class Judge(ABC):
+    """Takes a model's outputs on the test set, batch by batch, and says how good they are. One per test set.
+
+    It keeps sums, not the outputs: a test set may be larger than memory.
+    """
+
+    @abstractmethod
+    def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
+        """One batch: inputs as the model took them, outputs (B, ...) in float64, targets as the dataset has them."""
+
+    @abstractmethod
+    def metrics(self) -> tuple[Metric, ...]:
+        """The loss first, then the score where the task has one; named test/<name>."""
+
+    def draw(self, run: Run, title: str) -> None:  # noqa: B027  # a judge need not draw
+        """Write figures and files about the test set into the run's folder."""
+
+
+class Task(ABC):
+    """What a batch of x (B, ...) and y (B, ...) is, and how outputs are judged.
+
+    `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
+    averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
+    `metrics`: what training.metrics may ask the judge for.
+    """
+
+    unit: ClassVar[str] = "examples"
+    score: ClassVar[str | None] = None
+    better: ClassVar[Direction] = "max"
+    metrics: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Of one example: what a model takes and gives."""
+
+    @property
+    def units(self) -> int:
+        """How many units one example holds: 1 image, or as many tokens as the sequence is long."""
+        return 1
+
+    def compared(self, ops: Ops, outputs: Any, y: Any) -> tuple[Any, Any]:
+        """Outputs and targets as the loss takes them; the loss is the mean over their first axis."""
+        return outputs, y
+
+    def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
+        """For each unit of the batch its score: True where a class is correct, or a number. Any shape."""
+        raise NotImplementedError(f"{type(self).__name__}.score={self.score!r} needs scores()")
+
+    @abstractmethod
+    def check(self, y: np.ndarray) -> str | None:
+        """What is wrong with targets of this shape, dtype and range; None where nothing is."""
+
+    @abstractmethod
+    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
+        """A judge of the test set by the experiment's loss and by these of its `metrics`."""
+
+    def card(self) -> dict[str, Any]:
+        """What a saved model needs to be used without its data, as plain data."""
+        shapes = self.shapes
+        return {"task": type(self).__name__.lower(), "x": list(shapes.x), "outputs": list(shapes.outputs)}

@@ -1,0 +1,106 @@
+"""Classification: each example is of one class, and a model gives a logit for each (images, or rows of numbers)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pipeline.metrics import classification as metrics
+from pipeline.models import Shapes
+from pipeline.runs.result import Metric
+from pipeline.tasks import Judge, Ops, Task
+
+if TYPE_CHECKING:
+    from pipeline.contracts import Loss
+    from pipeline.runs.run import Run
+
+SHOWN = 24  # examples on the sheet of test images
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Examples of shape `x` in `classes`: images (height, width, channels), or any other shape."""
+
+    unit: ClassVar[str] = "images"
+    score: ClassVar[str | None] = "accuracy"
+    metrics: ClassVar[tuple[str, ...]] = tuple(metrics.METRICS)
+
+    x: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def shapes(self) -> Shapes:
+        return Shapes(self.x, (len(self.classes),))
+
+    def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
+        return ops.argmax(outputs, 1) == y
+
+    def check(self, y: np.ndarray) -> str | None:
+        if y.ndim != 1 or y.dtype != np.int64:
+            return f"shape {y.shape} and dtype {y.dtype}; labels are (N,) int64, one for each example"
+        if len(y) and not (y.min() >= 0 and y.max() < len(self.classes)):
+            return f"labels {y.min()} to {y.max()}; {len(self.classes)} classes are 0 to {len(self.classes) - 1}"
+        return None
+
+    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
+        return ClassificationJudge(self, loss, metrics)
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "classes": list(self.classes)}
+
+
+class ClassificationJudge(Judge):
+    """Loss, accuracy and metrics of metrics/classification.py; draws the confusion matrix and, of images, a sheet."""
+
+    def __init__(self, task: Classification, loss: Loss, names: Sequence[str]) -> None:
+        self.task = task
+        self.measured: dict[str, metrics.Accumulator] = {"loss": metrics.Mean(loss.numpy)}
+        self.measured |= {name: metrics.METRICS[name]() for name in ("accuracy", *names)}
+        self.counts = np.zeros((len(task.classes), len(task.classes)), np.int64)
+        self.labels: list[np.ndarray] = []  # one byte or a few an example, beside its logits
+        self.predicted: list[np.ndarray] = []
+        self.first: list[tuple[np.ndarray, np.ndarray]] = []  # x and logits of the first SHOWN
+
+    def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
+        for metric in self.measured.values():
+            metric.add(outputs, y)
+        self.counts += metrics.confusion(outputs, y)
+        small = np.min_scalar_type(len(self.task.classes))
+        self.labels.append(y.astype(small))
+        self.predicted.append(outputs.argmax(axis=1).astype(small))
+        left = SHOWN - sum(len(x) for x, _ in self.first)
+        if left > 0:
+            self.first.append((np.array(x[:left]), outputs[:left]))
+
+    def metrics(self) -> tuple[Metric, ...]:
+        less = ("loss", *metrics.LESS_IS_BETTER)
+        return tuple(
+            Metric(f"test/{name}", metric.value(), direction="min" if name in less else "max")
+            for name, metric in self.measured.items()
+        )
+
+    def draw(self, run: Run, title: str) -> None:
+        from pipeline.report import figures
+
+        classes, labels = self.task.classes, np.concatenate(self.labels)
+        self._write(run, labels)
+        figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, title)
+        if len(self.task.x) != 3:
+            return
+        x, logits = (np.concatenate(parts) for parts in zip(*self.first, strict=True))
+        title = f"{title}: the first test images (blue: the true class; orange: a wrong guess)"
+        sheet = run.artifact("figures/test_images.png")
+        figures.image_sheet(sheet, x, metrics.probabilities(logits), classes, labels[: len(x)], title)
+
+    def _write(self, run: Run, labels: np.ndarray) -> None:
+        """A row for each example, in the order of the test set: its class and the predicted one, by name."""
+        classes = self.task.classes
+        with run.artifact("predictions.csv").open("w", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow(("actual", "predicted"))
+            pairs = zip(labels, np.concatenate(self.predicted), strict=True)
+            rows.writerows((classes[true], classes[best]) for true, best in pairs)

@@ -1,0 +1,83 @@
+"""Language modelling: at every position of a sequence the model gives a logit for each token that may come next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pipeline.metrics import classification as metrics
+from pipeline.models import Shapes
+from pipeline.runs.result import Metric
+from pipeline.tasks import Judge, Ops, Task
+
+if TYPE_CHECKING:
+    from pipeline.contracts import Loss
+
+# By the mean cross-entropy in nats. Perplexity: Jelinek et al., "Perplexity - a measure of the difficulty of speech
+# recognition tasks", 1977.
+OF_CROSS_ENTROPY = {"cross_entropy": float, "perplexity": math.exp, "bits_per_token": lambda nats: nats / math.log(2)}
+
+
+@dataclass(frozen=True)
+class LanguageModelling(Task):
+    """Sequences of `length` tokens below `vocabulary`: x (N, T) int, y (N, T) int64, the token after each of x."""
+
+    unit: ClassVar[str] = "tokens"
+    score: ClassVar[str | None] = "accuracy"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", *OF_CROSS_ENTROPY)
+
+    length: int
+    vocabulary: int
+
+    @property
+    def shapes(self) -> Shapes:
+        return Shapes((self.length,), (self.length, self.vocabulary), vocabulary=self.vocabulary)
+
+    @property
+    def units(self) -> int:
+        return self.length
+
+    def compared(self, ops: Ops, outputs: Any, y: Any) -> tuple[Any, Any]:
+        """Every position is an example of its own: (N * T, vocabulary) against (N * T,)."""
+        return ops.reshape(outputs, (-1, self.vocabulary)), ops.reshape(y, (-1,))
+
+    def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
+        return ops.argmax(outputs, 2) == y
+
+    def check(self, y: np.ndarray) -> str | None:
+        if y.shape[1:] != (self.length,) or y.dtype != np.int64:
+            return f"shape {y.shape} and dtype {y.dtype}; next tokens are (N, {self.length}) int64"
+        if len(y) and not (y.min() >= 0 and y.max() < self.vocabulary):
+            return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
+        return None
+
+    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
+        return LanguageJudge(self, loss, metrics)
+
+
+class LanguageJudge(Judge):
+    """The experiment's loss, accuracy and perplexity over all positions, and what else is asked for."""
+
+    def __init__(self, task: LanguageModelling, loss: Loss, names: Sequence[str]) -> None:
+        self.task = task
+        self.names = dict.fromkeys(("perplexity", *(name for name in names if name != "accuracy")))
+        self.loss, self.accuracy, self.nats = (
+            metrics.Mean(one) for one in (loss.numpy, metrics.accuracy, metrics.cross_entropy)
+        )
+
+    def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
+        logits, labels = self.task.compared(np, outputs, y)
+        for metric in (self.loss, self.accuracy, self.nats):
+            metric.add(logits, labels)
+
+    def metrics(self) -> tuple[Metric, ...]:
+        nats = self.nats.value()
+        return (
+            Metric("test/loss", self.loss.value(), direction="min"),
+            Metric("test/accuracy", self.accuracy.value(), direction="max"),
+            *(Metric(f"test/{name}", OF_CROSS_ENTROPY[name](nats), direction="min") for name in self.names),
+        )

@@ -1,0 +1,61 @@
+"""Trains every task of own_tasks.py in one framework, in a process of its own, and brings back the loss of each step.
+
+python tests/in_tasks.py <backend> <folder>      what test_tasks.py starts, once for each backend
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.command_line import composed
+from pipeline.runs import weights
+from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.lookup import run_folders
+from pipeline.runs.result import metrics_of
+from pipeline.runs.result import values as values_of
+
+STEPS = 20
+TRAININGS = {
+    "language_modelling": ("dataset=counting", "model=tiny"),
+    "tied": ("dataset=counting", "model=tiny", "model.tied=true"),
+    "streamed": ("dataset=counting", "model=tiny", "loader=threads"),
+    "regression": ("dataset=plane", "model=dense", "loss=squared"),
+    "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
+    "stage": ("dataset=counting", "model=tiny", "stage=noted"),
+}
+USUAL = ("stage=train", "training.epochs=2", "training.batch_size=16", "training.log_every_n_steps=1", "tracking=none")
+
+
+def main(backend: str, folder: Path) -> None:
+    """Write facts.json: for each training its losses, metrics, task and notes, and its weights' names and norms."""
+    found = {}
+    for name, words in TRAININGS.items():
+        usual = [word for word in USUAL if not any(word.split("=")[0] == own.split("=")[0] for own in words)]
+        where = f"hydra.searchpath=[file://{folder / 'conf'}]"
+        status = composed([where, f"backend={backend}", f"output_dir={folder / name}", *usual, *words])
+        assert status == 0, name
+        (run,) = run_folders(folder / name)
+        found[name] = facts(run)
+    (folder / "facts.json").write_text(json.dumps(found))
+
+
+def facts(run: Path) -> dict[str, object]:
+    """Of a finished run."""
+    kept = weights.load(run / "artifacts" / "model" / "weights.npz")
+    losses = [record.metrics["train/loss"] for record in read_metrics(run) if "train/loss" in record.metrics]
+    return {
+        "losses": losses[:STEPS],
+        "metrics": values_of(metrics_of(run).values()),
+        "task": read_json(run / "receipt.json")["task"],
+        "observed": read_json(run / "receipt.json")["precision"]["observed"]["matrix_products"],
+        "notes": read_json(run / "result.json")["notes"],
+        "weights": {name: float(np.linalg.norm(array)) for name, array in kept.items()},
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

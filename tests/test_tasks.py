@@ -1,0 +1,218 @@
+"""Any task trains on every backend: tasks, datasets, models, a loss and a stage from outside the repository."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, write_files
+from in_tasks import STEPS, TRAININGS
+
+from pipeline.runs.journal import read_json
+from pipeline.runs.result import metrics_of
+
+HERE = Path(__file__).parent
+BACKENDS = ("torch", "tensorflow", "jax")
+CHOICES = {
+    "conf/dataset/counting.yaml": "_target_: own_tasks.Counting\nexamples: 320\n",
+    "conf/dataset/plane.yaml": "_target_: own_tasks.Plane\nfile: null\n",
+    "conf/dataset/reversed.yaml": "_target_: own_tasks.Reversed\n",
+    "conf/model/tiny.yaml": "_target_: own_tasks.TinyTransformer\ntied: false\n",
+    "conf/model/dense.yaml": "_target_: own_tasks.Dense\n",
+    "conf/model/encoder_decoder.yaml": "_target_: own_tasks.EncoderDecoder\n",
+    "conf/loss/squared.yaml": "_target_: own_tasks.SquaredError\n",
+    "conf/stage/noted.yaml": "_target_: own_tasks.Noted\n",
+}
+LANGUAGE = ("dataset=counting", "model=tiny", "training.batch_size=16", "training.epochs=1", "tracking=none")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder: a module, and choices for it."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copyfile(HERE / "own_tasks.py", folder / "own_tasks.py")
+    write_files(folder, CHOICES)
+    return folder
+
+
+def allowed(lab: Path) -> dict[str, str]:
+    """The variables by which the folder's module is found and allowed."""
+    return {"PIPELINE_MODULES": "own_tasks", "PYTHONPATH": str(lab)}
+
+
+@pytest.fixture(scope="module")
+def trained(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the trainings of in_tasks.py came to on a backend."""
+
+    @cache
+    def of(backend: str) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(backend)
+        shutil.copytree(lab / "conf", folder / "conf")
+        command = [sys.executable, str(HERE / "in_tasks.py"), backend, str(folder)]
+        variables = environment(**allowed(lab))
+        ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        found: dict[str, Any] = json.loads((folder / "facts.json").read_text())
+        return found
+
+    return of
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_every_backend_takes_the_same_steps(trained: Any, name: str) -> None:
+    losses = [trained(backend)[name]["losses"] for backend in BACKENDS]
+    assert [len(each) for each in losses] == [STEPS] * 3
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=0, atol=1e-5)
+    norms = [list(trained(backend)[name]["weights"].values()) for backend in BACKENDS]
+    np.testing.assert_allclose(norms[1:], [norms[0]] * 2, rtol=1e-4)
+    metrics = [trained(backend)[name]["metrics"]["test/loss"] for backend in BACKENDS]
+    np.testing.assert_allclose(metrics, metrics[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_task_names_its_units_and_its_score(trained: Any, backend: str) -> None:
+    found = trained(backend)
+    assert found["regression"]["task"] == {"name": "regression", "unit": "rows", "units": 1, "score": "absolute_error"}
+    assert {"test/loss", "test/absolute_error", "rows_per_s"} <= found["regression"]["metrics"].keys()
+    assert "test/accuracy" not in found["regression"]["metrics"]
+    assert found["language_modelling"]["task"]["unit"] == "tokens"
+    metrics = found["language_modelling"]["metrics"]
+    assert metrics["test/perplexity"] == pytest.approx(np.exp(metrics["test/loss"]), rel=1e-9)
+    assert found["stage"]["notes"] == ["a stage from outside"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_have_the_path_of_their_layer_and_tied_ones_count_once(trained: Any, backend: str) -> None:
+    plain, tied = (list(trained(backend)[name]["weights"]) for name in ("language_modelling", "tied"))
+    block = "" if backend == "torch" else "attention."
+    own = ["tokens.embeddings", "positions.embeddings", "norm.gamma", "norm.beta"]
+    assert plain == [*own, *(f"{block}{name}.kernel" for name in ("query", "key", "value")), "logits.kernel"]
+    assert tied == plain[:-1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_is_observed(trained: Any, backend: str) -> None:
+    """Products for query, key, value and logits, and attention: one that is fused, or two products."""
+    seen = trained(backend)["language_modelling"]["observed"]
+    assert seen.keys() == {"float32"}
+    backward = 2 * 3 + 2  # two for each layer's product
+    assert seen["float32"] >= (3 + 1) + backward + 2  # and attention, both ways
+
+
+def test_streamed_batches_are_those_of_memory(trained: Any) -> None:
+    for backend in BACKENDS:
+        found = trained(backend)
+        np.testing.assert_allclose(found["streamed"]["losses"], found["language_modelling"]["losses"], rtol=1e-6)
+
+
+# Stages and tools round a training
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_precisions_of_a_language_model_are_compared(lab: Path, tmp_path: Path, backend: str) -> None:
+    words = ("stage=amp", "stage.precisions=[fp32,fp64]", "stage.repeats=1", "optimizer=adam", *LANGUAGE)
+    metrics = metrics_of(above(lab, tmp_path, *words, f"backend={backend}"))
+    assert metrics["fp32/tokens_per_s"].unit == "tokens/s"
+    assert {"fp32/test_accuracy", "fp64/test_accuracy", "fp32/first_loss_error"} <= metrics.keys()
+
+
+def test_rungs_of_a_regression_are_compared(lab: Path, tmp_path: Path) -> None:
+    words = ("stage=ladder", "dataset=plane", "model=dense", "loss=squared", "tracking=none", "training.epochs=2")
+    left = [f"~stage.rungs.{name}" for name in ("baseline", "transfer", "workers", "amp", "compiled")]
+    run = above(lab, tmp_path, *words, *left, "training.batch_size=16")
+    with (run / "artifacts" / "ladder.csv").open() as file:
+        first, _ = csv.DictReader(file)
+    assert {"rows_per_s", "test_absolute_error", "training_s"} <= first.keys()
+    (table,) = read_json(run / "result.json")["tables"]
+    assert (table["columns"][2], table["columns"][6]) == ("rows/s", "absolute_error")
+
+
+def test_a_grid_and_a_profiler_of_a_language_model(lab: Path, tmp_path: Path) -> None:
+    window = ("profiler=torch", "profiler.skip=4", "profiler.steps=2")
+    words = ("-m", "model.tied=false,true", "stage=train", *LANGUAGE, *window, searched(lab))
+    ended = pipeline(tmp_path, *words, **allowed(lab))
+    assert ended.returncode == 0, ended.stderr
+    profiled = [run for run in runs(tmp_path) if (run / "artifacts" / "profile").is_dir()]
+    assert len(profiled) == 2
+    for run in profiled:
+        assert metrics_of(run)["tokens_per_s_with_profiler"].unit == "tokens/s"
+    again = pipeline(tmp_path, *words, **allowed(lab))
+    assert again.returncode == 0, again.stderr
+    assert len([run for run in runs(tmp_path) if (run / "artifacts" / "profile").is_dir()]) == 2  # both done before
+
+
+def above(lab: Path, folder: Path, *words: str) -> Path:
+    """The run of a stage that runs cells."""
+    ended = pipeline(folder, *words, searched(lab), **allowed(lab))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (found,) = [run for run in runs(folder) if (run / "cells").exists()]
+    return found
+
+
+def searched(lab: Path) -> str:
+    """Where the choices lie."""
+    return f"hydra.searchpath=[file://{lab / 'conf'}]"
+
+
+# Refusals
+
+
+def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
+    for words, said in {
+        ("dataset=counting", "model=tiny", "stage=classifier"): (
+            "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; use stage=train"
+        ),
+        ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[macro_f1]"): (
+            "training.metrics=macro_f1: no such choice; choose from accuracy, bits_per_token, cross_entropy, perplexity"
+        ),
+    }.items():
+        assert refused(tmp_path, *words, searched(lab), **allowed(lab)) == said
+
+
+def test_a_model_of_images_refuses_tokens(lab: Path, tmp_path: Path) -> None:
+    ended = pipeline(
+        tmp_path, "stage=train", "dataset=counting", "model=cnn", "tracking=none", searched(lab), **allowed(lab)
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == (
+        "error: model: takes images (height, width, channels); the examples of this dataset have shape (8,) "
+        "and hold tokens"
+    )
+
+
+# Larger than memory
+
+WIDTH, ROWS, LIMIT = 1024, 2**20, 2**30  # 4 GiB of float32 under 1 GiB of anonymous memory
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_mapped_file_larger_than_memory(lab: Path, tmp_path: Path, backend: str) -> None:
+    """What a process may map for itself alone is limited by the kernel; pages of a file do not count."""
+    file = tmp_path / "x.npy"
+    numbers = np.lib.format.open_memmap(file, "w+", np.float32, (ROWS, WIDTH))
+    numbers[:: ROWS // 64] = np.random.default_rng(0).normal(size=(64, WIDTH))  # the rest stays a hole, read as zeros
+    del numbers
+    words = [f"dataset.file={file}", "dataset=plane", "model=dense", "loss=squared", "stage=train", "loader=threads"]
+    words += ["training.batch_size=4096", "training.epochs=1", "tracking=none", f"backend={backend}", searched(lab)]
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
+
+    command = [sys.executable, "-m", "pipeline", *words]
+    variables = environment(**allowed(lab), OMP_NUM_THREADS="1")
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=variables, preexec_fn=limited, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    (run,) = runs(tmp_path)
+    assert metrics_of(run)["test/loss"].value >= 0
