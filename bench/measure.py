@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.machine.host import cpu_name
+from pipeline.runs.result import metrics_of, values
 
 PEERS = Path(__file__).parent / "peers"
 
@@ -108,8 +109,8 @@ def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = pipeline_in(folder, *overrides, terminal=terminal)
         receipt = json.loads((run / "receipt.json").read_text())
-        scalars = json.loads((run / "result.json").read_text())["scalars"]
-    return {"receipt": receipt, **scalars}
+        found = values(metrics_of(run).values())
+    return {"receipt": receipt, **found}
 
 
 def pipeline_in(folder: str, *overrides: str, terminal: bool = False) -> Path:

@@ -14,7 +14,6 @@ step where they have fewer. Every run is a separate process without a compilatio
 from __future__ import annotations
 
 import csv
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.runs.journal import read_config
+from pipeline.runs.result import metrics_of, values
 from pipeline.spec import choice
 
 ROUNDS = 5
@@ -141,12 +141,12 @@ def trained(*words: str) -> Training:
     """A run of the shipped command."""
     with tempfile.TemporaryDirectory() as folder:
         run = pipeline_in(folder, *words)
-        scalars = json.loads((run / "result.json").read_text())["scalars"]
+        found = values(metrics_of(run).values())
         with (Path(run) / "artifacts" / "tables" / "history.csv").open(encoding="utf-8") as file:
             history = [(float(one["wall_s"]), float(one["relative_l2"])) for one in csv.DictReader(file)]
         experiment = experiments.load(read_config(run))
     how = how_trained(experiment.dataset, experiment.solver, experiment.precision.name)
-    return Training(history, scalars.get("compile_s", 0.0), scalars["test/relative_l2"], how)
+    return Training(history, found.get("compile_s", 0.0), found["test/relative_l2"], how)
 
 
 def how_trained(problem: Any, solver: Any, precision: str) -> str:

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from bench.measure import Side, agree, alternate, at_most, figure_rows, ratios, row
-from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.journal import read_metrics
 from pipeline.runs.lookup import run_folders
+from pipeline.runs.result import metrics_of
 
 ROUNDS = 3
 AGREEMENT = 0.01  # of the best validation accuracies, on 5,000 images: two standard deviations of one of them
@@ -50,5 +51,5 @@ def search(pruner: str) -> dict[str, float]:
         epochs = sum(
             "epoch/number" in record.metrics for found in runs if found != own for record in read_metrics(found)
         )
-        best = read_json(own / "result.json")["scalars"]["best/validation/accuracy"]
+        best = metrics_of(own)["best/validation/accuracy"].value
         return {"seconds": seconds, "epochs": float(epochs), "best_accuracy": best}

@@ -21,6 +21,8 @@ from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde import Deepxde
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
+from pipeline.runs.journal import write_json
+from pipeline.runs.result import Metric, Result, seconds
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -128,7 +130,7 @@ def test_a_time_is_that_of_the_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table = tmp_path / "artifacts" / "tables" / "history.csv"
     table.parent.mkdir(parents=True)
     table.write_text("step,training_s,wall_s,loss,relative_l2\n1,0.1,2.5,1,0.5\n2,0.2,3.5,1,0.1\n")
-    (tmp_path / "result.json").write_text(json.dumps({"scalars": {"compile_s": 1.0, "test/relative_l2": 0.1}}))
+    write_json(tmp_path / "result.json", Result((seconds("compile_s", 1.0), Metric("test/relative_l2", 0.1))).plain())
     parts = {"dataset": Function(), "solver": Deepxde(), "precision": SimpleNamespace(name="fp32")}
     monkeypatch.setattr(pinn, "pipeline_in", lambda *_: tmp_path)
     monkeypatch.setattr(pinn, "read_config", lambda _: {})
