@@ -13,7 +13,20 @@ from hypothesis import strategies as st
 
 from pipeline.metrics.classification import LESS_IS_BETTER, METRICS
 from pipeline.runs.journal import Journal, write_json
-from pipeline.runs.result import Direction, Kind, Metric, Result, Table, count, metrics_of, read_result, seconds
+from pipeline.runs.result import (
+    Direction,
+    Kind,
+    Metric,
+    Result,
+    Table,
+    by_name,
+    count,
+    metrics_of,
+    rate,
+    read_result,
+    seconds,
+    training_rate,
+)
 from pipeline.study import outcome
 
 NAMES = st.from_regex(r"[a-z]{1,4}(/[a-z_s^()]{1,4})?", fullmatch=True)
@@ -62,6 +75,13 @@ def test_a_metric_says_what_it_may_be() -> None:
         Result((count("a", 1), count("a", 2)))
     with pytest.raises(ValueError, match=r"metric a: declared as .* and .*"):
         Result((count("a", 1),), last_epoch=(seconds("a", 1),))
+
+
+def test_the_rate_of_a_training_is_found_by_its_declaration() -> None:
+    metrics = by_name([Metric("per_s", 1.0), seconds("compile_s", 2.0), rate("reading", 3.0, "tokens")])
+    assert training_rate(metrics) == Metric("reading", 3.0, "tokens/s", "time", "max")
+    with pytest.raises(KeyError, match="no rate among per_s"):
+        training_rate(by_name([Metric("per_s", 1.0)]))
 
 
 def test_the_directions_are_of_metrics_that_exist() -> None:
