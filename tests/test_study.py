@@ -279,7 +279,7 @@ def test_a_tampered_record_is_named(
             "tags",
             "pipeline.run",
             "0000",
-            "MLflow run: the run: expected one that tells of this execution, found none",
+            "MLflow run: the run: expected the run of this execution, found none",
         ),
         ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
     ],

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run one stage as composed.yaml has it")
     run.add_argument("stage", help="its name in params.yaml")
     commands.add_parser("report", help="put the stages side by side: study/report/")
-    commands.add_parser("check", help="whether dvc.lock, composed.yaml and the MLflow runs tell of the same execution")
+    commands.add_parser("check", help="whether dvc.lock, composed.yaml and the MLflow runs describe the same execution")
     return whole
 
 

@@ -1,4 +1,4 @@
-"""Provenance: dvc.lock, composed.yaml and the MLflow runs tell of the same execution, or else what differs.
+"""Provenance: dvc.lock, composed.yaml and the MLflow runs describe the same execution, or what differs.
 
     config, code   as DVC tracked them, as composed.yaml has them, and their hashes in the MLflow run's receipt
     the rest       what else of composed.yaml a stage read, and the files and folders that it read of other stages
@@ -6,7 +6,7 @@
     results        metrics.json, and the metrics of the MLflow run
     files          every output, by the MD5 in dvc.lock
 
-Of three, the one that stands against the other two is named.
+Of three, the one that differs from the other two is named.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pipeline import experiment as experiments
 from pipeline.errors import RunError, UserError
 from pipeline.runs.code import code_hash as code
 from pipeline.study import composed, data, documents, lock, outcome, params
-from pipeline.study.witness import Witness, witness
+from pipeline.study.tracked import Tracked, tracked_run
 
 LOCK, COMPOSED, MLFLOW = "dvc.lock", "composed.yaml", "MLflow run"
-SHOWN = 8  # digits of a hash that tell it from any other
-NOBODY = Witness(receipt={}, results={}, id="")  # where MLflow has no run
+SHOWN = 8  # digits of a hash, enough to distinguish it
+NO_RUN = Tracked(receipt={}, results={}, id="")  # where MLflow has no run
 MISSING = "none (`make study` builds what is missing)"
 
 
@@ -163,27 +163,27 @@ def _experiment(
         yield Difference(stage, COMPOSED, "entry", name, "none")
         return
     entry = entries[name]
-    run = NOBODY
+    run = NO_RUN
     try:
         kept = outcome.read(name)
     except UserError:
         kept = None  # a file that is missing or damaged has another MD5: it is named already
     if kept is not None:
         try:
-            run = witness(kept, entry)
+            run = tracked_run(kept, entry)
             agreed["MLflow run"] = run.id[:SHOWN]
         except (UserError, RunError) as error:
-            yield Difference(stage, MLFLOW, "the run", "one that tells of this execution", str(error))
+            yield Difference(stage, MLFLOW, "the run", "the run of this execution", str(error))
     for what, values in _claims(name, found, entry, run).items():
         differences = list(_odd_ones(stage, what, values))
         yield from differences
         if values and not differences:
             agreed[what.partition(" ")[0]] = next(iter(values.values()))[:SHOWN]
-    if kept is not None and run is not NOBODY:
+    if kept is not None and run is not NO_RUN:
         yield from _results(stage, kept, run)
 
 
-def _claims(name: str, found: lock.Locked, entry: composed.Entry, run: Witness) -> dict[str, dict[str, str]]:
+def _claims(name: str, found: lock.Locked, entry: composed.Entry, run: Tracked) -> dict[str, dict[str, str]]:
     """What each record says of config, code and data: a hash, by record. A record that says nothing is left out."""
     config, modules = (found.param(str(composed.FILE), f"{name}.{part}") for part in ("config", "code"))
     claims: dict[str, dict[str, str]] = {}
@@ -201,8 +201,8 @@ def _claims(name: str, found: lock.Locked, entry: composed.Entry, run: Witness) 
     return claims
 
 
-def _said(run: Witness, key: str) -> dict[str, str]:
-    return {} if run is NOBODY else {MLFLOW: run.receipt.get(key, "nothing")}
+def _said(run: Tracked, key: str) -> dict[str, str]:
+    return {} if run is NO_RUN else {MLFLOW: run.receipt.get(key, "nothing")}
 
 
 def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -215,7 +215,7 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _odd_ones(stage: str, what: str, values: Mapping[str, str]) -> Iterator[Difference]:
-    """Who stands against the others. Where nobody has another on its side, each against the first."""
+    """The records that differ from the majority; without a majority, each against the first."""
     (expected, votes), *others = Counter(values.values()).most_common()
     if not others:
         return
@@ -226,7 +226,7 @@ def _odd_ones(stage: str, what: str, values: Mapping[str, str]) -> Iterator[Diff
             yield Difference(stage, record if votes > 1 else f"{agreeing[0]} or {record}", what, said, value[:SHOWN])
 
 
-def _results(stage: str, kept: outcome.Outcome, run: Witness) -> Iterator[Difference]:
+def _results(stage: str, kept: outcome.Outcome, run: Tracked) -> Iterator[Difference]:
     """The metrics of the MLflow run against metrics.json, whose MD5 is in dvc.lock."""
     ours = {key: float(value) for key, value in kept.metrics.items()}
     theirs = {key: value for key, value in run.results.items() if key not in kept.timings}

@@ -2,7 +2,7 @@
 
 Starting from the modules of the experiment's specs, every import of this package and of the user's own code
 (sources.py says what that is) is followed, those inside functions too. Left out are, of this package, the modules
-that only watch or tell (WITNESSES) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
+that only watch or report (WATCHING) and, by their names, other frameworks' builders (torch_*.py in a Keras run).
 The hash is of the syntax tree without docstrings (a comment, a docstring or a line break changes nothing) and of the
 files that the user's code and settings name. A stage that runs cells (a ladder, a comparison) has the code of all
 of them.
@@ -37,7 +37,7 @@ PARTS = (
     "training",
 )
 ALWAYS = ("pipeline.experiment", "pipeline.machine.capability")
-WITNESSES = (
+WATCHING = (
     "pipeline.cli",
     "pipeline.command_line",
     "pipeline.errors",
@@ -220,10 +220,10 @@ def _closure(starts: tuple[str, ...], builder: str) -> tuple[tuple[str, Path], .
 
 
 def _counts(name: str, builder: str) -> bool:
-    """Whether a module decides; the names that tell are this package's alone."""
+    """Whether a module decides; the names that decide this are this package's alone."""
     if not code_sources.is_ours(name) or name in DECIDING:
         return True
-    if any(name == one or name.startswith((f"{one}.", f"{one}_")) for one in WITNESSES):
+    if any(name == one or name.startswith((f"{one}.", f"{one}_")) for one in WATCHING):
         return False
     last = name.rpartition(".")[2]
     return not any(last.startswith(f"{other}_") for other in OTHERS.get(builder, ()))

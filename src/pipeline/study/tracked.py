@@ -1,4 +1,4 @@
-"""The MLflow run of a stage: what it says of the execution that the stage's receipt names."""
+"""The MLflow run of a stage: its record of the execution that the stage's receipt names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.tracking.tracker import Mlflow
 
 
 @dataclass(frozen=True)
-class Witness:
+class Tracked:
     """What MLflow has: its id of the run, the run's receipt (the tags receipt.*) and its results."""
 
     id: str
@@ -24,7 +24,7 @@ class Witness:
     results: Mapping[str, float]
 
 
-def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
+def tracked_run(kept: outcome.Outcome, entry: composed.Entry) -> Tracked:
     """The run that the stage's receipt names. Raises RunError where MLflow has no such finished run."""
     from pipeline.tracking.find import find
 
@@ -40,7 +40,7 @@ def witness(kept: outcome.Outcome, entry: composed.Entry) -> Witness:
         raise RunError(f"{found.id} ({run}) in {address} is {found.state}")
     receipt = {key.removeprefix("receipt."): value for key, value in found.tags.items() if key.startswith("receipt.")}
     results = {key.removeprefix("result/"): value for key, value in found.metrics.items() if key.startswith("result/")}
-    return Witness(found.id, receipt, results)
+    return Tracked(found.id, receipt, results)
 
 
 def _uri(folder: Path, entry: composed.Entry) -> str:
