@@ -381,6 +381,14 @@ class Problem(Part):
 class Network(Part):
     """A network for problems (of the group `model`)."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def activation(self) -> str:
+            """Of the hidden layers."""
+    else:
+        activation = "tanh"
+
     @abstractmethod
     def of(self, problem: Problem) -> Network:
         """The network as it will be: what it leaves open is the recipe's."""

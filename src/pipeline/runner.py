@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import Pruned, RunError, Stopped, UserError
+from pipeline.spec import Config
 
 if TYPE_CHECKING:
     from pipeline.contracts import GridMember, Stage
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 
-def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
+def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     experiment, resolved = ready(config, overridden)
     status = experiment.profiler.rerun()  # of a profiler that has to be there before the process is
@@ -31,7 +32,7 @@ def run_one(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     return record(experiment, resolved)
 
 
-def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
+def ready(config: Config, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline.machine.device import count_by_bus
     from pipeline.machine.installed import check_installed
@@ -47,7 +48,7 @@ def ready(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Experim
     return experiment, resolved
 
 
-def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal["cpu", "gpu"]) -> Experiment:
+def planned(config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu"]) -> Experiment:
     """The checked experiment for a node of a cluster, by what holds for every device of that kind.
 
     What only the node knows, which GPU it has and which precisions that one runs, is judged there. Raises UserError.
@@ -64,7 +65,7 @@ def planned(config: Mapping[str, Any], overridden: Sequence[str], kind: Literal[
     return experiment
 
 
-def _built(config: Mapping[str, Any], overridden: Sequence[str]) -> Experiment:
+def _built(config: Config, overridden: Sequence[str]) -> Experiment:
     from pipeline.experiment import stage_of
 
     if stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
@@ -75,7 +76,7 @@ def _built(config: Mapping[str, Any], overridden: Sequence[str]) -> Experiment:
     return load_checked(config)
 
 
-def load_checked(config: Mapping[str, Any]) -> Experiment:
+def load_checked(config: Config) -> Experiment:
     """The experiment of a composed config whose groups go together. Imports no framework.
 
     Raises UserError, and Impossible for choices that do not go together.
@@ -103,7 +104,7 @@ def _check_place(experiment: Experiment, place: Place) -> None:
     experiment.profiler.check_place(place, experiment.backend.name)
 
 
-def cell_of(config: Mapping[str, Any]) -> Resolved:
+def cell_of(config: Config) -> Resolved:
     """What a config's backend, device and precision come to on this machine. Raises UserError."""
     from pipeline.experiment import place_of
     from pipeline.machine.capability import resolve

@@ -155,7 +155,7 @@ def group_of(key: str) -> str:
     return key.lstrip("+~").partition(".")[0].partition("@")[0]
 
 
-def choice(part: Any) -> str:
+def choice(part: object) -> str:
     """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
     cls = type(part)
     return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()

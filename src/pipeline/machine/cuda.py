@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from pipeline.contracts import Backend
 from pipeline.machine.device import driver_version
 
 # NVIDIA's libraries that compute, or that choose and compile what computes. As they are published: CUDA 12's packages
@@ -23,7 +23,7 @@ PACKAGES = (
 
 
 @cache
-def versions(backend: Any) -> Mapping[str, str]:
+def versions(backend: Backend) -> Mapping[str, str]:
     """CUDA's libraries and the driver, where the backend's framework as installed can use them; otherwise nothing.
 
     Kept: a grid asks once a cell, and each answer is a file to read.

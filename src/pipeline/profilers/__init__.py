@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.contracts import Profiler
 from pipeline.errors import UserError
 from pipeline.machine.device import Place
 
@@ -75,7 +76,7 @@ class Tool:
         """After the last step, or after what went wrong."""
 
 
-def window(profiler: Any, batch_size: int, epochs: int, examples: int) -> range | None:
+def window(profiler: Profiler, batch_size: int, epochs: int, examples: int) -> range | None:
     """The steps (from 0) that are profiled. Raises UserError where training has too few, or an epoch ends among them.
 
     Validation follows the end of an epoch and belongs to no step, so a window lies within one.

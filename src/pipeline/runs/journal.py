@@ -11,6 +11,8 @@ reader takes and which `float()` turns back.
 
 from __future__ import annotations
 
+from pipeline.spec import Config
+
 import json
 import math
 import os
@@ -82,7 +84,7 @@ class Journal:
         self._file: int | None = os.open(folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     @classmethod
-    def begin(cls, root: Path, name: str, config: Mapping[str, Any]) -> Journal:
+    def begin(cls, root: Path, name: str, config: Config) -> Journal:
         """Make the run's folder below `root` with its config and the status RUNNING."""
         folder = _new_folder(_whole(Path(root)), name)
         try:
@@ -326,7 +328,7 @@ def _first_status(run_id: str, name: str) -> Status:
     )
 
 
-def _yaml(config: Mapping[str, Any]) -> str:
+def _yaml(config: Config) -> str:
     """By OmegaConf's own dumper: it quotes a string such as 1e-3 that its loader would read back as a number."""
     from omegaconf import OmegaConf
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline.spec import Config
+
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +33,7 @@ SWAPPED = {
 }
 
 
-def config_of(config: Mapping[str, Any], overridden: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, Any]]:
     """The folder of the run that `config` starts from, and that run's config with what the user chose anew.
 
     `overridden`: the keys that the user set, as written (`backend`, `device.name`). Raises UserError for one that a
@@ -144,7 +146,7 @@ def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str
         )
 
 
-def _deciding(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+def _deciding(config: Config) -> tuple[Mapping[str, Any], str | None]:
     """The deciding part of a saved config, and its hash; None where it cannot be built as it is."""
     from pipeline.experiment import NOT_DECIDING, load
 
@@ -170,12 +172,12 @@ def _code_sha256(folder: Path) -> str | None:
         return None
 
 
-def _overlaid(saved: Mapping[str, Any], config: Mapping[str, Any], group: str, name: str) -> dict[str, Any]:
+def _overlaid(saved: Mapping[str, Any], config: Config, group: str, name: str) -> dict[str, Any]:
     """The saved group with the one field that the user set; a field that it does not have is refused by its spec."""
     return {**(saved.get(group) or {}), name: (config.get(group) or {}).get(name)}
 
 
-def _fixed(config: Mapping[str, Any], saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
+def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
     value, then = _value(config, key), _value(saved, key)
     if value is None and then is None:  # a recipe, or a key that neither has
         return f"{key} with stage={stage}: run {run} brings its own settings along"
@@ -183,7 +185,7 @@ def _fixed(config: Mapping[str, Any], saved: Mapping[str, Any], key: str, stage:
     return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
 
 
-def _value(config: Mapping[str, Any], key: str) -> Any:
+def _value(config: Config, key: str) -> Any:
     """The value at a dotted key; of a group, the choice."""
     node: Any = config
     for part in key.split("."):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING, Sweep
 from pipeline.spec import group_of
@@ -46,7 +47,7 @@ def variant(
     swept: Mapping[str, str],
     *overrides: str,
     above: Variant | None = None,
-    stage: type[Any] | None = None,
+    stage: type[Stage] | None = None,
 ) -> Variant:
     """The run that the experiment becomes by overrides as on the command line, several in one text.
 

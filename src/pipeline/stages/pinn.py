@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline.contracts import Stage
+from pipeline.contracts import Problem, Solver, Stage
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -109,7 +109,7 @@ class Pinn(Stage):
         )
 
 
-def is_hard(solver: Any, problem: Any) -> bool:
+def is_hard(solver: Solver, problem: Problem) -> bool:
     """Whether the conditions on the boundary are built into the outputs."""
     return solver.hard_for(problem)
 

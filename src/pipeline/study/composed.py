@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError, bad_choice
+from pipeline.spec import Config
 from pipeline.study import documents
 from pipeline.study.params import OWN_STAGES
 
@@ -20,7 +21,7 @@ MAKE = "`dvc repro compose` or `python -m pipeline.study compose` writes it"
 class Entry:
     """One stage. `config`, `code` and `writers` are what DVC tracks; the whole config is what runs."""
 
-    config: Mapping[str, Any]
+    config: Config
     code: Mapping[str, str]
     writers: Mapping[str, str]
     rest: Mapping[str, Any]

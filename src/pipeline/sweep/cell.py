@@ -25,6 +25,7 @@ from pipeline.runs.journal import read_status, write_json
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
+    from pipeline.runs.run import Run
     from pipeline.sweep.plan import Cell
 
 GRACE_SECONDS = 30.0  # for a cell that was asked to stop to write its journal's last word
@@ -104,7 +105,7 @@ class Member:
     def __init__(self, job: Job, path: Path) -> None:
         self.grid, self.trial, self.path = job.grid, job.trial, path
 
-    def began(self, run: Any) -> None:
+    def began(self, run: Run) -> None:
         """Note which run the cell has become; a trial of a search is asked after every epoch whether to go on."""
         note = self.path.with_suffix(".run")
         temporary = note.with_suffix(".new")

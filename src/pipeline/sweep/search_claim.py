@@ -23,6 +23,7 @@ from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.runs.receipt import before
+from pipeline.spec import Config
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.search_study import begin_study, finished, study_in
@@ -197,9 +198,7 @@ def _text(node: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
-def _filled_otherwise(
-    cell: Cell, config: Mapping[str, Any], receipt: Mapping[str, Any], searched: Collection[str]
-) -> list[str]:
+def _filled_otherwise(cell: Cell, config: Config, receipt: Mapping[str, Any], searched: Collection[str]) -> list[str]:
     """Where two flat configs agree as they were typed: the variables whose values then may have been others.
 
     A study keeps what was typed, since a value may be a password, and the hash of what it was filled with.

@@ -8,14 +8,14 @@ training are those of examples/pinn_forward/Allen_Cahn.py of DeepXDE.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.pinn.references import allen_cahn
 from pipeline.spec import spec
 
@@ -36,7 +36,7 @@ class AllenCahn(Problem):
         steps=40_000, test_points=None, lbfgs_steps=15_000, initializer="Glorot normal", hard=True
     )
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         value = u.value()
         return [u.first(1) - allen_cahn.DIFFUSION * u.second(0) - 5 * (value - value**3)]
 
@@ -49,7 +49,7 @@ class AllenCahn(Problem):
             Condition("u at the ends", lambda points: -np.ones(len(points)), on=lambda points: abs(points[:, 0]) == 1),
         )
 
-    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Math) -> list[Column]:
         """The initial and boundary values, whatever the network says."""
         return [x[1] * (1 - x[0] ** 2) * u[0] + x[0] ** 2 * math.cos(x[0] * np.pi)]
 

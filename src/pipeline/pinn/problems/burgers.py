@@ -7,14 +7,14 @@ examples/pinn_forward/Burgers.py of DeepXDE.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.pinn.references import burgers
 from pipeline.spec import spec
 
@@ -33,7 +33,7 @@ class Burgers(Problem):
     unknowns: ClassVar[Mapping[str, float]] = {}
     recipe: ClassVar[Recipe] = Recipe(steps=15_000, test_points=None, lbfgs_steps=15_000, initializer="Glorot normal")
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         return [u.first(1) + u.value() * u.first(0) - burgers.VISCOSITY * u.second(0)]
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -42,7 +42,7 @@ class Burgers(Problem):
             Condition("u at t = 0", lambda points: -np.sin(np.pi * points[:, 0]), on=lambda points: points[:, 1] == 0),
         )
 
-    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Math) -> list[Column]:
         """The initial and boundary values, whatever the network says."""
         return [x[1] * (1 - x[0] ** 2) * u[0] - math.sin(x[0] * np.pi)]
 

@@ -7,14 +7,14 @@ examples/pinn_inverse/diffusion_1d_inverse.py of DeepXDE.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec
 
 
@@ -33,7 +33,7 @@ class DiffusionInverse(Problem):
     unknowns: ClassVar[Mapping[str, float]] = {"C": 2.0}
     recipe: ClassVar[Recipe] = Recipe((32, 32, 32), steps=50_000, test_points=10_000, anchors=True)
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         source = math.exp(-x[1]) * math.sin(np.pi * x[0]) * (1 - np.pi**2)
         return [u.first(1) - unknowns["C"] * u.second(0) + source]
 
@@ -45,7 +45,7 @@ class DiffusionInverse(Problem):
             Condition("measurements", _exact, points=measured),
         )
 
-    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Math) -> list[Column]:
         """The initial and boundary values, whatever the network says. The measurements are left to be fitted."""
         return [x[1] * (1 - x[0] ** 2) * u[0] + math.sin(x[0] * np.pi)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec
 
 
@@ -28,7 +28,7 @@ class Function(Problem):
     unknowns: ClassVar[Mapping[str, float]] = {}
     recipe: ClassVar[Recipe] = Recipe((20, 20, 20), 10_000, 100)
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         return []
 
     def conditions(self) -> tuple[Condition, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.domain import Interval
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec
 
 
@@ -27,7 +27,7 @@ class Ode(Problem):
     unknowns: ClassVar[Mapping[str, float]] = {}
     recipe: ClassVar[Recipe] = Recipe((50, 50, 50), 20_000, 100)
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         return [u.first(0, output=0) - u.value(1), u.first(0, output=1) + u.value(0)]
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -39,7 +39,7 @@ class Ode(Problem):
             Condition("y2(0)", lambda points: np.ones(len(points)), output=1, on=start),
         )
 
-    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Any) -> list[Column]:
+    def hard(self, x: Sequence[Column], u: Sequence[Column], math: Math) -> list[Column]:
         """The initial values, whatever the network says."""
         return [x[0] * u[0], x[0] * u[1] + 1.0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from pipeline.contracts import Problem, Recipe
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Polygon
-from pipeline.pinn.problem import Column, Condition, Field
+from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.pinn.references import lshape
 from pipeline.spec import spec
 
@@ -31,7 +31,7 @@ class PoissonLShape(Problem):
     enriched: ClassVar[tuple[str, ...]] = ("r^(2/3)", "r^2 log r")
     corner: ClassVar[Corner] = Corner(domain, at=(0.0, 0.0), order=2 - 2 / 3)
 
-    def residuals(self, x: Sequence[Column], u: Field, math: Any, unknowns: Mapping[str, Any]) -> list[Column]:
+    def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         return [u.second(0, 1) + 1.0]
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -40,7 +40,7 @@ class PoissonLShape(Problem):
 
         return (Condition("u on the boundary", lambda points: np.zeros(len(points)), on=everywhere),)
 
-    def enrichment(self, x: Sequence[Column], math: Any) -> list[Column]:
+    def enrichment(self, x: Sequence[Column], math: Math) -> list[Column]:
         """What u has at its corners and no network can follow, both harmonic: the residual does not change.
 
         The coefficient of the first is to be found (0.4019310310137); that of the second is 1.

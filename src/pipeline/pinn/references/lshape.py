@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.pinn.problem import Math
+
 VERTICES = ((0.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (1.0, 0.0))
 
 # Each corner, which way its bisector points into the domain, and the coefficient of r^2 log r cos(2 phi), phi being the
@@ -37,13 +39,13 @@ POWERS = tuple(sorted({2 * k / 3 for k in range(1, 82, 2)} | {float(n) for n in 
 PER_SIDE = 300
 
 
-def corner_term(x: Any, y: Any, math: Any) -> Any:
+def corner_term(x: Any, y: Any, math: Math) -> Any:
     """r^(2/3) cos(2 phi/3): harmonic, and 0 on both sides of the inner corner (there phi is -3 pi/4 and 3 pi/4)."""
     along, across = _along_bisector(x, y, CORNERS[0])
     return (along**2 + across**2) ** (1 / 3) * math.cos(math.arctan2(across, along) * (2 / 3))
 
 
-def log_terms(x: Any, y: Any, math: Any) -> Any:
+def log_terms(x: Any, y: Any, math: Math) -> Any:
     """The r^2 log r of u at its six corners: a harmonic function. u less this is smooth at the outer corners."""
     total = 0.0
     for corner in CORNERS:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.contracts import Problem, Solver, offers
+from pipeline.contracts import Backend, Network, Problem, Solver, offers
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.installed import check_installed
 from pipeline.spec import choice, spec
@@ -75,7 +75,7 @@ class DeepxdeAdam(Solver):
         check_installed({f"backend={backend} with solver={choice(self)}": BESIDE.get(backend, ())})
 
     def solve(
-        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any
+        self, problem: Problem, model: Network, *, precision: str, seed: int, place: Place, run: Run, backend: Backend
     ) -> Solution:
         """Train. Raises RunError for a loss that is not finite."""
         from pipeline.pinn.solvers.deepxde_start import started, step_flop

@@ -14,10 +14,10 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from pipeline.contracts import Problem
+from pipeline.contracts import Backend, Network, Problem
 from pipeline.machine.device import Place
 from pipeline.machine.found import check_tensorflow, check_torch, jax_device
-from pipeline.machine.precision import FORMATS
+from pipeline.machine.precision import FORMATS, Format
 from pipeline.machine.quiet import quiet_import
 from pipeline.machine.tensorflow_devices import grow_as_needed
 from pipeline.machine.threads import threads_for
@@ -26,7 +26,7 @@ from pipeline.pinn.guard import asked
 NAMES = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 
 
-def step_flop(problem: Problem, model: Any) -> float:
+def step_flop(problem: Problem, model: Network) -> float:
     """Operations of a step's matrix products, roughly: each derivative, and the gradient, triples what is below it."""
     sizes = model.sizes(problem)
     products = sum(2 * inputs * units for inputs, units in pairwise(sizes))
@@ -34,7 +34,7 @@ def step_flop(problem: Problem, model: Any) -> float:
 
 
 @contextlib.contextmanager
-def started(backend: Any, precision: str, seed: int, place: Place, flop: float) -> Iterator[ModuleType]:
+def started(backend: Backend, precision: str, seed: int, place: Place, flop: float) -> Iterator[ModuleType]:
     """DeepXDE, imported and set up. What it and the frameworks print is left out: it is in the journal and the table.
 
     The seed is also NumPy's, which draws a polygon's points. `flop`: of a step, by which torch's threads are chosen.
@@ -50,7 +50,7 @@ def started(backend: Any, precision: str, seed: int, place: Place, flop: float) 
 
 
 @contextlib.contextmanager
-def _torch(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
+def _torch(backend: Backend, form: Format, place: Place, flop: float) -> Iterator[None]:
     import torch
 
     check_torch(torch, place)
@@ -77,7 +77,7 @@ def mode_of(device: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
+def _tensorflow(backend: Backend, form: Format, place: Place, flop: float) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     tf = quiet_import("tensorflow")
     check_tensorflow(tf, place)
@@ -95,7 +95,7 @@ def _tensorflow(backend: Any, form: Any, place: Place, flop: float) -> Iterator[
 
 
 @contextlib.contextmanager
-def _jax(backend: Any, form: Any, place: Place, flop: float) -> Iterator[None]:
+def _jax(backend: Backend, form: Format, place: Place, flop: float) -> Iterator[None]:
     jax = quiet_import("jax")
     with (
         jax.enable_x64(form.compute == "float64"),

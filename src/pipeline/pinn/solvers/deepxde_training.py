@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts import Network, Problem
 from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Solution
 from pipeline.pinn.solvers.deepxde_lbfgs import lbfgs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Any, *, backend: str, place: Place, run: Run
+    dde: ModuleType, solver: DeepxdeAdam, problem: Problem, model: Network, *, backend: str, place: Place, run: Run
 ) -> Solution:
     """Adam, then L-BFGS where the solver has it."""
     called = time.perf_counter()

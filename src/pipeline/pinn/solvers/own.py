@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from pipeline.contracts import Problem, Solver, offers
+from pipeline.contracts import Backend, Network, Problem, Solver, offers
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.quiet import quiet_imports
 from pipeline.spec import choice, spec
@@ -109,7 +109,15 @@ class Own(Solver):
             raise UserError(f"solver.resample={self.resample}: {called} has no equation to draw new points for; use 0")
 
     def solve(
-        self, problem: Problem, model: Any, *, precision: str, seed: int, place: Place, run: Run, backend: Any = None
+        self,
+        problem: Problem,
+        model: Network,
+        *,
+        precision: str,
+        seed: int,
+        place: Place,
+        run: Run,
+        backend: Backend | None = None,
     ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from pipeline.contracts import Problem
-from pipeline.models.fnn import Fnn
+from pipeline.contracts import Network, Problem
 from pipeline.pinn import jets
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import no_point, on_boundary, terms_of
@@ -31,7 +30,7 @@ Data = dict[str, dict[str, Any]]  # of each part: its points `x`, what is `added
 class Ansatz:
     """How the outputs come about from the network; the settings are those of a solver (own.py)."""
 
-    model: Fnn
+    model: Network
     hard: bool = False
     enrichment: bool = False
     scale: float | None = None

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.contracts import Problem
+from pipeline.contracts import Network, Problem
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.found import jax_device
 from pipeline.machine.precision import FORMATS
-from pipeline.models.fnn import Fnn
 from pipeline.pinn.solution import Moment, Solution
 from pipeline.pinn.solvers.method import Method, State
 from pipeline.pinn.solvers.peak_memory import free_memory, peak_memory, refuse_too_large
@@ -46,7 +45,9 @@ def settings(precision: str, place: Place) -> Iterator[None]:
         yield
 
 
-def train(solver: Own, problem: Problem, model: Fnn, *, precision: str, seed: int, place: Place, run: Run) -> Solution:
+def train(
+    solver: Own, problem: Problem, model: Network, *, precision: str, seed: int, place: Place, run: Run
+) -> Solution:
     """All seeds of the solver, and the solution of the lowest loss."""
     called = time.perf_counter()
     ansatz = Ansatz(
