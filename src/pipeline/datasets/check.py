@@ -42,7 +42,7 @@ def _check_scale(scale: object, dataset: str) -> None:
     with np.errstate(all="ignore"):
         usable = isinstance(scale, Real) and np.float32(scale) > 0 and np.isfinite(np.float32(scale))
     if not usable:
-        raise _broken(dataset, f"scale={scale}", "images are divided by it: give a positive number, in float32 too")
+        raise _broken(dataset, f"scale={scale}", "x is divided by it: give a positive number, in float32 too")
 
 
 def _check_split(split: Split, dataset: str, name: str) -> None:
@@ -56,10 +56,11 @@ def _check_split(split: Split, dataset: str, name: str) -> None:
 def _check_shape(x: np.ndarray, shapes: Shapes, dataset: str, name: str) -> None:
     if x.shape[1:] != shapes.x:
         wanted = ", ".join(["N", *map(str, shapes.x)])
-        raise _broken(dataset, f"{name}.x has shape {x.shape}", f"its task says ({wanted}); grey images have C = 1")
+        hint = "; grey images have C = 1" if len(shapes.x) == 3 and shapes.vocabulary is None else ""
+        raise _broken(dataset, f"{name}.x has shape {x.shape}", f"its task says ({wanted}){hint}")
     kinds = "iu" if shapes.vocabulary is not None else "buif"
     if x.dtype.kind not in kinds:
-        what = "tokens are integers" if shapes.vocabulary is not None else "integers or floating-point numbers"
+        what = "tokens are integers" if shapes.vocabulary is not None else "give integers or floating-point numbers"
         raise _broken(dataset, f"{name}.x has dtype {x.dtype}", what)
 
 
