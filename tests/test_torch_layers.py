@@ -118,11 +118,11 @@ found["tf32"]["half"] = multiplied_in_tf32(aten.mm.default, half, {}, half[0])
 images = torch.randn(8, 12, 12, 1)
 for activation in ("relu", "gelu"):
     model = MnistCnn(filters=(3, 4), units=6, activation=activation, dropout_features=0, dropout_units=0)
-    net = model.torch(Shapes((12, 12, 1), 8))
+    net = model.torch(Shapes((12, 12, 1), (8,)))
     pool = next(i for i, layer in enumerate(net) if isinstance(layer, nn.MaxPool2d))
     first = pool if activation != "gelu" else pool - 1
     swapped = [*range(first), first + 1, first, *range(first + 2, len(net))]
-    same = zip(trained(net, range(len(net))), trained(model.torch(Shapes((12, 12, 1), 8)), swapped))
+    same = zip(trained(net, range(len(net))), trained(model.torch(Shapes((12, 12, 1), (8,))), swapped))
     found[activation] = [pool, all(torch.equal(a, b) for a, b in same)]
 print(json.dumps(found))
 """

@@ -75,7 +75,10 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:
     """Refuse data of another task than the dataset and the stage say. Raises UserError."""
-    for who, wanted in ((f"dataset={choice(experiment.dataset)}", experiment.data_source.task), (f"stage={choice(experiment.stage)}", task)):
+    for who, wanted in (
+        (f"dataset={choice(experiment.dataset)}", experiment.data_source.task),
+        (f"stage={choice(experiment.stage)}", task),
+    ):
         if wanted is not None and not isinstance(data.task, wanted):
             raise UserError(f"{who}: its task is {wanted.__name__}, and load() gave data of {type(data.task).__name__}")
 
