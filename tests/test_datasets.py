@@ -185,7 +185,7 @@ def grey(*values: float, dtype: str = "float64") -> np.ndarray:
         (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; integers or floating-point numbers"),
         (grey().tolist(), 1.0, "train.x is a list; give a NumPy array"),
         *(
-            (grey(), scale, f"scale={scale}; images are divided by it: give a positive number, in float32 too")
+            (grey(), scale, f"scale={scale}; x is divided by it: give a positive number, in float32 too")
             for scale in (0.0, -255.0, np.nan, np.inf, 1e39, 1e-50, "255")
         ),
     ],
