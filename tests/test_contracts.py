@@ -92,7 +92,7 @@ FAULTS: dict[str, tuple[type[Any], str]] = {
     "run() has to take (experiment, resolved, run), and takes (experiment)": (ShortOfArguments, "stage"),
     "has neither torch(shapes) nor keras(shapes)": (NoBuilder, "model"),
     "has no slots()": (NoSlots, "optimizer"),
-    "has no numpy(logits, labels)": (NoNumbers, "loss"),
+    "has no numpy(outputs, targets)": (NoNumbers, "loss"),
     "has no backends; pipeline.contracts.Loader says what it is": (NoBackends, "loader"),
     "has no skip, steps; pipeline.contracts.Profiler says what it is": (NoWindow, "profiler"),
     "has no unknowns, boundary; pipeline.contracts.Problem says what it is": (NoUnknowns, "dataset"),

@@ -172,7 +172,7 @@ def test_refusals(mine: Path, tmp_path: Path) -> None:
         "model=onlytorch with backend=jax: OnlyTorch has no keras() builder; choose another backend or another model"
     )
     assert refused(tmp_path, *folder, "loss=no_numbers", **known) == (
-        "loss._target_=mine.NoNumbers: has no numpy(logits, labels)"
+        "loss._target_=mine.NoNumbers: has no numpy(outputs, targets)"
     )
     assert refused(tmp_path, *folder, "model=dropped", PYTHONPATH=str(mine)) == (
         "model._target_=mine.Dropped: not on the allow-list (pipeline); "
