@@ -158,7 +158,9 @@ def group_of(key: str) -> str:
 def choice(part: object) -> str:
     """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
     cls = type(part)
-    return cls.__module__.rpartition(".")[2] if cls.__module__.startswith("pipeline.") else cls.__name__.lower()
+    if not cls.__module__.startswith("pipeline."):
+        return cls.__name__.lower()
+    return cls.__module__.removesuffix(".stage").rpartition(".")[2]  # pipeline.stages.amp.stage is amp
 
 
 def allowed_modules() -> tuple[str, ...]:
