@@ -346,7 +346,7 @@ def test_what_a_saved_run_has_fixed_is_refused(trained: dict[str, Path], place: 
 
 def test_a_placement_log_without_a_training_step_is_refused(trained: dict[str, Path], place: Path) -> None:
     said = refused(place, "stage=evaluate", f"run={trained['torch'].name}", "device.placement_log=true")
-    assert said == "device.placement_log=true with stage=evaluate: tells of a training step; none runs"
+    assert said == "device.placement_log=true with stage=evaluate: is about a training step, and none runs"
     done(place, "stage=evaluate", f"run={trained['torch'].name}", "device.placement_log=false", "tracking=none")
 
 

@@ -1,4 +1,4 @@
-"""backend.compile: the same training within rounding, its compilation told apart, and refused without a compiler."""
+"""backend.compile: the same training within rounding, its compilation timed apart, and refused without a compiler."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ REFUSED = {
     "training.epochs=3": "training.epochs with stage=pinn: a problem has no batches and no classes; ...",
     "loss=mse": "loss with stage=pinn: ...",
     "loader=threads": "loader with stage=pinn: ...",
-    "profiler=torch": "profiler=torch with stage=pinn: profilers look into classifiers only",
+    "profiler=torch": "profiler=torch with stage=pinn: profilers measure trainings on datasets only",
     "backend.compile=true": "backend.compile=true with stage=pinn: it would not be followed; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
     "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one float for everything and ...",

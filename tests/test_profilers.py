@@ -261,7 +261,7 @@ REFUSALS = {
     "profiler=torch profiler.steps=0": "profiler.steps=0: should be greater than 0",
     "profiler=memory profiler.interval=0": "profiler.interval=0: should be greater than 0",
     "profiler=torch stage=devices": (
-        "profiler=torch with stage=devices: looks into a training, and this stage trains nothing"
+        "profiler=torch with stage=devices: measures a training, and this stage trains nothing"
     ),
     "profiler=perf": "profiler=perf: no such choice; choose from memory, none, nsys, tensorboard, torch",
     "profiler._target_=pipeline.models.mlp.Mlp": (

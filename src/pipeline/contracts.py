@@ -1,6 +1,6 @@
 """The contracts: what the spec of each config group has to offer, in one place. A spec derives from its contract.
 
-Abstract methods have to be defined; the rest has a default, and `offers` tells whether an optional method was defined.
+Abstract methods have to be defined; the rest has a default, and `offers` says whether an optional method was defined.
 What a spec lacks is refused when its config is built (`fault`). Frameworks are known to the parts that import them:
 their objects are `object` here. All imports are for annotations alone, so that every layer can use the contracts.
 """

@@ -118,7 +118,7 @@ GROUPS: dict[str, tuple[type[Part], ...]] = {
 # Groups that the runs saved before they existed do not have.
 SINCE = {"solver": {"_target_": "pipeline.pinn.solvers.none.Off"}}
 
-# Keys that say what a run is called, where things lie, who looks on, who is told and how cells are run.
+# Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
 NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
 
 
@@ -208,7 +208,7 @@ class Experiment:
         return group in (GROUPS if self.stage.reads is None else self.stage.reads)
 
     def deciding(self) -> dict[str, object]:
-        """The part of the config that decides the result: not where things lie or are written, and who is told.
+        """The part of the config that decides the result: not the folders, the profiler, the tracker.
 
         A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
         """
@@ -322,7 +322,7 @@ def _check_profiler(experiment: Experiment, trains: bool) -> None:
         return
     if not trains or not experiment.stage.recorded:
         stage = choice(experiment.stage)
-        raise UserError(f"profiler={name} with stage={stage}: looks into a training, and this stage trains nothing")
+        raise UserError(f"profiler={name} with stage={stage}: measures a training, and this stage trains nothing")
     if experiment.backend.name not in profiler.backends:
         raise Impossible(
             f"profiler={name} with backend={experiment.backend.name}: it is for {', '.join(profiler.backends)} "

@@ -24,7 +24,7 @@ class Split:
 class Data:
     """Three splits of one task. `scale` is what images are divided by to lie in [0, 1]; None: x enters as it is.
 
-    `sha256` hashes what was read, before the seed split it: it tells whether two runs had the same data to draw from.
+    `sha256` hashes what was read, before the seed split it: it shows whether two runs had the same data to draw from.
     """
 
     train: Split

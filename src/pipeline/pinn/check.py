@@ -58,7 +58,7 @@ def _check_settings(experiment: Experiment) -> None:
         )
     if experiment.profiler.active:
         raise UserError(
-            f"profiler={choice(experiment.profiler)} with stage={stage}: profilers look into classifiers only"
+            f"profiler={choice(experiment.profiler)} with stage={stage}: profilers measure trainings on datasets only"
         )
     device = experiment.device
     for setting in backend.unused_by_solvers():

@@ -59,7 +59,7 @@ class Tool:
         """The window closes, or what runs in it has failed: measure no more."""
 
     def write(self, window: Mapping[str, Any]) -> None:
-        """Write what was measured in a window that is complete; `window` tells of it."""
+        """Write what was measured in a window that is complete; `window` describes it."""
 
     def step(self, number: int) -> contextlib.AbstractContextManager[Any]:
         """Round step `number` (from 1) of the window."""

@@ -1,7 +1,7 @@
-"""A profiler at work in one fit: it counts the steps, opens and closes the window, and tells what that cost.
+"""A profiler at work in one fit: it counts the steps, opens and closes the window, and says what that cost.
 
 The backends hand their steps through `steps` (torch: one by one) or `blocks` (Keras: several in one call). In the
-window every step is a call of its own, by the program that has run before, so that it can be told apart.
+window every step is a separate call of the program that has run before, so that it can be timed.
 """
 
 from __future__ import annotations

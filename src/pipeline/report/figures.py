@@ -111,7 +111,7 @@ def _picture(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
 
 
 def _cut(name: str) -> str:
-    """A file name that leaves its neighbour room, with its end, which tells numbered files apart."""
+    """A file name that leaves its neighbour room, with its end, which distinguishes numbered files."""
     return name if len(name) <= NAME_LENGTH else f"{name[:8]}…{name[9 - NAME_LENGTH :]}"
 
 

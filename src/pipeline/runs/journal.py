@@ -53,13 +53,13 @@ class Status:
     name: str
     state: State
     pid: int
-    process_started: str | None  # tells this process from a later one with the same pid
+    process_started: str | None  # distinguishes this process from a later one with the same pid
     host: str
     pid_namespace: str | None  # a pid means nothing in another container
     started: float
     ended: float | None = None
     error: str | None = None
-    machine: str | None = None  # tells hosts of one name apart (process.machine)
+    machine: str | None = None  # distinguishes hosts of one name (process.machine)
     job: str | None = None  # the Slurm job it runs in (slurm.this_job)
 
 
@@ -177,7 +177,7 @@ class Journal:
             os.ftruncate(self._file, self._size)  # no half line stays behind
             os.close(self._file)
         except OSError:
-            pass  # whatever is wrong with the file has been told by the flush
+            pass  # whatever is wrong with the file has been reported by the flush
         self._file = None
         return trouble
 

@@ -148,7 +148,7 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     form = FORMATS[resolved.precision]
     wanted = _expected_dtypes(experiment.model, form.compute)
     if not seen.matmuls:
-        return "no matrix product was seen in the training step, so its precision cannot be told"
+        return "no matrix product was seen in the training step, so its precision is not known"
     if set(seen.matmuls) != wanted:
         found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
         asked = ", ".join(sorted(wanted))

@@ -58,7 +58,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             continue
         if key in TRAINING_ONLY and _value(config, key):
             raise UserError(
-                f"{key}={shown(_value(config, key))} with stage={stage}: tells of a training step; none runs"
+                f"{key}={shown(_value(config, key))} with stage={stage}: is about a training step, and none runs"
             )
         if group not in RECHOOSABLE and key not in SINGLE:
             raise UserError(

@@ -1,4 +1,4 @@
-"""A search by Optuna: trials are cells, asked for when there is room, told when they end, pruned after an epoch.
+"""A search by Optuna: trials are cells, asked for when there is room, reported when they end, pruned after an epoch.
 
 The study lies in a journal file below output_dir, so that it is resumed by the same command (search_claim.py), and so
 that a cell, in whatever process, reports its epochs to it.

@@ -84,12 +84,12 @@ def send(folder: Path, uri: str | None = None, *, again: bool = False) -> str | 
         elif again:
             records.write(folder, record.unsent())
         return _open_feed(folder).complete(status)
-    except Exception as error:  # whatever a server or a database can raise: told, and tried later
+    except Exception as error:  # whatever a server or a database can raise: reported, and tried later
         return _fail(folder, error, uri)
 
 
 def reason_of(error: BaseException, uri: str) -> str:
-    """One line for what MLflow tells in a screenful."""
+    """One line for what MLflow says in a screenful."""
     text = str(error)
     for phrase in REASONS:
         if phrase.lower() in text.lower():

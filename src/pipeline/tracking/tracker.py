@@ -145,7 +145,7 @@ def _environment() -> dict[str, str]:
 
 
 def _note(folder: Path, record: records.Record) -> None:
-    with suppress(OSError):  # the journal, which is on the same disk, tells the user
+    with suppress(OSError):  # the journal, which is on the same disk, informs the user
         records.write(folder, record)
 
 

@@ -184,7 +184,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -> Iterator[None]:
     """JAX's process-wide settings as this run needs them, put back afterwards.
 
-    JAX multiplies float32 in TF32 on a GPU unless told otherwise, and makes float64 float32 unless x64 is on.
+    JAX multiplies float32 in TF32 on a GPU unless set otherwise, and makes float64 float32 unless x64 is on.
     """
     with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
         if experiment.device.logical_devices > 1:

@@ -1,4 +1,4 @@
-"""The compiled part of Keras on TensorFlow: a block of steps as one tf.function, by XLA unless told otherwise."""
+"""The compiled part of Keras on TensorFlow: a block of steps as one tf.function, by XLA unless `xla` is false."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ KERAS_NAMES = "object_name_uids"
 
 
 class Engine(Protocol):
-    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they can be told."""
+    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they are known."""
 
     compile_s: float
 

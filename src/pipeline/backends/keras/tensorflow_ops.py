@@ -23,7 +23,7 @@ class Operations:
         self.products = Products(graph)
 
     def owner(self, event: Event) -> str | None:
-        """The operation that an event is of; on a GPU a kernel's name where it tells of none."""
+        """The operation that an event is of; on a GPU a kernel's name where it names none."""
         name = str(event.stats.get("tf_op", event.name))
         found = _NAME.match(name)
         if found and not WRAPPERS.search(found["operation"]):

@@ -29,7 +29,7 @@ ROUNDS = 3  # of each timing; the median counts
 WATCHED_SECONDS = 0.3  # of training that a profiler looks at, if that is LEAST_WATCHED steps or more
 LEAST_WATCHED, MOST_WATCHED = 10, 64  # steps
 SECONDS = 0.02  # that one round takes at the least
-LONGEST = 8  # operations that are told one by one
+LONGEST = 8  # operations that are listed one by one
 NUMBERS = 2**22  # that are moved: 32 MB in float64, beyond the caches
 
 
@@ -73,7 +73,7 @@ class StepBreakdown:
     """Where the time of a training step goes: the step that was trained, taken again under a profiler.
 
     It has the training's own loop, batches, loader, threads and compiled program. Shares are of `step_s`, the wall time
-    of a step under the profiler; None for a part that is not told apart. They add up to 1 at the most.
+    of a step under the profiler; None for a part that is not separable. They add up to 1 at the most.
     """
 
     how: str

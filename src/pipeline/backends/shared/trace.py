@@ -1,7 +1,7 @@
 """Reading the trace that XLA's profiler writes, which is JAX's and TensorFlow's: whose each moment of the time is.
 
 On a CPU every thread has a line. An operation is an event there; the parts of it that it gives to other threads are
-tasks, and a task tells by a number where it was handed over. On a GPU every stream has a line, every kernel an event.
+tasks, and the number of a task says where it was submitted. On a GPU every stream has a line, every kernel an event.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Observer(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         operands = _tensors(args)
-        # What works in place may return nothing (an optimizer's fused step): it is told by what it works on.
+        # What works in place may return nothing (an optimizer's fused step): it is identified by its arguments.
         shown = (*_tensors(result), *operands)
         if shown:
             dtype, device = str(shown[0].dtype).removeprefix("torch."), str(shown[0].device)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 WARM_UP = 4  # steps before: the first is observed, and on a GPU three more go before a step is captured
-COMPILED = "; of what the compiler has fused, the sizes and kinds are not told apart"
+COMPILED = "; the sizes and kinds of fused operations are not known"
 
 
 class Enough(Exception):
