@@ -2,8 +2,8 @@
 
     python tests/in_backend.py <backend> <task> <folder>      what `outcomes(task)` starts, once for each backend
 
-A task is a function below. It records facts (plain data) and arrays; a test reads them and holds them against those
-of the other backends. Each task does many checks, since importing a framework takes longer than most of them.
+A task is a function below. It returns what it found (findings.py); a test holds that against what the other backends
+did. Each task does many checks, since importing a framework takes longer than most of them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,32 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from findings import (
+    Gradient,
+    Logits,
+    LossScales,
+    Moved,
+    Normalized,
+    OnGpu,
+    OwnModels,
+    Parity,
+    Precisions,
+    Programs,
+    Ran,
+    Repeated,
+    Scaled,
+    Steps,
+)
 from omegaconf import OmegaConf
 
 from pipeline import experiment as experiments
@@ -75,39 +90,37 @@ LOSSES: dict[str, Choice] = {
 }
 
 
-@dataclass
-class Outcome:
-    """What a task found in one backend."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+Found = TypeVar("Found")
 
 
-class Outcomes(dict[str, Outcome]):
-    """A task's outcome in each backend, run when it is first asked for."""
+class Outcomes(dict[str, Found], Generic[Found]):
+    """What a task found in each backend, run when it is first asked for."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: Callable[[Bench], Found]) -> None:
         super().__init__()
         self.task = task
 
-    def __missing__(self, backend: str) -> Outcome:
-        self[backend] = _outcome(backend, self.task)
+    def __missing__(self, backend: str) -> Found:
+        self[backend] = _found(backend, self.task)
         return self[backend]
 
 
-@cache
-def outcomes(task: str) -> Outcomes:
-    """The task's outcomes; run once a session."""
-    return Outcomes(task)
+KEPT: dict[str, Any] = {}  # of this session, by task
 
 
-def _outcome(backend: str, task: str) -> Outcome:
+def outcomes(task: Callable[[Bench], Found]) -> Outcomes[Found]:
+    """What the task found in each backend; run once a session."""
+    kept: Outcomes[Found] = KEPT.setdefault(task.__name__, Outcomes(task))
+    return kept
+
+
+def _found(backend: str, task: Callable[[Bench], Found]) -> Found:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, backend, task, folder]
+        command = [sys.executable, __file__, backend, task.__name__, folder]
         done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-        assert done.returncode == 0, f"{backend} {task}:\n{done.stderr[-4000:]}"
-        with np.load(Path(folder) / "arrays.npz") as arrays:
-            return Outcome(json.loads((Path(folder) / "facts.json").read_text()), dict(arrays))
+        assert done.returncode == 0, f"{backend} {task.__name__}:\n{done.stderr[-4000:]}"
+        found: Found = pickle.loads((Path(folder) / "found.pickle").read_bytes())
+        return found
 
 
 def experiment(name: str, seed: int = 0, **choices: Choice) -> Experiment:
@@ -151,12 +164,12 @@ def fit(wanted: Experiment, run: Run) -> Any:
 
 
 class Bench:
-    """Where a task works: the backend, a folder for its runs, and what it has found so far."""
+    """Where a task works: the backend, and a folder for its runs."""
 
     def __init__(self, backend: str, folder: Path) -> None:
         from rich.console import Console
 
-        self.backend, self.folder, self.found = backend, folder, Outcome()
+        self.backend, self.folder = backend, folder
         self.console = Console(file=(folder / "console.txt").open("w"))
         self.runs: list[Run] = []
 
@@ -183,40 +196,46 @@ def flat(named: Weights) -> np.ndarray:
 # Parity
 
 
-def parity(bench: Bench) -> None:
+def parity(bench: Bench) -> Parity:
     """Every model by SGD and by Adam: weights after every step. Logits of given weights. Losses, their gradients."""
-    trail = record_weights(bench)
+    trail, found = record_weights(bench), Parity()
     for name, model in MODELS.items():
         for optimizer in ("sgd", "adam"):
             for precision in ("fp32", "fp64"):
                 choices = {"model": model, "optimizer": optimizer, "precision": precision}
-                _steps(bench, trail, f"{name} {optimizer} {precision}", choices)
+                size = UNEVEN if (name, optimizer) == ("mlp", "adam") else EVEN
+                found.steps[f"{name} {optimizer}", precision] = _steps(bench, trail, choices, size)
     for name, loss in LOSSES.items():
         for dtype in ("float32", "float64"):
-            _loss(bench, f"{name} {dtype}", loss, dtype)
+            found.losses[name, dtype] = _loss(bench, loss, dtype)
     for name, choice in ({"sgd": "sgd", "adam": "adam"} | OPTIMIZERS).items():
-        _updates(bench, name, choice)
-    _all_logits(bench, SIZES[1])
+        found.updates[name] = _updates(bench, choice)
+    found.logits |= _all_logits(bench, SIZES[1])
+    return found
 
 
-def more_parity(bench: Bench) -> None:
+def more_parity(bench: Bench) -> Parity:
     """The other optimizers (in float64, where a wrong formula cannot hide behind rounding), small images, layers."""
-    trail = record_weights(bench)
+    trail, found = record_weights(bench), Parity()
     for name, optimizer in OPTIMIZERS.items():
-        _steps(bench, trail, f"mlp {name} fp64", {"optimizer": optimizer, "precision": "fp64"})
-    _steps(bench, trail, "mixed layers", {"model": MIXED_LAYERS})
-    _all_logits(bench, SIZES[0])
+        found.steps[f"mlp {name}", "fp64"] = _steps(bench, trail, {"optimizer": optimizer, "precision": "fp64"})
+    found.steps["mixed layers", "fp32"] = _steps(bench, trail, {"model": MIXED_LAYERS})
+    found.logits |= _all_logits(bench, SIZES[0])
     for activation in ACTIVATIONS:
-        _logits(bench, f"{activation} 8 fp64", ("mlp", {"activation": activation}), SIZES[0], "fp64")
-    _logits(bench, "mixed layers", MIXED_LAYERS, SIZES[0], "fp32")
+        wanted: Choice = ("mlp", {"activation": activation})
+        found.logits[activation, 8, "fp64"] = _logits(bench, wanted, SIZES[0], "fp64")
+    found.logits["mixed layers", 8, "fp32"] = _logits(bench, MIXED_LAYERS, SIZES[0], "fp32")
     narrow: Choice = ("mlp", {"layer_dtypes": ["bfloat16", "float16"]})
-    _logits(bench, "narrow layers", narrow, SIZES[0], "fp32")
+    found.logits["narrow layers", 8, "fp32"] = _logits(bench, narrow, SIZES[0], "fp32", exact=True)
+    return found
 
 
-def _all_logits(bench: Bench, size: tuple[int, int, int]) -> None:
-    for name, model in MODELS.items():
-        for precision in ("fp32", "fp64"):
-            _logits(bench, f"{name} {size[0]} {precision}", model, size, precision)
+def _all_logits(bench: Bench, size: tuple[int, int, int]) -> dict[tuple[str, int, str], Logits]:
+    return {
+        (name, size[0], precision): _logits(bench, model, size, precision)
+        for name, model in MODELS.items()
+        for precision in ("fp32", "fp64")
+    }
 
 
 def record_weights(bench: Bench) -> list[Weights]:
@@ -252,24 +271,24 @@ def record_weights(bench: Bench) -> list[Weights]:
     return trail
 
 
-def _steps(bench: Bench, trail: list[Weights], name: str, choices: dict[str, Any]) -> None:
+def _steps(bench: Bench, trail: list[Weights], choices: dict[str, Any], size: int = EVEN) -> Steps:
+    """One epoch of `size` images; each size of batch is a program to compile."""
     trail.clear()
-    size = UNEVEN if name.startswith("mlp adam") else EVEN  # each size of batch is a program to compile
     common = {
         "dataset": ("digits", {"validation": 0, "train_size": size}),
         "loader": ("memory", {"steps_per_execution": 1}),
     }
     done = bench.fit(seed=SEED, **common, **choices)
-    bench.found.arrays[f"steps: {name}"] = np.stack([flat(named) for named in trail])
-    bench.found.facts[f"steps: {name}"] = {
-        "parameters": done.parameters,
-        "weights": [[weights.kind_of(key), list(array.shape), str(array.dtype)] for key, array in done.weights.items()],
-        "train_loss": done.epochs[0].train_loss,
-        "train_score": done.epochs[0].train_score,
-    }
+    return Steps(
+        trail=np.stack([flat(named) for named in trail]),
+        weights=[(weights.kind_of(key), array.shape, str(array.dtype)) for key, array in done.weights.items()],
+        parameters=done.parameters,
+        train_loss=done.epochs[0].train_loss,
+        train_score=done.epochs[0].train_score,
+    )
 
 
-def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], precision: str) -> None:
+def _logits(bench: Bench, model: Choice, size: tuple[int, int, int], precision: str, *, exact: bool = False) -> Logits:
     """Logits of weights that are drawn in the common layout, and those weights again after a way through the model."""
     wanted = bench.experiment(model=model, precision=precision)
     backend, resolved, shapes = wanted.backend.load(), on_cpu(wanted), Shapes(size, (10,))
@@ -278,16 +297,14 @@ def _logits(bench: Bench, name: str, model: Choice, size: tuple[int, int, int], 
         if bench.backend == "torch" and precision == "fp64":
             built = built.double()
         like = bench.weights_of(built)
-        given = drawn(like, exact=name == "narrow layers")
+        given = drawn(like, exact=exact)
         into = weights.to_torch if bench.backend == "torch" else weights.to_keras
         into(built, given, "the test")
         returned = bench.weights_of(built)
     dtype = "float64" if precision == "fp64" else "float32"
     logits = backend.predictor(wanted, shapes, given, resolved)(pictures(size).astype(dtype))
-    bench.found.arrays[f"logits: {name}"] = logits
-    bench.found.arrays[f"given: {name}"] = flat(given)
-    bench.found.arrays[f"returned: {name}"] = flat(returned)
-    bench.found.facts[f"logits: {name}"] = [[weights.kind_of(key), list(array.shape)] for key, array in like.items()]
+    named = [(weights.kind_of(key), array.shape) for key, array in like.items()]
+    return Logits(logits=logits, given=flat(given), returned=flat(returned), shapes=named)
 
 
 def drawn(like: Weights, *, exact: bool) -> Weights:
@@ -310,7 +327,7 @@ def pictures(size: tuple[int, int, int]) -> np.ndarray:
     return np.pad(large, ((0, 0), (border, border), (border, border), (0, 0)))
 
 
-def _loss(bench: Bench, name: str, choice: Choice, dtype: str) -> None:
+def _loss(bench: Bench, choice: Choice, dtype: str) -> Gradient:
     generator = np.random.default_rng(3)
     logits = generator.normal(0, 3, (64, 10)).astype(dtype)
     labels = generator.integers(0, 10, 64)
@@ -318,18 +335,15 @@ def _loss(bench: Bench, name: str, choice: Choice, dtype: str) -> None:
     value, gradient = {"torch": _torch_gradient, "tensorflow": _tensorflow_gradient, "jax": _jax_gradient}[
         bench.backend
     ](spec, logits, labels)
-    bench.found.arrays[f"loss: {name}"] = np.asarray(value, np.float64)
-    bench.found.arrays[f"gradient: {name}"] = np.asarray(gradient, np.float64)
+    return Gradient(np.asarray(value, np.float64), np.asarray(gradient, np.float64))
 
 
-def _updates(bench: Bench, name: str, choice: Choice) -> None:
+def _updates(bench: Bench, choice: Choice) -> np.ndarray:
     """Seven numbers, in float64, after each of five updates by gradients that are given."""
     generator = np.random.default_rng(5)
     start, gradients = generator.normal(size=7), generator.normal(size=(5, 7))
     moves = {"torch": _torch_updates, "tensorflow": _keras_updates, "jax": _jax_updates}[bench.backend]
-    bench.found.arrays[f"updates: {name}"] = np.stack(
-        [start, *moves(bench.experiment(optimizer=choice).optimizer, start, gradients)]
-    )
+    return np.stack([start, *moves(bench.experiment(optimizer=choice).optimizer, start, gradients)])
 
 
 def _torch_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
@@ -409,29 +423,29 @@ FEW: dict[str, Choice] = {
 }
 
 
-def precision(bench: Bench) -> None:
+def precision(bench: Bench) -> Precisions:
     """The whole classifier stage at every precision, one after the other in this process; then what must not last."""
     plant_switches(bench.backend)
-    facts = bench.found.facts
-    facts["switches"] = {"at first": switches(bench.backend)}
+    found = Precisions(settings={"at first": switches(bench.backend)})
     for name in CELLS:
-        facts[f"cell: {name}"] = _stage(bench, precision=name)
-        facts["switches"][f"after {name}"] = switches(bench.backend)
+        found.cells[name] = _stage(bench, precision=name)
+        found.settings[f"after {name}"] = switches(bench.backend)
         if name in BETWEEN:
-            facts[f"fp32 after {name}"] = digest(bench.fit(**FEW, precision="fp32").weights)
-    facts["cell: fp32 again"] = _stage(bench, precision="fp32")
+            found.fp32_after[name] = digest(bench.fit(**FEW, precision="fp32").weights)
+    found.fp32_again = _stage(bench, precision="fp32")
     layers = ("mlp", {"units": [16, 16], "layer_dtypes": ["float64", "bfloat16", "float32"]})
-    facts["cell: layers"] = _stage(bench, model=layers)
+    found.layers = _stage(bench, model=layers)
     one_thread = {"backend": ("torch", {"threads": 1})} if bench.backend == "torch" else {}
     os.environ["PIPELINE_MODULES"] = "own_models"
     for steps in (1, 64):
         loader = ("memory", {"steps_per_execution": steps})
-        facts[f"diverged: {steps}"] = _stage(bench, **HUGE, loader=loader, **one_thread)
-    facts["diverged: streamed"] = _stage(bench, **HUGE, loader="threads")
-    facts["switches"]["after a failure"] = switches(bench.backend)
+        found.diverged[f"blocks of {steps}"] = _stage(bench, **HUGE, loader=loader, **one_thread)
+    found.diverged["streamed"] = _stage(bench, **HUGE, loader="threads")
+    found.settings["after a failure"] = switches(bench.backend)
     for strict in (True, False):
         behind = {"model": planted(bench.folder), "precision": ("fp32", {"strict": strict})}
-        facts[f"planted: strict={strict}"] = _stage(bench, **behind)
+        found.planted[strict] = _stage(bench, **behind)
+    return found
 
 
 HUGE: dict[str, Any] = {  # a gradient of 1e37 and a step of 1e3: the first update ends in infinity
@@ -466,19 +480,19 @@ def planted(folder: Path) -> dict[str, Any]:
     return {"_target_": "planted.Planted"}
 
 
-def _stage(bench: Bench, **choices: Any) -> dict[str, Any]:
-    """The receipt of a run of the classifier stage, and its error if it failed; or the refusal."""
+def _stage(bench: Bench, **choices: Any) -> Ran:
+    """A run of the classifier stage."""
     try:
         wanted = bench.experiment(**{**FEW, **choices})
         resolved = on_cpu(wanted)
     except UserError as error:
-        return {"refused": str(error)}
-    run, result = bench.run(), {}
+        return Ran(refused=str(error))
+    run, failed = bench.run(), None
     try:
         wanted.stage.run(wanted, resolved, run)
     except (RunError, UserError) as error:
-        result = {"failed": str(error)}
-    return {**json.loads((run.folder / "receipt.json").read_text()), **result}
+        failed = str(error)
+    return Ran(receipt=json.loads((run.folder / "receipt.json").read_text()), failed=failed)
 
 
 def plant_switches(backend: str) -> None:
@@ -562,12 +576,11 @@ def _short(state: Any) -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
-def canary_on_gpu(bench: Bench) -> None:
+def canary_on_gpu(bench: Bench) -> OnGpu:
     """float32 on the first GPU alone, and again after each other precision that runs there; the switches each time."""
     place = gpus()[:1]
     plant_switches(bench.backend)
-    facts = bench.found.facts
-    facts["switches"] = {"at first": switches(bench.backend)}
+    settings = {"at first": switches(bench.backend)}
 
     def trained(precision: str) -> str:
         wanted = bench.experiment(dataset=FEW["dataset"], device="gpu", precision=precision)
@@ -575,11 +588,12 @@ def canary_on_gpu(bench: Bench) -> None:
         data, run = load_data(wanted), bench.run()
         return digest(wanted.backend.load().fit(wanted, data, resolved, run).weights)
 
-    facts["alone"] = trained("fp32")
+    found = OnGpu(alone=trained("fp32"), cells={}, fp32_after={}, settings=settings)
     for name in [name for name, why in runnable(bench.backend, "gpu", *place).items() if why is None]:
-        facts[f"cell: {name}"] = trained(name)
-        facts["switches"][f"after {name}"] = switches(bench.backend)
-        facts[f"fp32 after {name}"] = trained("fp32")
+        found.cells[name] = trained(name)
+        found.settings[f"after {name}"] = switches(bench.backend)
+        found.fp32_after[name] = trained("fp32")
+    return found
 
 
 # The loss scale
@@ -587,19 +601,18 @@ def canary_on_gpu(bench: Bench) -> None:
 LARGE = 2.0**40  # of which float16, whose largest number is 65504, makes infinite gradients for many steps
 
 
-def loss_scale(bench: Bench) -> None:
+def loss_scale(bench: Bench) -> LossScales:
     """Mixed float16 from a scale that overflows, block by block and streamed; from one that grows; other precisions."""
     trail = record_weights(bench)
     single = {"dataset": ("digits", {"validation": 0, "train_size": 640}), "optimizer": "adam"}
     planted = {**single, "precision": ("mixed_fp16", {"initial_scale": LARGE})}
-    _scaled(bench, "planted", {**planted, "loader": ("memory", {"steps_per_execution": 1})})
-    bench.found.arrays["planted"] = np.stack([flat(named) for named in trail])
-    _scaled(bench, "in blocks", planted)
-    _scaled(bench, "streamed", {**planted, "loader": "threads"})
-    _scaled(bench, "as shipped", {**single, "precision": "mixed_fp16"})
-    _scaled(
+    ways = {"planted": _scaled(bench, {**planted, "loader": ("memory", {"steps_per_execution": 1})})}
+    noted = np.stack([flat(named) for named in trail])
+    ways["in blocks"] = _scaled(bench, planted)
+    ways["streamed"] = _scaled(bench, {**planted, "loader": "threads"})
+    ways["as shipped"] = _scaled(bench, {**single, "precision": "mixed_fp16"})
+    ways["long"] = _scaled(
         bench,
-        "long",
         {
             "dataset": ("digits", {"validation": 0, "train_size": 400}),
             "model": "linear",
@@ -607,18 +620,16 @@ def loss_scale(bench: Bench) -> None:
             "precision": ("mixed_fp16", {"initial_scale": 1024.0}),
         },
     )
-    bench.found.facts["others"] = [bench.fit(**FEW, precision=name).loss_scale for name in ("fp32", "fp16", "bf16")]
+    others = [bench.fit(**FEW, precision=name).loss_scale for name in ("fp32", "fp16", "bf16")]
+    return LossScales(ways=ways, trail=noted, others=others)
 
 
-def _scaled(bench: Bench, name: str, choices: dict[str, Any]) -> None:
+def _scaled(bench: Bench, choices: dict[str, Any]) -> Scaled:
     run = bench.run()
     done = fit(bench.experiment(seed=SEED, **choices), run)
     run.journal.flush()
     records = [record for record in read_metrics(run.folder) if "loss_scale/scale" in record.metrics]
-    bench.found.facts[name] = {
-        **done.loss_scale.plain(),
-        "journal": [[record.step, record.metrics] for record in records],
-    }
+    return Scaled(done.loss_scale.plain(), [(record.step, dict(record.metrics)) for record in records])
 
 
 # Reproducible
@@ -646,25 +657,26 @@ OWN_LOADERS: dict[str, dict[str, dict[str, Any]]] = {
 AGAIN = ("plain", "half precision")
 
 
-def reproducible(bench: Bench) -> None:
+def reproducible(bench: Bench) -> dict[str, Repeated]:
     """Two epochs with dropout, in several ways that should come to the same."""
-    _repeat(bench, REPEATED | OWN_LOADERS[bench.backend])
+    return _repeat(bench, REPEATED | OWN_LOADERS[bench.backend])
 
 
-def _repeat(bench: Bench, ways: dict[str, dict[str, Any]]) -> None:
+def _repeat(bench: Bench, ways: dict[str, dict[str, Any]]) -> dict[str, Repeated]:
     common = {
         "training": ("default", {"epochs": 2, "batch_size": 16}),
         "dataset": ("digits", {"validation": 0, "train_size": 192}),
         "model": ("mlp", {"units": [32], "dropout": 0.3}),
     }
+    found = {}
     for name, choices in ways.items():
         done = bench.fit(**{**common, **choices})
         losses = [epoch.train_loss for epoch in done.epochs]
-        bench.found.facts[name] = {"weights": digest(done.weights), "losses": losses}
-        bench.found.arrays[name] = flat(done.weights)
+        found[name] = Repeated(flat(done.weights), digest(done.weights), losses)
+    return found
 
 
-def after_foreign_numbers(bench: Bench) -> None:
+def after_foreign_numbers(bench: Bench) -> dict[str, Repeated]:
     """Some of the same after somebody has seeded and used every random generator there is."""
     random.seed(123)
     np.random.seed(123)  # noqa: NPY002  # the generator that foreign code uses
@@ -686,21 +698,23 @@ def after_foreign_numbers(bench: Bench) -> None:
 
         tf.random.set_seed(123)
         tf.random.uniform((7,))
-    _repeat(bench, {name: REPEATED[name] for name in AGAIN})
+    return _repeat(bench, {name: REPEATED[name] for name in AGAIN})
 
 
 # The compiler's programs
 
 
-def programs(bench: Bench) -> None:
+def programs(bench: Bench) -> Programs:
     """XLA's programs of products whose dtype is known, as text."""
-    if bench.backend == "tensorflow":
-        tensorflow_programs(bench)
-    if bench.backend != "jax":
-        return
+    return tensorflow_programs() if bench.backend == "tensorflow" else jax_programs()
+
+
+def jax_programs() -> Programs:
+    """JAX's, of each dtype; in float32 without TF32 and with it."""
     import jax
     from jax import numpy as jnp
 
+    found = Programs()
     with jax.enable_x64(True):
         for dtype in ("float64", "float32", "bfloat16", "float16"):
             a, x, k = jnp.ones((64, 64), dtype), jnp.ones((2, 9, 9, 3), dtype), jnp.ones((3, 3, 3, 8), dtype)
@@ -714,14 +728,23 @@ def programs(bench: Bench) -> None:
                 "sum": (jnp.add, (a, a)),
             }
             for name, (function, arguments) in functions.items():
-                bench.found.facts[f"{name} {dtype}"] = jax.jit(function).lower(*arguments).compile().as_text()
+                found.of_dtype[name, dtype] = _program(function, arguments)
                 for precision in ("highest", "tensorfloat32") if dtype == "float32" else ():
                     with jax.default_matmul_precision(precision):
-                        program = jax.jit(lambda *each, f=function: f(*each)).lower(*arguments).compile().as_text()
-                    bench.found.facts[f"{name} {precision == 'tensorfloat32'}"] = program
+                        program = _program(lambda *each, f=function: f(*each), arguments)
+                    found.of_tf32[name, precision == "tensorfloat32"] = program
+    return found
 
 
-def tensorflow_programs(bench: Bench) -> None:
+def _program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    import jax
+
+    text: str | None = jax.jit(function).lower(*arguments).compile().as_text()
+    assert text is not None
+    return text
+
+
+def tensorflow_programs() -> Programs:
     """What TensorFlow hands to XLA, without TF32 and with it."""
     import tensorflow as tf
 
@@ -730,51 +753,56 @@ def tensorflow_programs(bench: Bench) -> None:
         "dot": (lambda a, b: a @ b, (a, a)),
         "convolution": (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), (x, k)),
     }
+    found = Programs()
     for name, (function, arguments) in functions.items():
         for tf32 in (False, True):
             tf.config.experimental.enable_tensor_float_32_execution(tf32)
             compiled = tf.function(function, jit_compile=True)
-            bench.found.facts[f"{name} {tf32}"] = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
+            found.of_tf32[name, tf32] = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    return found
 
 
 # Models of a user's own
 
 
-def own_models(bench: Bench) -> None:
+def own_models(bench: Bench) -> OwnModels:
     """A model that normalizes over the batch, models that are refused, and runs that go wrong in their last step."""
     os.environ["PIPELINE_MODULES"] = "own_models"
-    facts, linear = bench.found.facts, {**FEW, "model": "linear"}
+    linear = {**FEW, "model": "linear"}
     threads = {} if bench.backend == "jax" else {"backend": (bench.backend, {"threads": 1})}
     split = {"device": ("cpu", {"logical_devices": 2})} if bench.backend == "tensorflow" else {}
-    facts["one thread"] = _stage(bench, **linear, **threads, **split)  # the first: TensorFlow is set up but once
-    facts["streamed"] = _stage(bench, **linear, loader="threads")
+    found = OwnModels(
+        one_thread=_stage(bench, **linear, **threads, **split),  # the first: TensorFlow is set up but once
+        streamed=_stage(bench, **linear, loader="threads"),
+    )
     trail = record_weights(bench)
     for precision in ("fp32", "fp64"):
-        _normalized(bench, trail, precision)
-        _logits(bench, f"normalized {precision}", NORMALIZED, SIZES[0], precision)
+        found.normalized[precision] = _normalized(bench, trail, precision)
+        found.logits[precision] = _logits(bench, NORMALIZED, SIZES[0], precision)
     trail.clear()
     kept = bench.fit(**{**FEW, "model": {"_target_": "own_models.Unknown"}}).weights
-    facts["unknown"] = {"weights": list(kept), **_moved(trail[0], kept, "strength")}
+    found.unknown = _moved(trail[0], kept, "strength")
     if bench.backend != "torch":
-        facts["twins"] = _stage(bench, model={"_target_": "own_models.Twins"})
+        found.twins = _stage(bench, model={"_target_": "own_models.Twins"})
     for message in ("depth=3: too deep", "no such\n   image"):
-        facts[f"choosy: {message}"] = _stage(bench, model={"_target_": "own_models.Choosy", "message": message})
+        found.choosy[message] = _stage(bench, model={"_target_": "own_models.Choosy", "message": message})
     for validation in (0, 20):
         only_step = ("default", {"epochs": 1, "batch_size": 64 - validation})
         dataset = ("digits", {"validation": validation, "train_size": 64 - validation})
-        facts[f"diverged at the end: {validation}"] = _stage(
+        found.diverged_at_the_end[validation] = _stage(
             bench, **{**HUGE, "model": "mlp"}, dataset=dataset, training=only_step
         )
     if bench.backend == "tensorflow":
-        facts["graph"] = _graph()
+        found.graph = _graph()
     if bench.backend == "jax":
-        facts["memory fraction"] = _memory_fraction()
+        found.memory_fraction = _memory_fraction()
+    return found
 
 
 NORMALIZED: Choice = {"_target_": "own_models.Normalized"}
 
 
-def _normalized(bench: Bench, trail: list[Weights], precision: str) -> None:
+def _normalized(bench: Bench, trail: list[Weights], precision: str) -> Normalized:
     """Twenty steps, and what the predictor makes of the validation images beside what the training saw."""
     trail.clear()
     dataset: Choice = ("digits", {"validation": 100, "train_size": EVEN})
@@ -788,22 +816,20 @@ def _normalized(bench: Bench, trail: list[Weights], precision: str) -> None:
         return wanted.loss.numpy(logits, y), float((logits.argmax(1) == y).mean())
 
     fresh = {name: start for name, start in trail[0].items() if "moving" in name}
-    bench.found.facts[f"normalized: {precision}"] = {
-        "weights": {name: list(array.shape) for name, array in done.weights.items()},
-        "parameters": done.parameters,
-        "start": {name: [float(array.min()), float(array.max())] for name, array in trail[0].items()},
-        "validation": [done.epochs[-1].validation_loss, done.epochs[-1].validation_score],
-        "validation_by_the_predictor": by_the_predictor(done.weights),
-        "validation_of_fresh_statistics": by_the_predictor({**done.weights, **fresh})[0],
-    }
-    for place, (name, array) in enumerate(done.weights.items()):
-        bench.found.arrays[f"trained: {precision} {place} {weights.kind_of(name)}"] = array
+    return Normalized(
+        trained=dict(done.weights),
+        parameters=done.parameters,
+        start={name: (float(array.min()), float(array.max())) for name, array in trail[0].items()},
+        validation=(done.epochs[-1].validation_loss, done.epochs[-1].validation_score),
+        validation_by_the_predictor=by_the_predictor(done.weights),
+        loss_of_fresh_statistics=by_the_predictor({**done.weights, **fresh})[0],
+    )
 
 
-def _moved(start: Weights, end: Weights, kind: str) -> dict[str, Any]:
+def _moved(start: Weights, end: Weights, kind: str) -> Moved:
     """A weight of a kind that occurs once, before a training and after it."""
     (name,) = (name for name in start if weights.kind_of(name) == kind)
-    return {"start": start[name].tolist(), "end": end[name].tolist()}
+    return Moved(list(end), start[name].tolist(), end[name].tolist())
 
 
 def _graph() -> list[tuple[str, str, str]]:
@@ -843,7 +869,7 @@ def _memory_fraction() -> dict[str, Any]:
     return {"inside": {name: inside[name] for name in ("memory_fraction", "preallocate")}, "after": after}
 
 
-TASKS: dict[str, Callable[[Bench], None]] = {
+TASKS: dict[str, Callable[[Bench], Any]] = {
     task.__name__: task
     for task in (
         parity,
@@ -861,7 +887,4 @@ TASKS: dict[str, Callable[[Bench], None]] = {
 if __name__ == "__main__":
     here = Path(sys.argv[3])
     os.chdir(here)
-    bench = Bench(sys.argv[1], here)
-    TASKS[sys.argv[2]](bench)
-    (here / "facts.json").write_text(json.dumps(bench.found.facts))
-    np.savez(here / "arrays.npz", **bench.found.arrays)  # type: ignore[arg-type]
+    (here / "found.pickle").write_bytes(pickle.dumps(TASKS[sys.argv[2]](Bench(sys.argv[1], here))))

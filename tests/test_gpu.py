@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from command import pipeline, runs, status
-from in_backend import outcomes
+from in_backend import canary_on_gpu, outcomes
 
 from pipeline.machine import gpu_support
 from pipeline.machine.capability import runnable
@@ -76,12 +76,12 @@ def test_a_cell_runs_on_the_gpu_as_asked_or_is_refused(backend: str, precision: 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_fp32_after_any_other_precision_gives_the_same_bits(backend: str) -> None:
-    result = outcomes("canary_on_gpu")[backend].facts
+    found = outcomes(canary_on_gpu)[backend]
     cells = [name for name, why in runnable(backend, "gpu", gpus()[0]).items() if why is None]
-    assert {name: result[f"fp32 after {name}"] for name in cells} == dict.fromkeys(cells, result["alone"])
-    assert result["cell: fp32"] == result["alone"]
-    assert {result[f"cell: {name}"] for name in cells if name != "fp32"}.isdisjoint({result["alone"]})
-    assert all(switches == result["switches"]["at first"] for switches in result["switches"].values())
+    assert found.fp32_after == dict.fromkeys(cells, found.alone)
+    assert found.cells["fp32"] == found.alone
+    assert {found.cells[name] for name in cells if name != "fp32"}.isdisjoint({found.alone})
+    assert all(settings == found.settings["at first"] for settings in found.settings.values())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -14,9 +14,10 @@ import in_backend
 import numpy as np
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, pipeline
+from findings import LossScales
 from hypothesis import given
 from hypothesis import strategies as st
-from in_backend import LARGE, Outcome, outcomes
+from in_backend import LARGE, Outcomes, outcomes
 
 from pipeline.machine.precision import GROWTH_STEPS, INITIAL_SCALE, UNSCALED
 from pipeline.runs.loss_scale import LossScale
@@ -25,13 +26,13 @@ WAYS = ("planted", "in blocks", "streamed")
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Outcome]:
-    return outcomes("loss_scale")
+def found() -> Outcomes[LossScales]:
+    return outcomes(in_backend.loss_scale)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_the_steps_that_left_the_weights_alone_are_those_counted(found: dict[str, Outcome], backend: str) -> None:
-    told, trail = found[backend].facts["planted"], found[backend].arrays["planted"]
+def test_the_steps_that_left_the_weights_alone_are_those_counted(found: Outcomes[LossScales], backend: str) -> None:
+    told, trail = found[backend].ways["planted"].scale, found[backend].trail
     still = [step for step in range(1, len(trail)) if (trail[step] == trail[step - 1]).all()]
     assert len(trail) == 41
     assert np.isfinite(trail).all()
@@ -44,17 +45,17 @@ def test_the_steps_that_left_the_weights_alone_are_those_counted(found: dict[str
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_every_backend_skips_the_same_steps_however_it_is_fed(found: dict[str, Outcome], backend: str) -> None:
-    first = found["torch"].facts["planted"]["changes"]
-    assert all(found[backend].facts[way]["changes"] == first for way in WAYS)
+def test_every_backend_skips_the_same_steps_however_it_is_fed(found: Outcomes[LossScales], backend: str) -> None:
+    first = found["torch"].ways["planted"].scale["changes"]
+    assert all(found[backend].ways[way].scale["changes"] == first for way in WAYS)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("way", [*WAYS, "long"])
-def test_the_journal_has_the_history(found: dict[str, Outcome], way: str, backend: str) -> None:
-    told = found[backend].facts[way]
-    changes = [{"step": step, "scale": kept["loss_scale/scale"]} for step, kept in told["journal"] if len(kept) == 1]
-    ends = [kept for _, kept in told["journal"] if "epoch/number" in kept]
+def test_the_journal_has_the_history(found: Outcomes[LossScales], way: str, backend: str) -> None:
+    told, journal = found[backend].ways[way].scale, found[backend].ways[way].journal
+    changes = [{"step": step, "scale": kept["loss_scale/scale"]} for step, kept in journal if len(kept) == 1]
+    ends = [kept for _, kept in journal if "epoch/number" in kept]
     assert changes == told["changes"]
     assert len(ends) == (82 if way == "long" else 1)
     assert ends[-1]["loss_scale/scale"] == told["final"]
@@ -62,22 +63,22 @@ def test_the_journal_has_the_history(found: dict[str, Outcome], way: str, backen
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_all_begin_with_the_scale_that_is_documented(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["as shipped"]
+def test_all_begin_with_the_scale_that_is_documented(found: Outcomes[LossScales], backend: str) -> None:
+    told = found[backend].ways["as shipped"].scale
     assert (told["initial"], told["final"], told["skipped_steps"]) == (INITIAL_SCALE, INITIAL_SCALE, 0)
     assert in_backend.experiment(backend, precision="mixed_fp16").precision.loss_scale == INITIAL_SCALE
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_it_doubles_after_so_many_steps_without_an_overflow(found: dict[str, Outcome], backend: str) -> None:
-    told = found[backend].facts["long"]
+def test_it_doubles_after_so_many_steps_without_an_overflow(found: Outcomes[LossScales], backend: str) -> None:
+    told = found[backend].ways["long"].scale
     assert told["changes"] == [{"step": GROWTH_STEPS, "scale": 2048.0}]
     assert (told["skipped_steps"], told["final"]) == (0, 2048.0)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_other_precisions_have_none(found: dict[str, Outcome], backend: str) -> None:
-    assert found[backend].facts["others"] == [None] * 3
+def test_other_precisions_have_none(found: Outcomes[LossScales], backend: str) -> None:
+    assert found[backend].others == [None] * 3
 
 
 @given(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=1, max_size=60), st.integers(1, 9), st.floats(1e-3, 1e9))

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 from command import TORCH_THEN_WIDE
-from in_backend import Outcome, outcomes
+from findings import OwnModels
+from in_backend import Outcomes, outcomes, own_models
 
 from pipeline.models.weights import kind_of
 from pipeline.runs.weights import digest
@@ -30,29 +31,26 @@ STEPS, BATCH, PIXELS, MOMENTUM = 20, 16, 64, 0.9
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Outcome]:
-    return outcomes("own_models")
+def found() -> Outcomes[OwnModels]:
+    return outcomes(own_models)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("precision", CLOSE)
-def test_a_normalizations_statistics_are_kept(found: dict[str, Outcome], backend: str, precision: str) -> None:
-    result = found[backend].facts[f"normalized: {precision}"]
+def test_a_normalizations_statistics_are_kept(found: Outcomes[OwnModels], backend: str, precision: str) -> None:
+    result = found[backend].normalized[precision]
     paths = PATHS["torch" if backend == "torch" else "keras"]
-    assert list(result["weights"]) == [f"{path}.{kind}" for path, kind in zip(paths, KINDS, strict=True)]
-    assert (
-        result["parameters"] == (9 * 4 + 4) + 2 * 4 + (256 * 10 + 10) + 2 * 10
-    )  # what is trained, not what is gathered
-    assert [shape for name, shape in result["weights"].items() if kind_of(name) == "moving_variance"] == [[4], [10]]
-    assert result["validation"] == pytest.approx(result["validation_by_the_predictor"], abs=1e-5)
-    assert result["validation_of_fresh_statistics"] > result["validation"][0] + 0.01, (
-        "the statistics make no difference"
-    )
+    assert list(result.trained) == [f"{path}.{kind}" for path, kind in zip(paths, KINDS, strict=True)]
+    assert result.parameters == (9 * 4 + 4) + 2 * 4 + (256 * 10 + 10) + 2 * 10  # what is trained, not what is gathered
+    variances = [array.shape for name, array in result.trained.items() if kind_of(name) == "moving_variance"]
+    assert variances == [(4,), (10,)]
+    assert result.validation == pytest.approx(result.validation_by_the_predictor, abs=1e-5)
+    assert result.loss_of_fresh_statistics > result.validation[0] + 0.01, "the statistics make no difference"
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_the_start_of_a_normalization(found: dict[str, Outcome], backend: str) -> None:
-    start = found[backend].facts["normalized: fp32"]["start"]
+def test_the_start_of_a_normalization(found: Outcomes[OwnModels], backend: str) -> None:
+    start = found[backend].normalized["fp32"].start
     ends = {"gamma": 1, "moving_variance": 1, "beta": 0, "moving_mean": 0, "bias": 0}
     for name, (least, most) in start.items():
         kind = kind_of(name)
@@ -61,10 +59,12 @@ def test_the_start_of_a_normalization(found: dict[str, Outcome], backend: str) -
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("precision", CLOSE)
-def test_normalized_steps_are_the_same(found: dict[str, Outcome], other: str, precision: str) -> None:
+def test_normalized_steps_are_the_same(found: Outcomes[OwnModels], other: str, precision: str) -> None:
     """But for the variance: torch gathers the unbiased one, n / (n - 1) of Keras's."""
-    for key in KEYS:
-        ours, theirs = (found[backend].arrays[f"trained: {precision} {key}"] for backend in ("torch", other))
+    for place, key in enumerate(KEYS):
+        ours, theirs = (
+            list(found[backend].normalized[precision].trained.values())[place] for backend in ("torch", other)
+        )
         if key.endswith("moving_variance"):
             n = BATCH * PIXELS if key.startswith("5 ") else BATCH  # the first one is of a convolution
             rest = MOMENTUM**STEPS  # of the 1 that it started from
@@ -74,64 +74,63 @@ def test_normalized_steps_are_the_same(found: dict[str, Outcome], other: str, pr
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("precision", {"fp32": 1e-5, "fp64": 1e-12})
-def test_statistics_moved_across_give_the_same_logits(found: dict[str, Outcome], other: str, precision: str) -> None:
-    key = f"normalized {precision}"
-    ours, theirs = (found[backend] for backend in ("torch", other))
-    assert ours.facts[f"logits: {key}"] == theirs.facts[f"logits: {key}"]
-    np.testing.assert_array_equal(theirs.arrays[f"given: {key}"], ours.arrays[f"given: {key}"])
-    np.testing.assert_array_equal(theirs.arrays[f"returned: {key}"], ours.arrays[f"given: {key}"])
+def test_statistics_moved_across_give_the_same_logits(found: Outcomes[OwnModels], other: str, precision: str) -> None:
+    ours, theirs = (found[backend].logits[precision] for backend in ("torch", other))
+    assert ours.shapes == theirs.shapes
+    np.testing.assert_array_equal(theirs.given, ours.given)
+    np.testing.assert_array_equal(theirs.returned, ours.given)
     limit = {"fp32": 1e-5, "fp64": 1e-12}[precision]
-    np.testing.assert_allclose(ours.arrays[f"logits: {key}"], theirs.arrays[f"logits: {key}"], rtol=0, atol=limit)
+    np.testing.assert_allclose(ours.logits, theirs.logits, rtol=0, atol=limit)
 
 
-def test_digest_and_file_hold_the_statistics(found: dict[str, Outcome]) -> None:
-    arrays = found["torch"].arrays
-    kept = {key: arrays[f"trained: fp32 {key}"] for key in KEYS}
+def test_digest_and_file_hold_the_statistics(found: Outcomes[OwnModels]) -> None:
+    kept = dict(zip(KEYS, found["torch"].normalized["fp32"].trained.values(), strict=True))
     moved = {**kept, "4 moving_mean": kept["4 moving_mean"] + 1}
     assert digest(kept) != digest(moved)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_a_layer_of_unknown_layout_keeps_its_tensors_names_and_start(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts["unknown"]
+def test_a_layer_of_unknown_layout_keeps_its_tensors_names_and_start(found: Outcomes[OwnModels], backend: str) -> None:
+    result = found[backend].unknown
+    assert result is not None
     stretched, dense = ("1", "2") if backend == "torch" else ("stretched", "dense")
-    assert result["weights"] == [f"{stretched}.strength", f"{dense}.kernel", f"{dense}.bias"]
-    assert result["start"] == [[0.5]] * 3
-    assert all(end != [0.5] for end in result["end"])
+    assert result.names == [f"{stretched}.strength", f"{dense}.kernel", f"{dense}.bias"]
+    assert result.start == [[0.5]] * 3
+    assert all(end != [0.5] for end in result.end)
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_two_weights_of_one_path_are_refused(found: dict[str, Outcome], backend: str) -> None:
-    assert found[backend].facts["twins"]["failed"] == (
+def test_two_weights_of_one_path_are_refused(found: Outcomes[OwnModels], backend: str) -> None:
+    assert found[backend].twins.failed == (
         "model: 2 weights have the path doubled.strength; give their layers different names"
     )
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_what_a_builder_refuses_is_the_users_mistake(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts
-    assert result["choosy: depth=3: too deep"]["failed"] == "model.depth=3: too deep"
-    assert result["choosy: no such\n   image"]["failed"] == "model: no such image"
+def test_what_a_builder_refuses_is_the_users_mistake(found: Outcomes[OwnModels], backend: str) -> None:
+    choosy = found[backend].choosy
+    assert choosy["depth=3: too deep"].failed == "model.depth=3: too deep"
+    assert choosy["no such\n   image"].failed == "model: no such image"
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("validation", [0, 20])
-def test_a_divergence_in_the_last_step_fails_the_run(found: dict[str, Outcome], backend: str, validation: int) -> None:
-    result = found[backend].facts[f"diverged at the end: {validation}"]["failed"]
+def test_a_divergence_in_the_last_step_fails_the_run(found: Outcomes[OwnModels], backend: str, validation: int) -> None:
+    failed = found[backend].diverged_at_the_end[validation].failed
     what = "the validation loss" if validation else r"an output for test example \d+"
     hint = r"at step 1 \(epoch 1\); try a smaller optimizer\.learning_rate"
-    assert re.fullmatch(rf"{what} became (nan|-?inf) {hint}", result)
+    assert re.fullmatch(rf"{what} became (nan|-?inf) {hint}", str(failed))
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_threads_that_were_asked_for_are_told(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts["one thread"]["device"]["cpu_threads"]
+def test_threads_that_were_asked_for_are_told(found: Outcomes[OwnModels], backend: str) -> None:
+    result = found[backend].one_thread.receipt["device"]["cpu_threads"]
     assert result == ("the framework's choice" if backend == "jax" else 1)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_a_first_step_is_told_where_it_has_an_end(found: dict[str, Outcome], backend: str) -> None:
-    block, streamed = (found[backend].facts[name] for name in ("one thread", "streamed"))
+def test_a_first_step_is_told_where_it_has_an_end(found: Outcomes[OwnModels], backend: str) -> None:
+    block, streamed = (ran.receipt for ran in (found[backend].one_thread, found[backend].streamed))
     marks = {name for name in block if name.startswith("first_")}
     assert marks == {"first_step_s" if backend == "torch" else "first_block_s"}
     assert streamed["first_step_s"] > 0
@@ -139,8 +138,8 @@ def test_a_first_step_is_told_where_it_has_an_end(found: dict[str, Outcome], bac
 
 
 @pytest.mark.wide
-def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -> None:
-    result = {tuple(row) for row in found["tensorflow"].facts["graph"]}
+def test_a_graph_tells_the_device_of_each_operation(found: Outcomes[OwnModels]) -> None:
+    result = set(found["tensorflow"].graph)
     first, second = (f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in (0, 1))
     wanted = {
         ("MatMul", second, "float32"),  # bound by the user's tf.device
@@ -156,8 +155,8 @@ def test_a_graph_tells_the_device_of_each_operation(found: dict[str, Outcome]) -
 
 
 @pytest.mark.wide
-def test_jax_takes_the_memory_that_it_may(found: dict[str, Outcome]) -> None:
-    inside, after = (found["jax"].facts["memory fraction"][name] for name in ("inside", "after"))
+def test_jax_takes_the_memory_that_it_may(found: Outcomes[OwnModels]) -> None:
+    inside, after = (found["jax"].memory_fraction[name] for name in ("inside", "after"))
     assert inside["memory_fraction"] == 0.25
     assert inside["preallocate"] is False  # the user's own word
     assert after == {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import in_backend
 import numpy as np
 import pytest
+from findings import Parity
 from in_backend import LOSSES, MODELS, OPTIMIZERS, STEPS, Outcomes, outcomes
 from scipy.special import log_softmax, softmax
 
@@ -17,22 +18,22 @@ OTHERS = ("tensorflow", pytest.param("jax", marks=pytest.mark.wide))
 EACH = ("torch", *OTHERS)
 STEPPED = {"fp32": 1e-4, "fp64": 1e-10}  # weights after each of 20 steps
 LOGITS = {"fp32": 1e-5, "fp64": 1e-12}
+Both = Outcomes[Parity]
 TRAINED = [f"{name} {optimizer}" for name in MODELS for optimizer in ("sgd", "adam")]
 
 
 @pytest.fixture(scope="module")
-def found() -> Outcomes:
-    return outcomes("parity")
+def found() -> Both:
+    return outcomes(in_backend.parity)
 
 
 @pytest.fixture(scope="module")
-def more() -> Outcomes:
-    return outcomes("more_parity")
+def more() -> Both:
+    return outcomes(in_backend.more_parity)
 
 
-def furthest(found: Outcomes, name: str, other: str) -> float:
-    """The largest difference between torch and another backend."""
-    left, right = found["torch"].arrays[name], found[other].arrays[name]
+def furthest(left: np.ndarray, right: np.ndarray) -> float:
+    """The largest difference."""
     assert left.shape == right.shape
     return float(np.abs(left - right).max())
 
@@ -40,30 +41,29 @@ def furthest(found: Outcomes, name: str, other: str) -> float:
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("precision", STEPPED)
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_step_is_the_same(found: Outcomes, name: str, precision: str, other: str) -> None:
+def test_every_step_is_the_same(found: Both, name: str, precision: str, other: str) -> None:
     check_steps(found, name, precision, other)
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_step_of_every_optimizer_is_the_same(more: Outcomes, name: str, other: str) -> None:
+def test_every_step_of_every_optimizer_is_the_same(more: Both, name: str, other: str) -> None:
     check_steps(more, f"mlp {name}", "fp64", other)
 
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", ["sgd", "adam", *OPTIMIZERS])
-def test_every_optimizer_makes_the_same_updates(found: Outcomes, name: str, other: str) -> None:
-    ours, theirs = (found[backend].arrays[f"updates: {name}"] for backend in ("torch", other))
+def test_every_optimizer_makes_the_same_updates(found: Both, name: str, other: str) -> None:
+    ours, theirs = (found[backend].updates[name] for backend in ("torch", other))
     assert (np.abs(np.diff(ours, axis=0)) > 1e-5).all(), "an update that changes nothing proves nothing"
     # Keras takes AdamW's weight decay through float32 on TensorFlow: 1.5e-12
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-11)
 
 
-def check_steps(found: Outcomes, name: str, precision: str, other: str) -> None:
+def check_steps(found: Both, name: str, precision: str, other: str) -> None:
     """Hold the weights after each step against torch's."""
-    key = f"steps: {name} {precision}"
-    ours, theirs = found["torch"].arrays[key], found[other].arrays[key]
+    ours, theirs = (found[backend].steps[name, precision].trail for backend in ("torch", other))
     assert ours.shape == theirs.shape
     assert len(ours) == STEPS + 1  # the weights at the start, and after each step
     moved = np.abs(np.diff(ours, axis=0)).max(axis=1)
@@ -76,16 +76,16 @@ def check_steps(found: Outcomes, name: str, precision: str, other: str) -> None:
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", TRAINED)
-def test_same_kinds_shapes_dtypes_and_count(found: Outcomes, name: str, other: str) -> None:
+def test_same_kinds_shapes_dtypes_and_count(found: Both, name: str, other: str) -> None:
     for precision in STEPPED:
         dtype = {"fp32": "float32", "fp64": "float64"}[precision]
-        ours, theirs = (found[backend].facts[f"steps: {name} {precision}"] for backend in ("torch", other))
-        assert ours["weights"] == theirs["weights"]
-        assert {result for _, _, result in ours["weights"]} == {dtype}
-        assert ours["parameters"] == theirs["parameters"]
-        assert ours["parameters"] == sum(int(np.prod(shape)) for _, shape, _ in ours["weights"])
-        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
-        assert ours["train_score"] == theirs["train_score"]
+        ours, theirs = (found[backend].steps[name, precision] for backend in ("torch", other))
+        assert ours.weights == theirs.weights
+        assert {result for _, _, result in ours.weights} == {dtype}
+        assert ours.parameters == theirs.parameters
+        assert ours.parameters == sum(int(np.prod(shape)) for _, shape, _ in ours.weights)
+        assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-5)
+        assert ours.train_score == theirs.train_score
 
 
 @pytest.mark.parametrize("backend", EACH)
@@ -93,15 +93,15 @@ def test_same_kinds_shapes_dtypes_and_count(found: Outcomes, name: str, other: s
     ("name", "parameters"),
     [("linear", 28 * 28 * 10 + 10), ("mlp", 101_770), ("cnn", 83_466), ("mnist_cnn", 1_199_882)],
 )
-def test_parameter_counts_are_those_of_the_sources(found: Outcomes, name: str, parameters: int, backend: str) -> None:
-    shapes = found[backend].facts[f"logits: {name} 28 fp32"]
+def test_parameter_counts_are_those_of_the_sources(found: Both, name: str, parameters: int, backend: str) -> None:
+    shapes = found[backend].logits[name, 28, "fp32"].shapes
     assert sum(int(np.prod(shape)) for _, shape in shapes) == parameters
 
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("precision", LOGITS)
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_moved_across_give_the_same_logits(found: Outcomes, name: str, precision: str, other: str) -> None:
+def test_weights_moved_across_give_the_same_logits(found: Both, name: str, precision: str, other: str) -> None:
     check_logits(found, name, 28, precision, other)
 
 
@@ -109,50 +109,54 @@ def test_weights_moved_across_give_the_same_logits(found: Outcomes, name: str, p
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("precision", LOGITS)
 @pytest.mark.parametrize("name", MODELS)
-def test_and_on_small_images(more: Outcomes, name: str, precision: str, other: str) -> None:
+def test_and_on_small_images(more: Both, name: str, precision: str, other: str) -> None:
     check_logits(more, name, 8, precision, other)
 
 
-def check_logits(found: Outcomes, name: str, side: int, precision: str, other: str) -> None:
+def check_logits(found: Both, name: str, side: int, precision: str, other: str) -> None:
     """Hold logits, and the weights on their way through, against torch's."""
-    key = f"{name} {side} {precision}"
-    assert found["torch"].facts[f"logits: {key}"] == found[other].facts[f"logits: {key}"]
-    for backend in ("torch", other):  # what goes in comes out again, and was the same in both
-        given = found["torch"].arrays[f"given: {key}"]
-        np.testing.assert_array_equal(found[backend].arrays[f"returned: {key}"], given)
-    assert np.ptp(found["torch"].arrays[f"logits: {key}"], axis=0).min() > 1e-2, "the images make no difference"
-    assert furthest(found, f"logits: {key}", other) <= LOGITS[precision]
+    ours, theirs = (found[backend].logits[name, side, precision] for backend in ("torch", other))
+    assert ours.shapes == theirs.shapes
+    for one in (ours, theirs):  # what goes in comes out again, and was the same in both
+        np.testing.assert_array_equal(one.returned, ours.given)
+    assert np.ptp(ours.logits, axis=0).min() > 1e-2, "the images make no difference"
+    assert furthest(ours.logits, theirs.logits) <= LOGITS[precision]
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("activation", in_backend.ACTIVATIONS)
-def test_activations_keep_all_digits_of_float64(more: Outcomes, activation: str, other: str) -> None:
-    assert furthest(more, f"logits: {activation} 8 fp64", other) <= LOGITS["fp64"]
+def test_activations_keep_all_digits_of_float64(more: Both, activation: str, other: str) -> None:
+    ours, theirs = (more[backend].logits[activation, 8, "fp64"].logits for backend in ("torch", other))
+    assert furthest(ours, theirs) <= LOGITS["fp64"]
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("other", OTHERS)
-def test_layers_with_dtypes_of_their_own(more: Outcomes, other: str) -> None:
-    ours = more["torch"].facts["steps: mixed layers"]["weights"]
-    assert ours == more[other].facts["steps: mixed layers"]["weights"]
-    assert [dtype for _, _, dtype in ours] == ["float64", "float64", "float32", "float32"]
-    assert furthest(more, "steps: mixed layers", other) <= STEPPED["fp32"]
-    assert furthest(more, "logits: mixed layers", other) <= LOGITS["fp32"]
+def test_layers_with_dtypes_of_their_own(more: Both, other: str) -> None:
+    ours, theirs = (more[backend].steps["mixed layers", "fp32"] for backend in ("torch", other))
+    assert ours.weights == theirs.weights
+    assert [dtype for _, _, dtype in ours.weights] == ["float64", "float64", "float32", "float32"]
+    assert furthest(ours.trail, theirs.trail) <= STEPPED["fp32"]
+    mixed, narrow = (
+        furthest(*(more[backend].logits[f"{name} layers", 8, "fp32"].logits for backend in ("torch", other)))
+        for name in ("mixed", "narrow")
+    )
+    assert mixed <= LOGITS["fp32"]
     # bfloat16 has 8 bits of mantissa: a hidden number may be rounded either way, the logits are of size 1
-    assert furthest(more, "logits: narrow layers", other) <= 2**-7
+    assert narrow <= 2**-7
 
 
 @pytest.mark.parametrize("backend", EACH)
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 2e-6), ("float64", 1e-13)])
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_and_gradients(found: Outcomes, name: str, dtype: str, close: float, backend: str) -> None:
+def test_losses_and_gradients(found: Both, name: str, dtype: str, close: float, backend: str) -> None:
     generator = np.random.default_rng(3)
     logits = generator.normal(0, 3, (64, 10)).astype(dtype).astype("float64")
     value, gradient = REFERENCES[name](logits, generator.integers(0, 10, 64))
-    result = found[backend].arrays
-    assert result[f"loss: {name} {dtype}"] == pytest.approx(value, abs=close)
-    np.testing.assert_allclose(result[f"gradient: {name} {dtype}"], gradient, rtol=0, atol=close / 10)
+    result = found[backend].losses[name, dtype]
+    assert result.value == pytest.approx(value, abs=close)
+    np.testing.assert_allclose(result.gradient, gradient, rtol=0, atol=close / 10)
 
 
 @pytest.mark.parametrize("name", LOSSES)

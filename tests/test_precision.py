@@ -20,9 +20,10 @@ from typing import Any
 import in_backend
 import pytest
 from command import TWO_THEN_WIDE
+from findings import Precisions, Ran
 from hypothesis import given
 from hypothesis import strategies as st
-from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcome, outcomes
+from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcomes, outcomes
 
 from pipeline.backends.keras.hlo import allows_tf32, products
 from pipeline.backends.keras.tf32 import by_program
@@ -47,8 +48,8 @@ LET_PASS = "; precision.strict=false lets the run pass and keeps this in the rec
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Outcome]:
-    return outcomes("precision")
+def found() -> Outcomes[Precisions]:
+    return outcomes(in_backend.precision)
 
 
 def test_the_cells_are_all_there_are() -> None:
@@ -59,8 +60,8 @@ def test_the_cells_are_all_there_are() -> None:
 
 
 @pytest.mark.parametrize(("backend", "name"), RUN_HERE)
-def test_a_cell_that_runs_is_seen_to_run_as_asked(found: dict[str, Outcome], backend: str, name: str) -> None:
-    receipt = found[backend].facts[f"cell: {name}"]
+def test_a_cell_that_runs_is_seen_to_run_as_asked(found: Outcomes[Precisions], backend: str, name: str) -> None:
+    receipt = found[backend].cells[name].receipt
     result = receipt["precision"]
     assert result["requested"] == name
     assert result["effective"] == ("mixed_bf16" if name == "mixed" else name)
@@ -75,13 +76,13 @@ def test_a_cell_that_runs_is_seen_to_run_as_asked(found: dict[str, Outcome], bac
 
 
 @pytest.mark.parametrize(("backend", "name"), REFUSED_HERE)
-def test_a_cell_that_does_not_run_is_refused(found: dict[str, Outcome], backend: str, name: str) -> None:
-    assert found[backend].facts[f"cell: {name}"] == {"refused": REFUSED[backend, name]}
+def test_a_cell_that_does_not_run_is_refused(found: Outcomes[Precisions], backend: str, name: str) -> None:
+    assert found[backend].cells[name] == Ran(refused=REFUSED[backend, name])
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-def test_what_the_compiler_made_of_it_is_told(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts["cell: bf16"]["precision"]["observed"]
+def test_what_the_compiler_made_of_it_is_told(found: Outcomes[Precisions], backend: str) -> None:
+    result = found[backend].cells["bf16"].receipt["precision"]["observed"]
     # XLA on this CPU widens: the receipt must not hide it behind the program that was asked for.
     after = result.get("matrix_products_after_compilation")
     assert (after is None) == (backend != "jax")  # TensorFlow leaves XLA off for convolutions on a CPU
@@ -89,48 +90,48 @@ def test_what_the_compiler_made_of_it_is_told(found: dict[str, Outcome], backend
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-def test_layers_with_dtypes_of_their_own_are_seen(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts["cell: layers"]["precision"]
+def test_layers_with_dtypes_of_their_own_are_seen(found: Outcomes[Precisions], backend: str) -> None:
+    result = found[backend].layers.receipt["precision"]
     assert result["as_requested"] is True
     assert result["observed"]["matrix_products"].keys() == {"float64", "bfloat16", "float32"}
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-def test_fp32_after_every_other_precision_gives_the_same_bits(found: dict[str, Outcome], backend: str) -> None:
-    alone, after = (found[backend].facts[f"cell: {name}"]["weights_sha256"] for name in ("fp32", "fp32 again"))
-    assert alone == after
-    others = {found[backend].facts[f"cell: {name}"]["weights_sha256"] for other, name in RUNS if other == backend}
+def test_fp32_after_every_other_precision_gives_the_same_bits(found: Outcomes[Precisions], backend: str) -> None:
+    cells = found[backend].cells
+    alone = cells["fp32"].receipt["weights_sha256"]
+    assert found[backend].fp32_again.receipt["weights_sha256"] == alone
+    others = {cells[name].receipt["weights_sha256"] for other, name in RUNS if other == backend}
     assert len(others) == len(RUNS) // 3 - 1  # all differ, but that mixed is mixed_bf16
-    between = {name: found[backend].facts[f"fp32 after {name}"] for name in BETWEEN}
-    assert between == dict.fromkeys(BETWEEN, alone)
+    assert found[backend].fp32_after == dict.fromkeys(BETWEEN, alone)
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-def test_switches_are_put_back(found: dict[str, Outcome], backend: str) -> None:
-    result = found[backend].facts["switches"]
+def test_switches_are_put_back(found: Outcomes[Precisions], backend: str) -> None:
+    result = found[backend].settings
     assert len(result) == len(CELLS) + 2
-    for moment, switches in result.items():
-        assert switches == result["at first"], moment
+    for moment, settings in result.items():
+        assert settings == result["at first"], moment
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-@pytest.mark.parametrize("way", ["1", "64", "streamed"])
-def test_a_nan_stops_the_run_and_names_its_step(found: dict[str, Outcome], way: str, backend: str) -> None:
-    result = found[backend].facts[f"diverged: {way}"]["failed"]
+@pytest.mark.parametrize("way", ["blocks of 1", "blocks of 64", "streamed"])
+def test_a_nan_stops_the_run_and_names_its_step(found: Outcomes[Precisions], way: str, backend: str) -> None:
+    failed = found[backend].diverged[way].failed
     # infinite logits: how inf - inf is written is the framework's choice, the step is not
     assert re.fullmatch(
-        r"the loss became (nan|inf) at step 2 \(epoch 1\); try a smaller optimizer\.learning_rate", result
+        r"the loss became (nan|inf) at step 2 \(epoch 1\); try a smaller optimizer\.learning_rate", str(failed)
     )
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
-def test_a_layer_behind_our_back_fails_the_run_if_strict(found: dict[str, Outcome], backend: str) -> None:
-    strict, lenient = (found[backend].facts[f"planted: strict={strict}"] for strict in (True, False))
-    assert strict["failed"] == PROBLEM + LET_PASS
-    assert "failed" not in lenient
-    for paper in (strict, lenient):  # the receipt of a failed run says it too
-        assert paper["precision"]["as_requested"] is False
-        assert paper["precision"]["problem"] == PROBLEM
+def test_a_layer_behind_our_back_fails_the_run_if_strict(found: Outcomes[Precisions], backend: str) -> None:
+    strict, lenient = (found[backend].planted[strict] for strict in (True, False))
+    assert strict.failed == PROBLEM + LET_PASS
+    assert lenient.failed is None
+    for ran in (strict, lenient):  # the receipt of a failed run says it too
+        assert ran.receipt["precision"]["as_requested"] is False
+        assert ran.receipt["precision"]["problem"] == PROBLEM
 
 
 CPU, GPU = (Resolved(place, "fp32", "as requested", "as requested") for place in (Place("cpu"), Place("gpu", 1)))
@@ -190,16 +191,16 @@ def test_a_mismatch_on_the_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_the_reader_of_xlas_programs(dtype: str) -> None:
-    result = outcomes("programs")["jax"].facts
+    programs = outcomes(in_backend.programs)["jax"].of_dtype
     for name in ("dot", "convolution"):
-        seen = Counter(products(result[f"{name} {dtype}"]))
+        seen = Counter(products(programs[name, dtype]))
         assert sum(seen.values()) == 1
         (got,) = seen
         # a CPU without narrow products has them widened; nothing is ever narrowed
         assert got == dtype or (got == "float32" and dtype in ("bfloat16", "float16"))
         if got != dtype:
-            assert " convert(" in result[f"{name} {dtype}"]
-    assert not list(products(result[f"sum {dtype}"]))
+            assert " convert(" in programs[name, dtype]
+    assert not list(products(programs["sum", dtype]))
 
 
 def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
@@ -218,10 +219,10 @@ def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ["dot", "convolution"])
 def test_a_program_says_whether_it_allows_tf32(backend: str, name: str) -> None:
-    result = outcomes("programs")[backend].facts
+    programs = outcomes(in_backend.programs)[backend].of_tf32
     for tf32 in (False, True):
-        assert by_program(result[f"{name} {tf32}"], "it", {}) == (tf32, "the precision of the products in it")
-        assert by_program(result[f"{name} {tf32}"], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
+        assert by_program(programs[name, tf32], "it", {}) == (tf32, "the precision of the products in it")
+        assert by_program(programs[name, tf32], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
 
 
 GEMM = """
