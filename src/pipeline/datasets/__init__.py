@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,11 +37,16 @@ class Data:
 
     def inputs(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
         """A batch of x as a model takes it: tokens int32, everything else scaled and in `dtype`."""
-        if self.task.shapes.vocabulary is not None:
+        if self.holds_tokens:
             return np.asarray(x, np.int32)
         if self.scale is None:
             return np.asarray(x, dtype)
-        return np.divide(x, np.asarray(self.scale, dtype), dtype=dtype)
+        return np.divide(x, np.dtype(dtype).type(self.scale), dtype=dtype)
+
+    @cached_property
+    def holds_tokens(self) -> bool:
+        """Whether x holds integers below a vocabulary."""
+        return self.task.shapes.vocabulary is not None
 
     def targets(self, y: np.ndarray, dtype: str = "float32") -> np.ndarray:
         """A batch of y as a loss takes it: classes and tokens int64, real numbers in `dtype`."""

@@ -65,13 +65,16 @@ class Items:
 
     def __init__(self, data: Data, dtype: str) -> None:
         self.data, self.dtype = data, dtype
+        self.classes = data.train.y.ndim == 1 and data.train.y.dtype.kind in "iu"
 
     def __len__(self) -> int:
         return len(self.data.train)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        x, y = self.data.train.x[index], self.data.train.y[index]
-        return self.data.inputs(x, self.dtype), self.data.targets(y, self.dtype)
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Any]:
+        x, y = self.data.inputs(self.data.train.x[index], self.dtype), self.data.train.y[index]
+        if not x.flags.writeable:  # a row of a mapped file, of which torch has no tensors
+            x = x.copy()
+        return x, int(y) if self.classes else self.data.targets(y, self.dtype)  # numbers collate faster than arrays
 
 
 class Order:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Loader
 from pipeline.datasets import Data
+from pipeline.errors import UserError
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
 
@@ -34,6 +36,10 @@ class TfData(Loader):
 
     def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
+        if isinstance(data.train.x, np.memmap):
+            raise UserError(
+                "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads"
+            )
         return TfBatches(self, data, dtype, batch_size, seed)
 
 

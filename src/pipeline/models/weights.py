@@ -41,6 +41,17 @@ def kind_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def own_start(like: Weights) -> list[str]:
+    """The names of what keeps the start that its framework, or the model itself, gave it."""
+    return [name for name, array in like.items() if _is_own(kind_of(name), array)]
+
+
+def _is_own(kind: str, array: np.ndarray) -> bool:
+    if kind in (*ZEROS, *ONES, "embeddings"):
+        return False
+    return not kind.endswith("kernel") or array.ndim < 2  # Keras has recurrent_kernel and the like
+
+
 def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     if kind in ZEROS:
         return np.zeros_like(array)
@@ -48,7 +59,7 @@ def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.n
         return np.ones_like(array)
     if kind == "embeddings":
         return generator.normal(0, EMBEDDING_DEVIATION, array.shape).astype(array.dtype)
-    if not kind.endswith("kernel"):  # Keras has recurrent_kernel and the like
+    if _is_own(kind, array):
         return array
     window = math.prod(array.shape[:-2])
     limit = math.sqrt(6 / (window * (array.shape[-2] + array.shape[-1])))
@@ -58,8 +69,11 @@ def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.n
 def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
     """The arrays of `weights` in the order of `like`. Raises UserError naming the first that does not fit.
 
-    Two frameworks may name the same layers differently: then every kind and every shape has to agree, in order.
+    By name where both have the same names, in whatever order. Two frameworks may name the same layers differently: then
+    every kind and every shape has to agree, in order.
     """
+    if weights.keys() == like.keys():
+        weights = {name: weights[name] for name in like}
     if [*map(kind_of, weights)] != [*map(kind_of, like)]:
         raise UserError(f"{source}: weights of another model: it has {_names(weights)}; this model has {_names(like)}")
     for (name, array), (wanted, other) in zip(weights.items(), like.items(), strict=True):

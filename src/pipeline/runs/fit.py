@@ -90,5 +90,6 @@ class Fit:
     parameters: int
     peak_memory: dict[str, int]
     loss_scale: LossScale | None = None  # of a training in mixed float16
+    own_start: tuple[str, ...] = ()  # weights that started as their framework made them, not from the shared values
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON

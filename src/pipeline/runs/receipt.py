@@ -77,6 +77,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["data_sha256"] = data_sha256
     receipt["weights_sha256"] = weights.digest(fit.weights)
     receipt["parameters"] = fit.parameters
+    receipt["started_by_the_framework"] = list(fit.own_start)
     receipt["peak_memory"] = fit.peak_memory
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
     receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"

@@ -143,6 +143,12 @@ def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
     return found
 
 
+def judged_by(metrics: Mapping[str, Metric], name: str) -> str:
+    """`name`, or where a task has no such metric the first result of which more or less is better."""
+    better = (one.name for one in metrics.values() if one.kind == "result" and one.direction != "none")
+    return name if name in metrics else next(better, name)
+
+
 def training_rate(metrics: Mapping[str, Metric]) -> Metric:
     """What a training did in a second, whatever its task counts: the first metric of kind `time` of which more is better.
 

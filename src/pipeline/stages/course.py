@@ -68,7 +68,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     run.journal.write_receipt(receipt)
     scaled = () if fit.loss_scale is None else fit.loss_scale.metrics()
     return Result(
-        metrics=(*measured, *rate_metrics(run, fit.epochs, data.task.unit), *scaled),
+        metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
     )
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from pipeline.contracts import Stage
 from pipeline.report.table import figure, seconds
 from pipeline.runs.journal import read_metrics
-from pipeline.runs.result import Metric, read_result
+from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
 from pipeline.tracking.follow import CELLS
@@ -108,7 +108,7 @@ def outcome_text(outcome: Outcome) -> str:
     """The main figure of a finished cell, or why there is none."""
     if not outcome.done:
         return outcome.reason
-    name = outcome.cell.sought or headline(outcome.cell)
+    name = outcome.cell.sought or judged_by(metrics_of(outcome.run), headline(outcome.cell))
     found = _last(outcome.run, name)
     if found is None:
         return escape(outcome.reason)

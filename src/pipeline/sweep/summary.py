@@ -12,7 +12,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.report.table import figure, seconds, show_table
-from pipeline.runs.result import Kind, Metric, Table, by_name, read_result
+from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.sweep.ledger import headline
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
@@ -76,6 +76,7 @@ class Pivot:
 
     def __init__(self, found: Sequence[Entry]) -> None:
         self.name = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
+        self.name = judged_by(next((entry.metrics for entry in found if entry.metrics), {}), self.name)
         validation = self.name.replace("test/", VALIDATION, 1)
         results = [entry.metrics for entry in found if self.name in entry.metrics]
         self.judge = validation if all(validation in metrics for metrics in results) else self.name

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 # By the mean cross-entropy in nats. Perplexity: Jelinek et al., "Perplexity - a measure of the difficulty of speech
 # recognition tasks", 1977.
-OF_CROSS_ENTROPY = {"cross_entropy": float, "perplexity": math.exp, "bits_per_token": lambda nats: nats / math.log(2)}
+MOST_NATS = 709.0  # of which a float holds the exponential
+OF_CROSS_ENTROPY = {
+    "cross_entropy": float,
+    "perplexity": lambda nats: math.exp(nats) if nats < MOST_NATS else math.inf,
+    "bits_per_token": lambda nats: nats / math.log(2),
+}
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,7 @@ class Engine:
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
         outputs, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
+        outputs = widened(outputs)
         loss = self.loss(*self.task.compared(jnp, outputs, y))
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
             scaled = self.optimizer.scale_loss(loss)
@@ -153,6 +154,11 @@ class Engine:
         on_cpu = self.state[0][0].device.platform == "cpu"
         seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
         return seen
+
+
+def widened(outputs: Any) -> Any:
+    """Outputs in float32 at least, as a loss and a score take them (see pipeline.losses)."""
+    return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
 
 
 def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:

@@ -91,7 +91,7 @@ class Engine:
 
     def _step(self, x: Any, y: Any) -> tuple[Any, ...]:
         with tf.GradientTape() as tape:
-            outputs = self.model(x, training=True)
+            outputs = widened(self.model(x, training=True))
             loss = self.loss(*self.task.compared(OPS, outputs, y))
             scaled = self.optimizer.scale_loss(loss)
         variables = self.model.trainable_variables
@@ -159,6 +159,11 @@ class Engine:
         if not self.xla:
             return None, f"{NOT_SEEN}: TensorFlow's own kernels do not say"
         return by_program(self.program("hlo"), "the program that XLA was given")
+
+
+def widened(outputs: Any) -> Any:
+    """Outputs in float32 at least, as a loss and a score take them (see pipeline.losses)."""
+    return tf.cast(outputs, tf.float32) if outputs.dtype in (tf.float16, tf.bfloat16) else outputs
 
 
 def dense(gradients: list[Any]) -> list[Any]:

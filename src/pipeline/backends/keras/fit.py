@@ -124,6 +124,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             loss_scale=watch.loss_scale,
             observed=engine.observe(),
             parameters=parameters,
+            own_start=tuple(weights.own_start(weights.from_keras(model))),
             peak_memory=peak_memory(resolved),
             files={"model.json": model.to_json(indent=2) + "\n"},
         )
@@ -247,28 +248,28 @@ class HeldOut:
 
 
 def _built(experiment: Experiment, shapes: Shapes) -> Any:
-    """The Keras model. Its layers' names are those of a fresh process: Keras counts them over all that it has built."""
+    """The Keras model, built. Its layers' names are those of a fresh process: Keras counts over all that it has built.
+
+    Raises UserError for one that gives another shape than the task compares.
+    """
     before = global_state.get_global_attribute(KERAS_NAMES)
     global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
     try:
-        return built(experiment.data_model.keras, shapes)
+        model = built(experiment.data_model.keras, shapes)
+        if not model.built:  # a subclass of keras.Model that has not seen an input
+            tokens = shapes.vocabulary is not None
+            model(keras.ops.zeros((1, *shapes.x), "int32" if tokens else keras.config.floatx()))
     finally:
         global_state.set_global_attribute(KERAS_NAMES, before)
-
-
-def _check_outputs(model: Any, shapes: Shapes) -> None:
-    """Refuse a model that gives another shape than the task compares, and build one that has not seen an input."""
-    if not model.built:
-        model(keras.ops.zeros((1, *shapes.x), "int32" if shapes.vocabulary is not None else keras.config.floatx()))
     if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
         check_outputs(model.output_shape, shapes)
+    return model
 
 
 def _initial_model(experiment: Experiment, data: Data, resolved: Resolved) -> tuple[Any, int]:
     """The model with its seeded weights, after checking whether it can be trained in the memory there is."""
     shapes = data.task.shapes
     model = _built(experiment, shapes)
-    _check_outputs(model, shapes)
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()

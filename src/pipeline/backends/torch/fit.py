@@ -69,6 +69,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
+            own_start=tuple(weights.own_start(weights.from_torch(net))),
             peak_memory=peak_memory(lowering.device),
             files={"model.txt": f"{net}\n"},
         )

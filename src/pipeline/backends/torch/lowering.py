@@ -38,6 +38,10 @@ class Lowering:
         """
         if self.compute != self.dtype:
             return torch.autocast(self.device.type, self.compute, cache_enabled=False)
+        return self.defaults()
+
+    def defaults(self) -> contextlib.AbstractContextManager[None]:
+        """Round what makes tensors of no stated dtype: they have the parameters'."""
         return contextlib.nullcontext() if self.dtype == torch.float32 else _default_dtype(self.dtype)
 
     def entered(self, x: torch.Tensor) -> torch.Tensor:

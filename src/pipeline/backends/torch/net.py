@@ -31,7 +31,7 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
         net = net.to(torch.float64)
     weights.to_torch(net, weights.initial(weights.from_torch(net), experiment.seed), "the initial weights")
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
-    with torch.inference_mode():
+    with torch.no_grad():  # not in inference mode: a model may keep what it makes in its first forward pass
         check_outputs(net.eval()(example(shapes, wide)).shape, shapes)
     net.train()
     return net, parameters

@@ -32,6 +32,8 @@ class Step:
     ) -> None:
         self.net, self.task, self.lowering, self.phase = net, task, lowering, phase
         self.loss: Any = experiment.loss.torch()
+        if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
+            self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         optimizer = experiment.optimizer.torch(net.parameters())
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.optimizer = optimizer
@@ -52,8 +54,8 @@ class Step:
 
     def judged(self, outputs: torch.Tensor, y: torch.Tensor) -> Losses:
         """Loss and sum of scores of outputs."""
-        compared, targets = self.task.compared(OPS, outputs, y)
-        loss: torch.Tensor = self.loss(widened(compared), targets)
+        outputs = widened(outputs)
+        loss: torch.Tensor = self.loss(*self.task.compared(OPS, outputs, y))
         if self.task.score is None:
             return loss, loss.new_zeros(())
         return loss, self.task.scores(OPS, outputs.detach(), y).sum()
@@ -66,7 +68,7 @@ class Step:
 
     def step_optimizer(self) -> None:
         """Update the weights; where the loss is scaled, unless a gradient overflowed."""
-        with self.phase("optimizer"):
+        with self.phase("optimizer"), self.lowering.defaults():
             if self.scaler is None:
                 self.update()
             else:

@@ -30,7 +30,7 @@ def step_flop(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> f
     hooks = [layer.register_forward_hook(count) for layer in layers]
     training = net.training
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             net.eval()(example)
     finally:
         net.train(training)

@@ -62,6 +62,7 @@ DECIDING = (
     "pipeline.report.intervals",
     "pipeline.runs.fit",
     "pipeline.runs.loss_scale",
+    "pipeline.runs.result",
     "pipeline.runs.weights",
     "pipeline.sweep.compose",
     "pipeline.sweep.schedule",
