@@ -24,6 +24,8 @@ TRAININGS = {
     "tied": ("dataset=counting", "model=tiny", "model.tied=true"),
     "streamed": ("dataset=counting", "model=tiny", "loader=threads"),
     "regression": ("dataset=plane", "model=dense", "loss=squared"),
+    "narrow": ("dataset=plane", "model=dense", "loss=squared", "precision=bf16"),
+    "weighted": ("dataset=plane", "model=subclassed", "loss=weighted", "precision=fp64"),
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
 }

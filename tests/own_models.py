@@ -87,7 +87,7 @@ class Unknown(Model):
 
 
 @spec
-class Twins:
+class Twins(Model):
     """A layer that holds two weights of one name, which only Keras lets it."""
 
     def keras(self, shapes: Shapes) -> Any:

@@ -197,6 +197,35 @@ class SquaredError(Loss):
 
 
 @spec
+class WeightedError(Loss):
+    """The second output counts twice; torch keeps the weights as a tensor of a module."""
+
+    def torch(self) -> Callable[[Any, Any], Any]:
+        import torch
+
+        class Weighted(torch.nn.Module):
+            weights: torch.Tensor
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("weights", torch.tensor([1.0, 2.0]))
+
+            def forward(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                squares = torch.nn.functional.mse_loss(outputs, y, reduction="none")
+                return torch.nn.functional.linear(squares, self.weights[None]).mean() / 2
+
+        return Weighted()
+
+    def keras(self) -> Callable[[Any, Any], Any]:
+        from keras import ops
+
+        return lambda outputs, y: ops.mean(ops.square(outputs - y) * ops.cast([1.0, 2.0], outputs.dtype))
+
+    def numpy(self, outputs: np.ndarray, y: np.ndarray) -> float:
+        return float((np.square(outputs - y) * [1.0, 2.0]).mean())
+
+
+@spec
 class Plane(Dataset):
     """y = x @ w + noise. `file`: x as a memory-mapped .npy of float32, (N, inputs), in place of drawn ones."""
 
@@ -224,6 +253,27 @@ class Dense(Model):
         import keras
 
         return keras.Sequential([keras.Input(shapes.x), keras.layers.Dense(shapes.outputs[0])])
+
+
+@spec
+class Subclassed(Model):
+    """The same; for Keras a subclass of keras.Model, which has no weights before it has seen an input."""
+
+    def torch(self, shapes: Shapes) -> Any:
+        return Dense().torch(shapes)
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        class Net(keras.Model):
+            def __init__(self) -> None:
+                super().__init__()
+                self.dense = keras.layers.Dense(shapes.outputs[0])
+
+            def call(self, x: Any) -> Any:
+                return self.dense(x)
+
+        return Net()
 
 
 # Sequence to sequence: a source and the target so far go in side by side, the target comes out

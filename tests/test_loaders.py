@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +19,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.backends.torch.blocks import StreamedBlocks
+from pipeline.datasets import Data, Split
+from pipeline.errors import UserError
 from pipeline.loaders import block_lengths, blocks, one_ahead, paced
+from pipeline.loaders.dataloader import DataLoader
+from pipeline.loaders.tfdata import TfData
 from pipeline.profilers.none import Off
 from pipeline.profilers.session import Session
+from pipeline.tasks.classification import Classification
+
+
+def mapped(folder: Path) -> Data:
+    """Grey images in a mapped file."""
+    np.save(folder / "x.npy", np.zeros((6, 2, 2, 1), np.float32))
+    x, y = np.load(folder / "x.npy", "r"), np.zeros(6, np.int64)
+    split = Split(x, y)
+    return Data(split, split, split, Classification((2, 2, 1), ("one",)), "")
+
+
+def test_tfdata_refuses_what_it_would_copy_whole(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"loader=tfdata: puts the whole set into memory, .* use loader=threads"):
+        TfData().stream(mapped(tmp_path), "float32", 2, 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_data_loader_reads_a_mapped_file(tmp_path: Path) -> None:
+    x, y = next(iter(DataLoader(workers=0).stream(mapped(tmp_path), "float32", 4, 0)))
+    assert (x.shape, y.dtype) == ((4, 2, 2, 1), torch.int64)
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 70))
