@@ -160,7 +160,7 @@ def test_seeds_have_the_code_that_composes_their_configs(source: Path) -> None:
 def test_a_ladder_has_the_code_and_the_configs_of_its_rungs(source: Path) -> None:
     words = ("stage=ladder", "loader=memory")
     before, found = ask(source, *words)
-    assert {"loaders.dataloader", "loaders.threads", "loaders.memory", "stages.classifier"} <= found
+    assert {"loaders.dataloader", "loaders.threads", "loaders.memory", "stages.train"} <= found
     changed = source.parents[1] / "conf" / "loader" / "threads.yaml"
     text = changed.read_text()
     assert "workers: 1" in text

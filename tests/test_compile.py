@@ -67,7 +67,7 @@ def test_dtypes_are_observed_in_a_real_step(grid: Done, place: Path, precision: 
     assert grid.returncode == 0
     plain, compiled = (receipt(run)["precision"]["observed"] for run in pair(place, precision))
     assert set(compiled["matrix_products"]) == {dtype}
-    assert compiled == {**plain, "how": f"{plain['how']}; the compiled steps after it are not looked into"}
+    assert compiled == {**plain, "how": f"{plain['how']}; the compiled steps after it are not observed"}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64", "mixed"])

@@ -182,7 +182,7 @@ def grey(*values: float, dtype: str = "float64") -> np.ndarray:
         (grey(17, dtype="uint8"), 16.0, "train.x holds values from 0 to 17; divided by scale=16.0 they must lie in "),
         (grey(256, dtype="uint16"), 255, "train.x holds values from 0 to 256; divided by scale=255 they must lie in "),
         (grey(-1, dtype="int64"), 1.0, "train.x holds values from -1 to 0; divided by scale=1.0 they must lie in "),
-        (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; integers or floating-point numbers"),
+        (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; give integers or floating-point numbers"),
         (grey().tolist(), 1.0, "train.x is a list; give a NumPy array"),
         *(
             (grey(), scale, f"scale={scale}; x is divided by it: give a positive number, in float32 too")

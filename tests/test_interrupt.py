@@ -26,12 +26,14 @@ LONG = 200.0
 SLOW = """
 import time
 from pathlib import Path
+from typing import ClassVar
 from pipeline.contracts import Dataset
 from pipeline.spec import spec
+from pipeline.tasks.classification import Classification
 
 @spec
 class Slow(Dataset):
-    validation: int = 0
+    task: ClassVar = Classification
 
     def load(self, root, seed):
         try:
@@ -278,12 +280,14 @@ def test_how_a_command_ends(how: str, exit_status: int, last: str) -> None:
 
 BROKEN = """
 import os
+from typing import ClassVar
 from pipeline.contracts import Dataset
 from pipeline.spec import spec
+from pipeline.tasks.classification import Classification
 
 @spec
 class Broken(Dataset):
-    validation: int = 0
+    task: ClassVar = Classification
 
     def load(self, root, seed):
         reading, writing = os.pipe()

@@ -265,7 +265,8 @@ REFUSALS = {
     ),
     "profiler=perf": "profiler=perf: no such choice; choose from memory, none, nsys, tensorboard, torch",
     "profiler._target_=pipeline.models.mlp.Mlp": (
-        "profiler._target_=pipeline.models.mlp.Mlp: not a profiler; CONTRIBUTING.md says what one has to offer"
+        "profiler._target_=pipeline.models.mlp.Mlp: does not derive from pipeline.contracts.Profiler; "
+        "CONTRIBUTING.md says what one has to offer"
     ),
 }
 

@@ -154,10 +154,10 @@ def test_trials_of_other_code_software_or_data_are_not_taken(tmp_path: Path) -> 
         asked = json.loads(json.dumps(known["asked"]))
         asked["cells"][label]["receipt"] |= change
         opened(tmp_path).set_user_attr("asked", asked)
-        assert f"another question ({reason}" in message(pipeline(tmp_path, *words))
+        assert f"had other settings ({reason}" in message(pipeline(tmp_path, *words))
     opened(tmp_path).set_user_attr("asked", known["asked"])
     opened(tmp_path).set_user_attr(data, "0")
-    assert "another question (the data)" in message(pipeline(tmp_path, *words))
+    assert "had other settings (the data)" in message(pipeline(tmp_path, *words))
     opened(tmp_path).set_user_attr(data, known[data])
     assert pipeline(tmp_path, *words).returncode == 0
 
@@ -170,13 +170,13 @@ def test_a_variable_with_another_value_is_another_question(tmp_path: Path) -> No
     first = pipeline(tmp_path, *words, ACT="relu")
     assert first.returncode == 0, first.stderr
     said = message(pipeline(tmp_path, *words, ACT="tanh"))
-    assert "another question (the value of model.activation ${oc.env:ACT})" in said
+    assert "had other settings (the value of model.activation ${oc.env:ACT})" in said
     asked = opened(tmp_path).user_attrs["asked"]
     other = f"optimizer._target_={classes[1]}"
     assert list(asked["cells"]) == ["first", other]
     asked["cells"][other]["receipt"]["code_sha256"] = "0"
     opened(tmp_path).set_user_attr("asked", asked)
-    assert "another question (the code)" in message(pipeline(tmp_path, *words, ACT="relu"))
+    assert "had other settings (the code)" in message(pipeline(tmp_path, *words, ACT="relu"))
 
 
 def test_one_session_at_a_time_works_on_a_study(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
                     {"data", *EXPERIMENTS[1:], "amp"},
                 ),
                 ("src/pipeline/tracking/tracker.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
-                ("src/pipeline/report/predictions.py", '"actual"', '"true"', {*EXPERIMENTS[1:], "amp"}),
+                ("src/pipeline/report/figures.py", '"predicted class"', '"predicted"', {*EXPERIMENTS[1:], "amp"}),
                 ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, "amp", "physics", "report"}),
                 ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
                 ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
@@ -331,7 +331,7 @@ def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
     """All of pipeline.report, each by the stages that import it."""
     found = {name: entry.writers for name, entry in composed.read(study.folder / "composed.yaml").items()}
     report = documents.read(study.folder / "composed.yaml", "")["report"]["code"]
-    drawn = {"figures", "predictions", "canvas", "table"}
+    drawn = {"figures", "canvas", "table"}
     assert {f"pipeline.report.{name}" for name in drawn} <= found["classifier_jax"].keys()
     assert {"pipeline.pinn.figures", "pipeline.report.canvas"} <= found["physics"].keys()
     assert {f"pipeline.report.{name}" for name in ("comparison", "canvas", "table")} <= report.keys()

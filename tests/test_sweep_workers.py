@@ -302,7 +302,7 @@ def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Pat
     assert [row["state"] for row in table(grids(place)[0])] == ["killed", "done"]
     assert set((place / "seen").read_text().split()) == {"old", "new"}
     assert (
-        "the code was edited meanwhile: seed=1 ran other code than the plan's; the same command runs again "
+        "the code was edited meanwhile: seed=1 ran other code than the plan's; the same command then runs "
         in result.stderr
     )
 

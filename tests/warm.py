@@ -37,6 +37,8 @@ class Warm:
 
     def suits(self, environment: Mapping[str, str]) -> bool:
         """Whether a new process would have imported the same in this environment."""
+        if any((Path(path) / "pipeline").is_dir() for path in paths(environment.get("PYTHONPATH", ""))):
+            return False  # another copy of the package
         different = dict(environment).items() ^ self.environment.items()
         return {name for name, _ in different} <= set(FREE)
 
