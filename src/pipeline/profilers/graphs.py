@@ -39,7 +39,8 @@ def of_jax(subject: Subject) -> Any:
     variables = (subject.model.trainable_variables, subject.model.non_trainable_variables)
 
     def forward(trainable: Any, fixed: Any, x: Any) -> Any:
-        return subject.model.stateless_call(trainable, fixed, x, training=False)[0]
+        mode = {"training": False} if subject.model._call_has_training_arg else {}
+        return subject.model.stateless_call(trainable, fixed, x, **mode)[0]
 
     state = [[variable.value for variable in group] for group in variables]
     traced = jax.make_jaxpr(forward)(*state, jnp.zeros((1, *shape), dtype))

@@ -95,7 +95,7 @@ class Engine:
         return tuple(found)
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        outputs, fixed = self.model.stateless_call(trainable, fixed, x, training=True)
+        outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))
         outputs = widened(outputs)
         loss = self.loss(*self.task.compared(jnp, outputs, y))
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
@@ -156,6 +156,11 @@ class Engine:
         return seen
 
 
+def mode(model: Any, *, training: bool) -> dict[str, bool]:
+    """The argument by which a model is called to train or not; one whose `call` does not take it is called without."""
+    return {"training": training} if model._call_has_training_arg else {}
+
+
 def widened(outputs: Any) -> Any:
     """Outputs in float32 at least, as a loss and a score take them (see pipeline.losses)."""
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
@@ -166,7 +171,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 
     @jax.jit
     def forward(trainable: Any, fixed: Any, x: Any) -> Any:
-        return model.stateless_call(trainable, fixed, x, training=False)[0]
+        return model.stateless_call(trainable, fixed, x, **mode(model, training=False))[0]
 
     def run(x: np.ndarray) -> np.ndarray:
         state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]

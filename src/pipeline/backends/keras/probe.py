@@ -74,7 +74,7 @@ def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[
     )
 
     def scaled(trainable: Any) -> tuple[Any, Any]:
-        outputs, _ = model.stateless_call(trainable, fixed, x, training=True)
+        outputs, _ = model.stateless_call(trainable, fixed, x, **engine_module.mode(model, training=True))
         value = loss(outputs)
         return optimizer.scale_loss(value), value
 
