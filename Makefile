@@ -40,7 +40,7 @@ lint: $(DEV) ## check style, types and layers
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
-	$(RUN) lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(DEV) ## mend the style
 	$(RUN) ruff check --fix .

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,6 +137,9 @@ def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     assert [row["reason"] for row in table(grids(tmp_path)[0])] == ["took longer than sweep.timeout=2 s"] * 2
     assert [status(run).state for run in trained(tmp_path)] == ["FAILED"] * 2
     pids = [status(run).pid for run in trained(tmp_path)]
+    deadline = time.monotonic() + 30  # a job's last status is written before its process is gone
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 

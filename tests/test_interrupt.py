@@ -34,6 +34,7 @@ from pipeline.tasks.classification import Classification
 @spec
 class Slow(Dataset):
     task: ClassVar = Classification
+    validation: int = 0
 
     def load(self, root, seed):
         try:
@@ -288,6 +289,7 @@ from pipeline.tasks.classification import Classification
 @spec
 class Broken(Dataset):
     task: ClassVar = Classification
+    validation: int = 0
 
     def load(self, root, seed):
         reading, writing = os.pipe()
