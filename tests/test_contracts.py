@@ -13,7 +13,8 @@ import pytest
 from own_problems import NoUnknowns
 
 from pipeline import contracts
-from pipeline.contracts import Loader, Loss, Model, Optimizer, Problem, Profiler, Stage
+from pipeline.contracts import Loader, Loss, Model, Optimizer, Profiler, Stage
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 from pipeline.spec import build, spec
@@ -95,7 +96,7 @@ FAULTS: dict[str, tuple[type[Any], str]] = {
     "has no numpy(outputs, targets)": (NoNumbers, "loss"),
     "has no backends; pipeline.contracts.Loader says what it is": (NoBackends, "loader"),
     "has no skip, steps; pipeline.contracts.Profiler says what it is": (NoWindow, "profiler"),
-    "has no unknowns, boundary; pipeline.contracts.Problem says what it is": (NoUnknowns, "dataset"),
+    "has no unknowns, boundary; pipeline.contracts.physics.Problem says what it is": (NoUnknowns, "dataset"),
 }
 
 
@@ -145,11 +146,10 @@ _: Optimizer = Broken()
 def test_mypy_finds_a_broken_spec(tmp_path: Path) -> None:
     """Of this file and the contracts alone, which takes seconds; `make lint` checks the whole."""
     (tmp_path / "broken.py").write_text(BROKEN)
-    (tmp_path / "pipeline").mkdir()
-    shutil.copy(ROOT / "src/pipeline/contracts.py", tmp_path / "pipeline")
+    shutil.copytree(ROOT / "src/pipeline/contracts", tmp_path / "pipeline/contracts")
     (tmp_path / "pipeline/__init__.py").touch()
     flags = ("--strict", "--follow-imports=skip", "--config-file=", f"--cache-dir={tmp_path}")
-    command = [sys.executable, "-m", "mypy", *flags, "broken.py", "pipeline/contracts.py"]
+    command = [sys.executable, "-m", "mypy", *flags, "broken.py", "pipeline/contracts"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     found = [line for line in done.stdout.splitlines() if line.startswith("broken.py")]
     assert any('Signature of "keras" incompatible with supertype' in line for line in found), done.stdout
@@ -158,10 +158,10 @@ def test_mypy_finds_a_broken_spec(tmp_path: Path) -> None:
 
 def test_the_contracts_import_nothing_of_the_pipeline() -> None:
     """import-linter leaves their imports out: they are for annotations alone."""
-    code = "import sys, pipeline.contracts; print(*sys.modules)"
+    code = "import sys, pipeline.contracts.physics; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = [name for name in done.stdout.split() if name.startswith(("pipeline", "numpy", "pydantic"))]
-    assert ours == ["pipeline", "pipeline.contracts"]
+    assert ours == ["pipeline", "pipeline.contracts", "pipeline.contracts.physics"]
 
 
 def lint(root: Path) -> str:

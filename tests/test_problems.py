@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.pinn.problems
-from pipeline.contracts import Problem, offers
+from pipeline.contracts import offers
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.pinn.domain import Interval, Polygon, SpaceTime, rectangle
 from pipeline.pinn.problem import on_boundary

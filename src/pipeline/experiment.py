@@ -17,16 +17,14 @@ from pipeline.contracts import (
     Loader,
     Loss,
     Model,
-    Network,
     Optimizer,
     Part,
-    Problem,
     Profiler,
-    Solver,
     Stage,
     Tracking,
     defines,
 )
+from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import Device
 from pipeline.machine.precision import Precision

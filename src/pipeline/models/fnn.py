@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pipeline.contracts import Network, Problem
+from pipeline.contracts.physics import Network, Problem
 from pipeline.models import weights
 from pipeline.runs.weights import Weights
 from pipeline.spec import spec

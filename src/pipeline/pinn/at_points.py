@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.regular_file import open_regular

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pipeline.contracts import Network, Part, Problem, Solver, Stage
+from pipeline.contracts import Part, Stage
+from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
 from pipeline.spec import choice, group_of
 

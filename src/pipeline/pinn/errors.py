@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.pinn.solution import Fitted, Moment, Solution, predict
 
 WAY_POINTS = 1000  # of the grid on which the history's errors are taken

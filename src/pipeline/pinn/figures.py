@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import MaxNLocator
 from matplotlib.tri import Triangulation
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.solution import Moment
 from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Problem, offers
+from pipeline.contracts import offers
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
 from pipeline.pinn.solution import Layers, outputs

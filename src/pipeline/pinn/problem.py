@@ -1,4 +1,4 @@
-"""What a problem (pipeline.contracts.Problem) is made of: columns, fields, conditions on the boundary or at points."""
+"""What a problem (`contracts.physics.Problem`) is made of: columns, fields, conditions on the boundary or at points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.spec import choice
 

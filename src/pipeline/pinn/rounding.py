@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Problem, Solver
+from pipeline.contracts.physics import Problem, Solver
 from pipeline.machine.precision import FORMATS, Format
 from pipeline.pinn import jets
 from pipeline.pinn.guard import WORK, as_computed, asked, sample_size

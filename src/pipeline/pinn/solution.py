@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.pinn import jets
 from pipeline.runs import weights

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import Functions

@@ -15,7 +15,8 @@ from pipeline.runs.fit import Fit, Observation
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
-from pipeline.contracts import Model, Network
+from pipeline.contracts import Model
+from pipeline.contracts.physics import Network
 from pipeline.errors import RunError, UserError
 from pipeline.runs import weights
 from pipeline.machine.precision import FORMATS, UNSCALED

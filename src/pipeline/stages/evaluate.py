@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pipeline.contracts import Problem, Stage
+from pipeline.contracts import Stage
+from pipeline.contracts.physics import Problem
 from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline.contracts import Problem, Solver, Stage
+from pipeline.contracts import Stage
+from pipeline.contracts.physics import Problem, Solver
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS

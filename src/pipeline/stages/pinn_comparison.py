@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from pipeline.contracts import Problem, Stage, offers
+from pipeline.contracts import Stage, offers
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline.contracts import Problem, Stage
+from pipeline.contracts import Stage
+from pipeline.contracts.physics import Problem
 from pipeline.datasets.idx import read_idx
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved

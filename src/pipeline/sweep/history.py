@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved

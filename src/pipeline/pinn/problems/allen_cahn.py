@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from pipeline.contracts import Problem, Recipe
+from pipeline.contracts.physics import Problem, Recipe
 from pipeline.pinn.domain import SpaceTime
 from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.pinn.references import allen_cahn

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from pydantic import PositiveInt
 
-from pipeline.contracts import Problem, Recipe
+from pipeline.contracts.physics import Problem, Recipe
 from pipeline.pinn.domain import Interval
 from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from pipeline.contracts import Problem, Recipe
+from pipeline.contracts.physics import Problem, Recipe
 from pipeline.pinn.domain import Interval
 from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec

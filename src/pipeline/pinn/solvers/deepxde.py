@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.spec import spec
 

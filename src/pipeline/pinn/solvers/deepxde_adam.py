@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.contracts import Backend, Network, Problem, Solver, offers
+from pipeline.contracts import Backend, offers
+from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.installed import check_installed
 from pipeline.spec import choice, spec

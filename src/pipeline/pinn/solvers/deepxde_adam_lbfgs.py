@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import PositiveInt
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.spec import spec
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import Impossible
 from pipeline.pinn.domain import Interval, Polygon, SpaceTime
 from pipeline.pinn.problem import Condition, Functions, has_start, no_point, terms_of

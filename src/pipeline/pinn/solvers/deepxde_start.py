@@ -14,7 +14,8 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from pipeline.contracts import Backend, Network, Problem
+from pipeline.contracts import Backend
+from pipeline.contracts.physics import Network, Problem
 from pipeline.machine.device import Place
 from pipeline.machine.found import check_tensorflow, check_torch, jax_device
 from pipeline.machine.precision import FORMATS, Format

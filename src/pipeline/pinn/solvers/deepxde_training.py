@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.contracts import Network, Problem
+from pipeline.contracts.physics import Network, Problem
 from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Solution
 from pipeline.pinn.solvers.deepxde_lbfgs import lbfgs

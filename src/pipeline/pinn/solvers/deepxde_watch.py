@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.contracts import Problem
+from pipeline.contracts.physics import Problem
 from pipeline.errors import RunError
 from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Moment

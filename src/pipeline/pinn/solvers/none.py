@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from pipeline.contracts import Backend, Network, Problem, Solver
+from pipeline.contracts import Backend
+from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.spec import spec
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from pipeline.contracts import Backend, Network, Problem, Solver, offers
+from pipeline.contracts import Backend, offers
+from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.quiet import quiet_imports
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
-    from pipeline.contracts import Problem
+    from pipeline.contracts.physics import Problem
     from pipeline.machine.device import Place
     from pipeline.pinn.solution import Solution
     from pipeline.pinn.solvers.method import Method

@@ -15,7 +15,7 @@ from pipeline.pinn.solvers.own import Own
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
-    from pipeline.contracts import Problem
+    from pipeline.contracts.physics import Problem
 
 
 @spec

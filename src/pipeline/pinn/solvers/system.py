@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from pipeline.contracts import Network, Problem
+from pipeline.contracts.physics import Network, Problem
 from pipeline.pinn import jets
 from pipeline.pinn.guard import asked
 from pipeline.pinn.problem import no_point, on_boundary, terms_of

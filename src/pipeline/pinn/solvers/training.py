@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.contracts import Network, Problem
+from pipeline.contracts.physics import Network, Problem
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.found import jax_device
