@@ -95,7 +95,7 @@ def all_below(sides: Sequence[Side], figure: str, bound: float) -> None:
 
 
 def peer(script: str, *arguments: str) -> dict[str, float]:
-    """Run a script of bench/peers in a process of its own; its last line is its figures as JSON."""
+    """Run a script of bench/peers in its own process; its last line is its figures as JSON."""
     command = [sys.executable, str(PEERS / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -105,7 +105,7 @@ def peer(script: str, *arguments: str) -> dict[str, float]:
 
 
 def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
-    """Run `python -m pipeline` in a folder of its own; the receipt and the result it left."""
+    """Run `python -m pipeline` in its own folder; the receipt and the result it left."""
     with tempfile.TemporaryDirectory() as folder:
         run = pipeline_in(folder, *overrides, terminal=terminal)
         receipt = json.loads((run / "receipt.json").read_text())

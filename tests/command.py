@@ -1,4 +1,4 @@
-"""The command as a user gives it: a process of its own, in a folder of its own, with the configs as they ship."""
+"""The command as a user gives it: its own process, in its own folder, with the configs as they ship."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of in_backend.py find in one backend. Each is written by a process of its own and read by tests."""
+"""What the tasks of in_backend.py find in one backend. Each is written by its own process and read by tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one framework in a process of its own and brings back what it did, for the tests that compare frameworks.
+"""Runs one framework in its own process and brings back what it did, for the tests that compare frameworks.
 
     python tests/in_backend.py <backend> <task> <folder>      what `outcomes(task)` starts, once for each backend
 

@@ -141,7 +141,7 @@ class Slow(Fnn):
 
 
 class Trainings:
-    """Trains, each in a run of its own below `folder`."""
+    """Trains, each in its own run below `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.console = folder, Console(file=(folder / "console.txt").open("w"))

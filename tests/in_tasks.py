@@ -1,4 +1,4 @@
-"""Trains every task of own_tasks.py in one framework, in a process of its own, and brings back the loss of each step.
+"""Trains every task of own_tasks.py in one framework, in its own process, and brings back the loss of each step.
 
 python tests/in_tasks.py <backend> <folder>      what test_tasks.py starts, once for each backend
 """

@@ -50,10 +50,12 @@ class Studies:
         folder = self.place / backend
         folder.mkdir()
         short = [] if backend == "torch" else [f"stage.precisions=[{','.join(FEW)}]"]
-        told = pipeline(folder, *SMALL, *short, f"backend={backend}", f"stage.repeats={2 if backend == 'torch' else 1}")
-        assert told.returncode == 0, told.stderr[-2000:]
+        result = pipeline(
+            folder, *SMALL, *short, f"backend={backend}", f"stage.repeats={2 if backend == 'torch' else 1}"
+        )
+        assert result.returncode == 0, result.stderr[-2000:]
         (run,) = [path for path in (folder / "runs").iterdir() if (path / "artifacts" / "tables" / "runs.csv").exists()]
-        return run, told.stdout
+        return run, result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +70,14 @@ def runs_of(study: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_every_precision_and_seed_is_a_run_of_its_own(studies: Studies, backend: str) -> None:
-    study, told = studies[backend]
+    study, result = studies[backend]
     rows = runs_of(study)
     names, seeds = (NAMES, "01") if backend == "torch" else (FEW, "0")
     cells = [(name, seed) for name in names for seed in ("0" if name == "fp64" else seeds)]
     assert [(row["precision"], row["seed"]) for row in rows] == cells
     for row in rows:
         assert status(study.parent / row["run"]).state == "FINISHED"
-    lines = [line.split() for line in told.splitlines()]
+    lines = [line.split() for line in result.splitlines()]
     assert ["mixed", "mixed_bf16", "bfloat16", str(len(seeds))] in [line[:4] for line in lines]
     assert all([line[:1] for line in lines].count([name]) == 3 for name in names)  # a line in each of three tables
 
@@ -127,11 +129,11 @@ def test_the_first_step_is_the_one_that_training_took(place: Path, backend: str)
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_figures_and_pages(studies: Studies, backend: str) -> None:
-    study, told = studies[backend]
+    study, result = studies[backend]
     for name in ("speed_against_error", "memory", "losses"):
         assert (study / "artifacts" / "figures" / f"{name}.png").stat().st_size > 5000
     pages = {path.stem for path in (study / "artifacts").glob("why/*")}
-    assert pages == {line.rpartition("why/")[2][:-3] for line in told.split() if line.endswith(".md")}
+    assert pages == {line.rpartition("why/")[2][:-3] for line in result.split() if line.endswith(".md")}
     for page in pages:
         text = (study / "artifacts" / "why" / f"{page}.md").read_text()
         assert "## Where a step's time goes" in text
@@ -148,13 +150,13 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         step = Measured.read(study.parent / row["run"]).step
         assert step["machine"]["FLOP_per_s"] > 1e8
         assert step["machine"]["moved_per_s"] > 1e7
-        step_breakdown = step["anatomy"]
+        step_breakdown = step["step_breakdown"]
         shares = {kind: share for kind, share in step_breakdown["shares"].items() if share is not None}
         assert math.isclose(sum(shares.values()), 1, abs_tol=0.02)
         assert {"data", "optimizer"} <= {kind for kind, share in shares.items() if share > 0}
         for kind, share in shares.items():
-            told = sum(one["seconds"] for one in step_breakdown["longest"] if one["kind"] == kind)
-            assert told <= share * step_breakdown["step_s"] * 1.02
+            result = sum(one["seconds"] for one in step_breakdown["longest"] if one["kind"] == kind)
+            assert result <= share * step_breakdown["step_s"] * 1.02
         assert step_breakdown["step_s"] > 0
         products = step_breakdown["products"]
         seen = sum(product["seconds"] for product in products) / step_breakdown["step_s"]
@@ -170,13 +172,13 @@ def test_a_planted_overflow_is_counted_and_what_does_not_run_here_is_left_out(pl
     folder = place / "planted"
     folder.mkdir()
     words = ["stage.precisions=[fp32,tf32,mixed_fp16]", "stage.repeats=1", "stage.initial_scale=1e36", "device=cpu"]
-    told = pipeline(folder, *SMALL, *words, "precision.strict=false")
-    assert told.returncode == 0, told.stderr[-2000:]
-    assert "impossible here: precision=tf32 seed=0: " in told.stderr
+    result = pipeline(folder, *SMALL, *words, "precision.strict=false")
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "impossible here: precision=tf32 seed=0: " in result.stderr
     assert "in one pair of runs: too few runs for an interval (stage.repeats=3 gives one)" in " ".join(
-        told.stdout.split()
+        result.stdout.split()
     )
-    table = told.stdout.partition("the scale of the loss")[2].splitlines()
+    table = result.stdout.partition("the scale of the loss")[2].splitlines()
     (first, last, changes, skipped) = next(line.split()[1:] for line in table if "mixed_fp16" in line)
     assert float(first) == pytest.approx(1e36, rel=1e-6)
     assert int(skipped) == int(changes) > 10  # halved by each step that overflows, and there are 20 in all
@@ -205,11 +207,11 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
     folder = place / "diverges"
     folder.mkdir()
     rate = ["optimizer=sgd", "optimizer.learning_rate=1000"]
-    told = pipeline(folder, *SMALL, *rate, "stage.precisions=[fp32,fp64,fp16]", "stage.repeats=1")
-    assert told.returncode == 1
-    assert "1 of 3 cells came to nothing: precision=fp16 seed=0" in told.stderr
-    assert "became nan at step" in told.stderr or "became inf at step" in told.stderr
-    assert "fp32" in told.stdout
+    result = pipeline(folder, *SMALL, *rate, "stage.precisions=[fp32,fp64,fp16]", "stage.repeats=1")
+    assert result.returncode == 1
+    assert "1 of 3 cells came to nothing: precision=fp16 seed=0" in result.stderr
+    assert "became nan at step" in result.stderr or "became inf at step" in result.stderr
+    assert "fp32" in result.stdout
 
 
 # Statistics
@@ -311,7 +313,7 @@ def stepped(run: Measured, seen: float, **product: float) -> Measured:
     """The run with a step that took `seen` times as long under the profiler as it did in the training."""
     shares = {"products": 0.5, "copies": 0.0, "data": None, "optimizer": 0.25, "other": 0.0, "outside": 0.25}
     sizes = {"name": "product", "m": 10, "n": 10, "k": 10, "calls": 1, "seconds": 1e-6, "ceiling_FLOP_per_s": 2e9}
-    run.step["anatomy"] = {
+    run.step["step_breakdown"] = {
         "how": "a profiler", "step_s": seen * run.training_step_s, "shares": shares, "products": [sizes | product],
         "longest": [], "tensor_core_share": None,
     }  # fmt: skip
@@ -396,8 +398,8 @@ def test_claims_beside_what_was_measured(tmp_path: Path) -> None:
         for name, rate, accuracy in (("fp32", 100, 0.9), ("mixed_bf16", 50, 0.95))
         for seed in (0, 1, 2)
     ]
-    told = {claim.text: claim.measured for claim in claims.claims(compare.compare(runs), on_cpu=True)}
-    assert told == {
+    result = {claim.text: claim.measured for claim in claims.claims(compare.compare(runs), on_cpu=True)}
+    assert result == {
         "bytes of the weights": ("1.00x",),  # float32 all the same
         "peak memory": ("1.00x",),
         "numbers moved a second": ("1.00x",),
@@ -418,13 +420,13 @@ def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path
     runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "bf16")]
     shares = {"products": 0.2, "copies": 0.3, "data": 0.01, "optimizer": 0.2, "other": 0.1, "outside": 0.19}
     for run in runs:
-        run.step["anatomy"] = {"shares": shares, "products": [], "step_s": 1.4 * run.training_step_s}
+        run.step["step_breakdown"] = {"shares": shares, "products": [], "step_s": 1.4 * run.training_step_s}
         run.receipt["backend"] = "torch"
     fp32, bf16 = compare.compare(runs)
-    told = why.advice(bf16, fp32)
-    assert told[0].startswith("Another device: this one multiplies at 1.00x the rate in bf16 that it has in fp32")
-    assert [text.rpartition(": ")[2] for text in told[1:]] == ["30%.", "20%.", "19%."]
-    assert told[1].startswith("A precision without casts")
+    result = why.advice(bf16, fp32)
+    assert result[0].startswith("Another device: this one multiplies at 1.00x the rate in bf16 that it has in fp32")
+    assert [text.rpartition(": ")[2] for text in result[1:]] == ["30%.", "20%.", "19%."]
+    assert result[1].startswith("A precision without casts")
 
 
 def test_the_shipped_study_is_of_row_b1_on_a_third_of_mnist(place: Path) -> None:

@@ -237,9 +237,9 @@ def test_loss_of_the_test_set_is_that_of_the_experiment(trained: dict[str, Path]
 
 def test_another_loss_is_measured_too(tmp_path: Path) -> None:
     wanted = ("training.metrics=[cross_entropy,brier]", "training.epochs=1", "tracking=none")
-    told = read(done(tmp_path, *DIGITS[:2], "loss=mse", *wanted) / "result.json")["scalars"]
-    assert told["test/loss"] == pytest.approx(told["test/brier"] / 10)
-    assert told["test/cross_entropy"] > 5 * told["test/loss"]
+    result = read(done(tmp_path, *DIGITS[:2], "loss=mse", *wanted) / "result.json")["scalars"]
+    assert result["test/loss"] == pytest.approx(result["test/brier"] / 10)
+    assert result["test/cross_entropy"] > 5 * result["test/loss"]
 
 
 @pytest.mark.parametrize("held_out", ["", "dataset.validation=0"])
@@ -249,12 +249,12 @@ def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path
     words = ["model=mlp", f"model.units={[32] * 8}", "dataset=digits", "training.epochs=1"]
     words += ["optimizer=sgd", "optimizer.learning_rate=1000", "optimizer.weight_decay=1000"]  # a factor of 1e6 a layer
     words += [f"training.batch_size={size}", "tracking=none", *held_out.split()]
-    told = pipeline(tmp_path, *words)
-    assert told.returncode == 1
-    assert "Traceback" not in told.stderr
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
     what = r"an output for test example \d+" if held_out else "the validation loss"
     last = rf"error: {what} became \S+ at step 1 \(epoch 1\); try a smaller optimizer.learning_rate"
-    assert re.fullmatch(last, told.stderr.splitlines()[-1])
+    assert re.fullmatch(last, result.stderr.splitlines()[-1])
     (run,) = (tmp_path / "runs").iterdir()
     assert status(run).state == "FAILED"
     assert not (run / "result.json").exists()
@@ -459,7 +459,7 @@ DAMAGE: dict[Callable[[Path, Path], None], str] = {
 
 @pytest.fixture
 def copied(trained: dict[str, Path], tmp_path: Path) -> Path:
-    """A saved run in a place of its own, to be damaged."""
+    """A saved run in its own place, to be damaged."""
     run = tmp_path / "runs" / trained["torch"].name
     shutil.copytree(trained["torch"], run)
     return run
@@ -492,11 +492,11 @@ def test_weights_that_give_no_numbers(
     all_nan(file, tmp_path)
     sealed(file)
     words = [f"stage={stage}", "run=latest", "tracking=none"]
-    told = pipeline(tmp_path, *words, *([f"stage.images=[{pictures[0] / 'grey.png'}]"] if stage == "predict" else []))
-    assert told.returncode == 1, told.stderr
+    result = pipeline(tmp_path, *words, *([f"stage.images=[{pictures[0] / 'grey.png'}]"] if stage == "predict" else []))
+    assert result.returncode == 1, result.stderr
     what = "test example 0" if stage == "evaluate" else "image 0"
     wanted = f"error: run={copied.name}: the outputs for {what} are nan at precision=fp32; the run diverged: train it"
-    assert told.stderr.splitlines()[-1].startswith(wanted)
+    assert result.stderr.splitlines()[-1].startswith(wanted)
     assert [status(run).state for run in (tmp_path / "runs").iterdir() if run != copied] == ["FAILED"]
 
 
@@ -530,11 +530,13 @@ def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -
     (copied / "receipt.json").write_text(json.dumps(kept))
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("activation: relu", "activation: tanh"))
-    told = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
+    assert result.returncode == 0, result.stderr
     for part in ("weights", "data"):
-        assert f"{copied.name}: its receipt has no {part}_sha256: not verified that these are its {part}" in told.stderr
-    assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256)" in told.stderr
+        assert (
+            f"{copied.name}: its receipt has no {part}_sha256: not verified that these are its {part}" in result.stderr
+        )
+    assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256)" in result.stderr
     (copied / "receipt.json").write_text("{")
     assert check_hashes(copied, {"weights": "1", "data": "2"}) == (
         f"run={copied.name}: receipt.json is missing or damaged: not verified: weights, data",
@@ -570,9 +572,9 @@ def test_figures_beside_those_of_the_training(copied: Path, tmp_path: Path) -> N
     loss = result["scalars"]["test/loss"]
     result["scalars"]["test/loss"] = loss + 0.25
     (copied / "result.json").write_text(json.dumps(result))
-    told = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
-    assert told.returncode == 0, told.stderr
-    assert f"{loss:.4f}  when trained: {loss + 0.25:.4f} (-2.5e-01)" in told.stdout
+    outcome = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
+    assert outcome.returncode == 0, outcome.stderr
+    assert f"{loss:.4f}  when trained: {loss + 0.25:.4f} (-2.5e-01)" in outcome.stdout
 
 
 # stage=predict
@@ -676,9 +678,11 @@ def expected(run: Path, digits: np.ndarray) -> np.ndarray:
 
 def test_predict_says_what_it_resized(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], place: Path) -> None:
     image = pictures[0] / "large.png"
-    told = pipeline(place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{image}]", "tracking=none")
-    assert told.returncode == 0, told.stderr
-    assert "large.png: resized from 64x64 to 8x8" in told.stderr
+    result = pipeline(
+        place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{image}]", "tracking=none"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "large.png: resized from 64x64 to 8x8" in result.stderr
 
 
 def test_16_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
@@ -791,10 +795,10 @@ def test_every_optimizer_loss_and_activation_trains(backend: str, tmp_path: Path
         for place, name in enumerate(optimizers)
     ]
     command = [sys.executable, "-c", COVERING, backend, *combinations]
-    told = subprocess.run(
+    result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200, check=False
     )
-    assert told.returncode == 0, told.stderr
-    pairs = [[float(word) for word in line.split()] for line in told.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr
+    pairs = [[float(word) for word in line.split()] for line in result.stdout.splitlines()]
     assert len(pairs) == len(combinations)
     assert all(second < first for first, second in pairs), pairs

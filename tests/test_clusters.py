@@ -45,9 +45,9 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", "dataset.train_size=20,200", *QUIET]
     if launcher == "ray":
         words.append(f"hydra.launcher.address={request.getfixturevalue('ray_address')}")
-    told = pipeline(tmp_path, *words)
-    assert told.returncode == 1
-    assert "2 done · 2 failed · 0 skipped" in told.stderr, told.stderr
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 1
+    assert "2 done · 2 failed · 0 skipped" in result.stderr, result.stderr
     rows = table(grids(tmp_path)[0])
     assert [(row["dataset.train_size"], row["state"]) for row in rows] == [("20", "failed"), ("200", "done")] * 2
     assert rows[0]["reason"].startswith("training.batch_size=32: larger than the 20 training examples")
@@ -132,8 +132,8 @@ def test_ctrl_c_at_every_moment_of_a_cell(
 @pytest.mark.wide
 def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     words = ("hydra/launcher=submitit_local", "dataset=digits", "training.epochs=100000", "tracking=none")
-    told = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.timeout=2", "sweep.jobs=2")
-    assert told.returncode == 1, told.stderr
+    result = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.timeout=2", "sweep.jobs=2")
+    assert result.returncode == 1, result.stderr
     assert [row["reason"] for row in table(grids(tmp_path)[0])] == ["took longer than sweep.timeout=2 s"] * 2
     assert [status(run).state for run in trained(tmp_path)] == ["FAILED"] * 2
     pids = [status(run).pid for run in trained(tmp_path)]
@@ -147,8 +147,8 @@ def test_cells_that_meet_a_cold_database_lose_nothing(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     words = ("dataset=digits", "training=quick", "tracking.wait=200")
-    told = pipeline(tmp_path, "-m", "seed=range(8)", "model=linear", "sweep.jobs=8", *words)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "seed=range(8)", "model=linear", "sweep.jobs=8", *words)
+    assert result.returncode == 0, result.stderr
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     experiment = client.get_experiment_by_name("pipeline")
     assert experiment is not None
@@ -186,8 +186,8 @@ def free_port() -> int:
 
 
 def refused_grid(folder: Path, *words: str) -> str:
-    told = pipeline(folder, "-m", *words, "seed=0,1", *QUIET)
-    assert told.returncode == 2, told.stderr
-    assert "Traceback" not in told.stderr
+    result = pipeline(folder, "-m", *words, "seed=0,1", *QUIET)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
     assert {status(run).state for run in runs(folder)} <= {"FAILED"}
-    return told.stderr.splitlines()[-1].removeprefix("error: ")
+    return result.stderr.splitlines()[-1].removeprefix("error: ")

@@ -106,7 +106,7 @@ REFUSALS = {
     "seed=null": "seed=null: should be a valid integer",
     "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at the most",
     "name=..": "name=..: use something besides dots",
-    "output_dir=": "output_dir=: name a folder; every run gets a folder of its own in it",
+    "output_dir=": "output_dir=: name a folder; every run gets its own folder in it",
     "run=x": "run=x with stage=classifier: this stage starts from no run; stage=evaluate and stage=predict do",
     "training.metrics=[accuracy,accuracy]": "training.metrics=[accuracy,accuracy]: one of them is named twice",
     "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",

@@ -101,8 +101,8 @@ def test_the_table_tells_of_it(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_every_optimizer_compiles(optimizer: str, tmp_path: Path) -> None:
     words = ("model=linear", f"optimizer={optimizer}", "dataset=digits", "training=quick", "tracking=none")
-    told = pipeline(tmp_path, "-m", "backend.compile=false,true", *words)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "-m", "backend.compile=false,true", *words)
+    assert result.returncode == 0, result.stderr
     cells = [run for run in runs(tmp_path) if not (run / "cells").exists()]
     plain, compiled = (np.load(run / "artifacts/model/weights.npz") for run in cells)
     assert max(np.abs(plain[name] - compiled[name]).max() for name in plain.files) <= 1e-5
@@ -159,11 +159,11 @@ def test_a_graph_draws_the_masks_of_dropout_from_torchs_generator_where_it_stand
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta"])
 def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, precision: str, tmp_path: Path) -> None:
     """Captured, but with mixed_fp16; dropout and all, whose masks are those of the step that is not captured."""
-    told = pipeline(
+    result = pipeline(
         tmp_path, "-m", "backend.compile=false,true", f"precision={precision}", *NET,
         f"optimizer={optimizer}", "device=gpu", "training.batch_size=32", "tracking=none", CUDA_VISIBLE_DEVICES="0",
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     cells = [run for run in runs(tmp_path) if not (run / "cells").exists()]
     plain, compiled = (np.load(run / "artifacts/model/weights.npz") for run in cells)
     close = 1e-3 if precision == "fp32" else 5e-2

@@ -119,7 +119,7 @@ def test_a_gzipped_idx_file_is_unpacked_no_further_than_its_header_says(tmp_path
 
 
 def test_named_pipes_are_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """Whoever opened one of these would wait for ever: in a process of its own, so that it can be ended."""
+    """Whoever opened one of these would wait for ever: in its own process, so that it can be ended."""
     code = (
         "import os, sys; from pathlib import Path\n"
         "from pipeline.datasets.fetch import ensure, read_cached\n"

@@ -351,7 +351,7 @@ def test_cache_below_a_regular_file_is_refused(server: Server, tmp_path: Path) -
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("where", ["part", "pooch", "temporary"])
 def test_a_named_pipe_where_a_file_comes_in_is_cleared_away(tmp_path: Path, server: Server, where: str) -> None:
-    """A download that is broken off shows where its parts lie; in a process of its own, since a pipe would hang it."""
+    """A download that is broken off shows where its parts lie; in its own process, since a pipe would hang it."""
     server.break_after = [1000, 1000, 1000]
     message([FILE], [Mirror(server.url)], tmp_path)
     part = next(tmp_path.rglob("*.part"))

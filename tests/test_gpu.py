@@ -194,7 +194,7 @@ def test_where_a_steps_time_goes(backend: str, tmp_path: Path) -> None:
     words = ("model=cnn", "precision=mixed_bf16", "stage.probe=true", f"backend={backend}")
     done = on_gpu(tmp_path, *SHORT, *words)
     assert done.returncode == 0, done.stderr
-    step_breakdown = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["anatomy"]
+    step_breakdown = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["step_breakdown"]
     shares = {kind: share for kind, share in step_breakdown["shares"].items() if share is not None}
     assert sum(shares.values()) == pytest.approx(1, abs=0.02)
     assert shares["products"] > 0

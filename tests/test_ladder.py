@@ -83,19 +83,19 @@ def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: 
 
 def test_its_figures_are_those_of_the_rungs(climbed: Done, place: Path) -> None:
     assert climbed.returncode == 0
-    told = table(ladder_of(place), "ladder.csv")
+    outcome = table(ladder_of(place), "ladder.csv")
     seconds = [receipt(run)["training_s"] for run in rungs(place)]
-    assert [float(row["training_s"]) for row in told] == seconds
-    gains = [float(row["gain"]) for row in told]
+    assert [float(row["training_s"]) for row in outcome] == seconds
+    gains = [float(row["gain"]) for row in outcome]
     assert gains == pytest.approx([1.0, *(a / b for a, b in pairwise(seconds))])
-    assert [float(row["gain_in_total"]) for row in told] == pytest.approx([seconds[0] / each for each in seconds])
-    assert [float(row["wall_time_s"]) for row in told] == [receipt(run)["wall_time_s"] for run in rungs(place)]
+    assert [float(row["gain_in_total"]) for row in outcome] == pytest.approx([seconds[0] / each for each in seconds])
+    assert [float(row["wall_time_s"]) for row in outcome] == [receipt(run)["wall_time_s"] for run in rungs(place)]
     assert all(
         float(row["process_bytes"]) == receipt(run)["peak_memory"]["process_bytes"]
-        for row, run in zip(told, rungs(place), strict=True)
+        for row, run in zip(outcome, rungs(place), strict=True)
     )
     results = [json.loads((run / "result.json").read_text())["scalars"] for run in rungs(place)]
-    assert [float(row["test_accuracy"]) for row in told] == [result["test/accuracy"] for result in results]
+    assert [float(row["test_accuracy"]) for row in outcome] == [result["test/accuracy"] for result in results]
     # The order of the images is the seed's whatever the loader: the first four rungs train the very same net.
     assert len({receipt(run)["weights_sha256"] for run in rungs(place)[:4]}) == 1
     whole = json.loads((ladder_of(place) / "result.json").read_text())["scalars"]
@@ -109,9 +109,9 @@ def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     assert heads.split()[-2:] == ["A100", "s"]
     shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
     assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
-    told = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}
-    assert shown["resident"][1] == f"{float(told['resident']['training_s']):.2f}"
-    assert shown["resident"][4:6] == [f"{float(told['resident'][key]):.2f}x" for key in ("gain", "gain_in_total")]
+    result = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}
+    assert shown["resident"][1] == f"{float(result['resident']['training_s']):.2f}"
+    assert shown["resident"][4:6] == [f"{float(result['resident'][key]):.2f}x" for key in ("gain", "gain_in_total")]
     assert "s of compiling, in wall s only" in climbed.stdout
     assert (ladder_of(place) / "artifacts" / "ladder.png").stat().st_size > 5000
 
@@ -133,10 +133,10 @@ def test_mlflow_has_the_rungs_below_the_ladder(climbed: Done, place: Path) -> No
 
 
 def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
-    told = pipeline(tmp_path, *SHORT, "stage.rungs.threads='loader=threads training.batch_size=5000'")
-    assert told.returncode == 1, told.stdout + told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stderr.splitlines()[-1].startswith("failed: ")
+    result = pipeline(tmp_path, *SHORT, "stage.rungs.threads='loader=threads training.batch_size=5000'")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("failed: ")
     states = [row["state"] for row in table(ladder_of(tmp_path), "tables/cells.csv")]
     assert states == ["done", "skipped", "failed", "failed", "failed"]  # what a rung changes holds above it
     own = status(ladder_of(tmp_path))
@@ -145,7 +145,7 @@ def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
         "3 of 5 cells came to nothing: rung=threads, rung=resident, rung=amp",
     )
     assert [row["name"] for row in table(ladder_of(tmp_path), "ladder.csv")] == ["baseline"]
-    assert "failed: training.batch_size=5000: larger than the 320 training examples" in told.stdout
+    assert "failed: training.batch_size=5000: larger than the 320 training examples" in result.stdout
 
 
 def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:

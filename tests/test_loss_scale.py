@@ -32,16 +32,16 @@ def found() -> Outcomes[LossScales]:
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_the_steps_that_left_the_weights_alone_are_those_counted(found: Outcomes[LossScales], backend: str) -> None:
-    told, trail = found[backend].ways["planted"].scale, found[backend].trail
+    result, trail = found[backend].ways["planted"].scale, found[backend].trail
     still = [step for step in range(1, len(trail)) if (trail[step] == trail[step - 1]).all()]
     assert len(trail) == 41
     assert np.isfinite(trail).all()
     assert still[:20] == list(range(1, 21))  # 2^40 is that far off
     assert len(still) < 30  # and then it learned
-    assert told["skipped_steps"] == len(still)
-    assert [change["step"] for change in told["changes"]] == still
-    assert [change["scale"] for change in told["changes"]] == [LARGE / 2**count for count in range(1, len(still) + 1)]
-    assert (told["initial"], told["final"]) == (LARGE, LARGE / 2 ** len(still))
+    assert result["skipped_steps"] == len(still)
+    assert [change["step"] for change in result["changes"]] == still
+    assert [change["scale"] for change in result["changes"]] == [LARGE / 2**count for count in range(1, len(still) + 1)]
+    assert (result["initial"], result["final"]) == (LARGE, LARGE / 2 ** len(still))
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
@@ -53,27 +53,27 @@ def test_every_backend_skips_the_same_steps_however_it_is_fed(found: Outcomes[Lo
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("way", [*WAYS, "long"])
 def test_the_journal_has_the_history(found: Outcomes[LossScales], way: str, backend: str) -> None:
-    told, journal = found[backend].ways[way].scale, found[backend].ways[way].journal
+    result, journal = found[backend].ways[way].scale, found[backend].ways[way].journal
     changes = [{"step": step, "scale": kept["loss_scale/scale"]} for step, kept in journal if len(kept) == 1]
     ends = [kept for _, kept in journal if "epoch/number" in kept]
-    assert changes == told["changes"]
+    assert changes == result["changes"]
     assert len(ends) == (82 if way == "long" else 1)
-    assert ends[-1]["loss_scale/scale"] == told["final"]
-    assert ends[-1]["loss_scale/skipped_steps"] == told["skipped_steps"]
+    assert ends[-1]["loss_scale/scale"] == result["final"]
+    assert ends[-1]["loss_scale/skipped_steps"] == result["skipped_steps"]
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_all_begin_with_the_scale_that_is_documented(found: Outcomes[LossScales], backend: str) -> None:
-    told = found[backend].ways["as shipped"].scale
-    assert (told["initial"], told["final"], told["skipped_steps"]) == (INITIAL_SCALE, INITIAL_SCALE, 0)
+    result = found[backend].ways["as shipped"].scale
+    assert (result["initial"], result["final"], result["skipped_steps"]) == (INITIAL_SCALE, INITIAL_SCALE, 0)
     assert in_backend.experiment(backend, precision="mixed_fp16").precision.loss_scale == INITIAL_SCALE
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_it_doubles_after_so_many_steps_without_an_overflow(found: Outcomes[LossScales], backend: str) -> None:
-    told = found[backend].ways["long"].scale
-    assert told["changes"] == [{"step": GROWTH_STEPS, "scale": 2048.0}]
-    assert (told["skipped_steps"], told["final"]) == (0, 2048.0)
+    result = found[backend].ways["long"].scale
+    assert result["changes"] == [{"step": GROWTH_STEPS, "scale": 2048.0}]
+    assert (result["skipped_steps"], result["final"]) == (0, 2048.0)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
@@ -84,20 +84,20 @@ def test_other_precisions_have_none(found: Outcomes[LossScales], backend: str) -
 @given(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=1, max_size=60), st.integers(1, 9), st.floats(1e-3, 1e9))
 def test_blocks_of_any_length_tell_the_same(factors: list[float], size: int, initial: float) -> None:
     scales = (np.float32(initial) * np.cumprod(factors)).astype(np.float32)
-    told = LossScale(initial)
+    result = LossScale(initial)
     for first in range(0, len(scales), size):
-        told.take(scales[first : first + size].astype(np.float64), first)
-    assert told.skipped_steps == factors.count(0.5)
+        result.take(scales[first : first + size].astype(np.float64), first)
+    assert result.skipped_steps == factors.count(0.5)
     wanted = [(step, float(scales[step - 1])) for step, factor in enumerate(factors, 1) if factor != 1]
-    assert told.changes == wanted
-    assert told.final == float(scales[-1])
+    assert result.changes == wanted
+    assert result.final == float(scales[-1])
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_run_tells_of_it(tmp_path: Path, backend: str) -> None:
     words = ["precision=mixed_fp16", f"precision.initial_scale={LARGE}", f"backend={backend}", "tracking=none"]
-    told = pipeline(tmp_path, *DIGITS, *words)
-    assert told.returncode == 0, told.stderr
+    outcome = pipeline(tmp_path, *DIGITS, *words)
+    assert outcome.returncode == 0, outcome.stderr
     (run,) = (tmp_path / "runs").iterdir()
     receipt, result = (json.loads((run / f"{name}.json").read_text()) for name in ("receipt", "result"))
     kept = receipt["precision"]["loss_scale"]
@@ -106,19 +106,19 @@ def test_a_run_tells_of_it(tmp_path: Path, backend: str) -> None:
     assert 20 <= kept["skipped_steps"] == len(kept["changes"]) < 30
     assert result["scalars"]["loss_scale/skipped_steps"] == kept["skipped_steps"]
     assert result["scalars"]["loss_scale/final"] == kept["final"] == LARGE / 2 ** kept["skipped_steps"]
-    (row,) = re.findall(r"loss scale +(.*?) *$", told.stdout, re.MULTILINE)
+    (row,) = re.findall(r"loss scale +(.*?) *$", outcome.stdout, re.MULTILINE)
     final = f"{kept['final']:,.6g}"
     assert row == f"1.09951e+12 -> {final}; {kept['skipped_steps']} of 80 steps skipped (overflow)"
-    assert "no loss scaling" not in told.stderr
+    assert "no loss scaling" not in outcome.stderr
     assert "loss_scaling" not in receipt["precision"]
 
 
 def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
     words = ["training.epochs=1", "backend=torch", "tracking=none"]
-    told = pipeline(tmp_path, *DIGITS[:2], *words, "precision=fp16", "optimizer=sgd")
-    assert told.returncode == 0, told.stderr
-    assert [line for line in told.stderr.splitlines() if "loss scaling" in line] == [f"precision=fp16: {UNSCALED}"]
-    assert told.stderr.index(UNSCALED) < told.stderr.index("epoch 1/1")
+    result = pipeline(tmp_path, *DIGITS[:2], *words, "precision=fp16", "optimizer=sgd")
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stderr.splitlines() if "loss scaling" in line] == [f"precision=fp16: {UNSCALED}"]
+    assert result.stderr.index(UNSCALED) < result.stderr.index("epoch 1/1")
     (run,) = (tmp_path / "runs").iterdir()
     precision = json.loads((run / "receipt.json").read_text())["precision"]
     assert precision["loss_scaling"] == UNSCALED

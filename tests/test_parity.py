@@ -1,6 +1,6 @@
 """Parity: the same config means the same net, the same loss and the same steps in torch, TensorFlow and JAX.
 
-Each backend runs its own code in a process of its own (`in_backend.parity`); the weights are noted after every step of
+Each backend runs its own code in its own process (`in_backend.parity`); the weights are noted after every step of
 the shipped training loop. torch is the side that the two others are held against.
 """
 

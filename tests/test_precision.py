@@ -140,9 +140,9 @@ TENSORFLOW = "/job:localhost/replica:0/task:0/device:"
 
 @pytest.mark.parametrize("name", ["cuda:1", f"{TENSORFLOW}GPU:1", "gpu:1"])
 def test_each_frameworks_name_of_the_place_is_the_place(name: str) -> None:
-    assert receipt.misplaced(GPU, Observation(how="", product_devices=Counter([name]))) is None
+    assert receipt.device_mismatch(GPU, Observation(how="", product_devices=Counter([name]))) is None
     problem = f"device={CPU.place} but the matrix products ran on gpu:1"
-    assert receipt.misplaced(CPU, Observation(how="", product_devices=Counter([name]))) == problem
+    assert receipt.device_mismatch(CPU, Observation(how="", product_devices=Counter([name]))) == problem
 
 
 @pytest.mark.parametrize("names", [["cpu"], ["cpu:0"], [f"{TENSORFLOW}CPU:0"], ["cuda:0"], ["cuda:1", "cpu"], ["meta"]])

@@ -300,13 +300,13 @@ def test_a_window_lies_within_an_epoch() -> None:
 
 def test_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gpu = Place("gpu", 0)
-    Torch(sort_by="device").check_place(gpu, "torch")
-    Memory().check_place(gpu, "torch")
+    Torch(sort_by="device").check_device(gpu, "torch")
+    Memory().check_device(gpu, "torch")
     with pytest.raises(Impossible, match="profiler=memory with backend=jax on gpu:0: only torch's allocator"):
-        Memory().check_place(gpu, "jax")
+        Memory().check_device(gpu, "jax")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="profiler=nsys: no nsys on the PATH; install NVIDIA Nsight Systems, or use"):
-        Nsys().check_place(gpu, "torch")
+        Nsys().check_device(gpu, "torch")
 
 
 def on_second_gpu() -> Subject:
@@ -409,7 +409,7 @@ OPTIONS = "-t, --trace -c, --capture-range --capture-range-end -o, --output --gp
 
 
 def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> None:
-    Nsys().check_place(Place("gpu", 0), "torch")
+    Nsys().check_device(Place("gpu", 0), "torch")
     wrapped = [sys.executable, "-c", BECOMES_A_RUN, str(tmp_path / "runs")]
     assert under_nsys(Nsys(), wrapped) == 0
     source = ["--trace", "cuda,osrt,nvtx", "--capture-range", "cudaProfilerApi", "--gpu-metrics-device=all"]
@@ -424,7 +424,7 @@ def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["--gpu-metrics-device", "--gpu-metrics-devices"])
 def test_nsys_is_asked_for_its_options(nsys: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("OPTIONS", f"{OPTIONS} {name}")
-    Nsys().check_place(Place("gpu", 0), "torch")
+    Nsys().check_device(Place("gpu", 0), "torch")
     assert f"{name}=all" in command(Nsys(), options(), Path("out"), ["x"])
     assert not nsys.exists()  # nothing was profiled for that
 
@@ -444,7 +444,7 @@ def test_nsys_is_asked_for_its_options(nsys: Path, monkeypatch: pytest.MonkeyPat
 def test_an_nsys_that_is_too_old_is_refused(listed: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTIONS", listed)
     with pytest.raises(UserError, match=re.escape(message)):
-        Nsys().check_place(Place("gpu", 0), "torch")
+        Nsys().check_device(Place("gpu", 0), "torch")
 
 
 @pytest.mark.usefixtures("nsys")

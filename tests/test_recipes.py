@@ -74,17 +74,17 @@ def test_a_recipe_reaches_its_figure(recipe: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_every_rung_of_the_ladder_reaches_its_figure(tmp_path: Path) -> None:
     _, least = figure("amp_ladder")
-    (told,) = (result for result in results(tmp_path, "amp_ladder") if "gain" in result)
-    found = [value for name, value in told.items() if name.endswith("/test_accuracy")]
+    (outcome,) = (result for result in results(tmp_path, "amp_ladder") if "gain" in result)
+    found = [value for name, value in outcome.items() if name.endswith("/test_accuracy")]
     assert len(found) > 1
-    assert min(found) >= least, told
+    assert min(found) >= least, outcome
 
 
 @pytest.mark.slow
 def test_every_row_of_the_comparison_reaches_its_figure(tmp_path: Path) -> None:
     """With one seed. A row that is no recipe has at least to be better than 0 everywhere."""
-    (told,) = (result for result in results(tmp_path, "pinn_comparison", "stage.seeds=1") if "rows" in result)
-    errors = {name.partition("/")[0]: value for name, value in told.items() if name.endswith("/relative_l2")}
+    (outcome,) = (result for result in results(tmp_path, "pinn_comparison", "stage.seeds=1") if "rows" in result)
+    errors = {name.partition("/")[0]: value for name, value in outcome.items() if name.endswith("/relative_l2")}
     assert errors.keys() > {*comparison_rows()}
     for row, error in errors.items():
         bound = figure(ROWS[row])[1] if row in ROWS else 1.0
@@ -101,13 +101,13 @@ def comparison_rows() -> dict[str, str]:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_comparison_is_its_recipe(row: str) -> None:
     """The settings are the same; a recipe of DeepXDE's also writes out what the problem's own recipe says."""
-    told = {key: plain(text) for key, text in (word.split("=", 1) for word in comparison_rows()[row].split())}
+    result = {key: plain(text) for key, text in (word.split("=", 1) for word in comparison_rows()[row].split())}
     recipe = yaml.safe_load((CONF / "experiment" / f"{ROWS[row]}.yaml").read_text())
     for group in ("dataset", "model", "solver"):
         for key, value in recipe.get(group, {}).items():
-            if f"{group}.{key}" in told or not ROWS[row].endswith("_deepxde"):
-                assert told.pop(f"{group}.{key}") == value, key
-    assert not [key for key in told if "." in key]
+            if f"{group}.{key}" in result or not ROWS[row].endswith("_deepxde"):
+                assert result.pop(f"{group}.{key}") == value, key
+    assert not [key for key in result if "." in key]
 
 
 def plain(text: str) -> object:

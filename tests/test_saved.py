@@ -23,9 +23,9 @@ from pipeline.sweep.history import History
 
 def composed(folder: Path, *overrides: str) -> dict[str, Any]:
     """The config that the command composes."""
-    told = pipeline(folder, *overrides, "--cfg", "job", "--resolve")
-    assert told.returncode == 0, told.stderr
-    found: dict[str, Any] = yaml.safe_load(told.stdout)
+    result = pipeline(folder, *overrides, "--cfg", "job", "--resolve")
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = yaml.safe_load(result.stdout)
     return found
 
 
@@ -73,8 +73,8 @@ def test_the_name_of_a_group_brings_the_whole_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("loader", ["threads", "tfdata"])
 def test_a_loader_is_refused_since_nothing_is_trained(tmp_path: Path, loader: str) -> None:
     run = saved(tmp_path, "backend=tensorflow")
-    told = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "
-    assert refusal(tmp_path, f"loader={loader}").startswith(told)
+    result = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "
+    assert refusal(tmp_path, f"loader={loader}").startswith(result)
 
 
 def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) 
 
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
     run = saved(tmp_path)
-    told = f"experiment with stage=evaluate: run {run} brings its own settings along; what can be chosen anew is "
-    assert refusal(tmp_path, "experiment=fashion_linear").startswith(told)
+    result = f"experiment with stage=evaluate: run {run} brings its own settings along; what can be chosen anew is "
+    assert refusal(tmp_path, "experiment=fashion_linear").startswith(result)
     with pytest.raises(UserError, match=r"^modle: no such key \(did you mean model\?\)"):
         evaluated(tmp_path, "+modle=cnn")
 

@@ -46,8 +46,8 @@ def session(folder: Path) -> Path:
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, tmp_path: Path) -> None:
     words = (*OPTUNA, f"backend={backend}", *SPACE, "training.epochs=9", "hydra.sweeper.pruner=hyperband")
-    told = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")
+    assert result.returncode == 0, result.stderr
     trials = study(tmp_path)
     states = [trial.state.name for trial in trials]
     assert len(trials) == 6 and set(states) == {"COMPLETE", "PRUNED"}
@@ -57,21 +57,21 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
         epochs = [record for record in journals.read_metrics(run) if "epoch/number" in record.metrics]
         assert 1 <= len(epochs) < 9
         assert (status(run).error or "").startswith(f"pruned after epoch {len(epochs)}: validation/accuracy ")
-    told = pipeline(tmp_path, *words, "hydra.sweeper.trials=8")
-    assert told.returncode == 0, told.stderr
-    assert "8 trials, 6 of them done before" in told.stderr
+    result = pipeline(tmp_path, *words, "hydra.sweeper.trials=8")
+    assert result.returncode == 0, result.stderr
+    assert "8 trials, 6 of them done before" in result.stderr
     assert len(study(tmp_path)) == 8
     best = max(trial.values[0] for trial in study(tmp_path) if trial.state.name == "COMPLETE")
-    assert f"{best:.4f}" in told.stdout
-    assert "epochs trained" in told.stderr
+    assert f"{best:.4f}" in result.stdout
+    assert "epochs trained" in result.stderr
 
 
 def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
     words = (*OPTUNA, *SPACE, "training.epochs=2", "hydra.sweeper.trials=3", "hydra.sweeper.sampler=random")
-    told = pipeline(
+    outcome = pipeline(
         tmp_path, *words, "hydra.sweeper.metric=test/loss", "hydra.sweeper.direction=minimize", "sweep.jobs=2"
     )
-    assert told.returncode == 0, told.stderr
+    assert outcome.returncode == 0, outcome.stderr
     losses = [json.loads((run / "result.json").read_text())["scalars"]["test/loss"] for run in trained(tmp_path)]
     assert sorted(trial.values[0] for trial in study(tmp_path)) == sorted(losses)
     result = json.loads((session(tmp_path) / "result.json").read_text())["scalars"]
@@ -84,9 +84,11 @@ def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_several_objectives(tmp_path: Path) -> None:
     metrics = ("hydra.sweeper.metric=[test/accuracy,images_per_s]", "hydra.sweeper.direction=[maximize,maximize]")
-    told = pipeline(tmp_path, *OPTUNA, *metrics, "model.units=[8],[256]", "training.epochs=2", "hydra.sweeper.trials=3")
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith("trials that no other beats in every metric")
+    result = pipeline(
+        tmp_path, *OPTUNA, *metrics, "model.units=[8],[256]", "training.epochs=2", "hydra.sweeper.trials=3"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("trials that no other beats in every metric")
     assert all(len(trial.values) == 2 for trial in study(tmp_path))
 
 
@@ -190,8 +192,8 @@ def test_one_session_at_a_time_works_on_a_study(tmp_path: Path) -> None:
             f"hydra.sweeper.study=search: process {os.getpid()} on {socket.gethostname()} works on it"
         )
         assert study(tmp_path)[trial.number].state.name == "RUNNING"
-    told = pipeline(tmp_path, *words, "hydra.sweeper.trials=2")
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, *words, "hydra.sweeper.trials=2")
+    assert result.returncode == 0, result.stderr
     assert study(tmp_path)[trial.number].state.name == "FAIL"  # it died: nobody holds the study
 
 
@@ -222,9 +224,9 @@ def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "training.epochs=interval(1,5)").startswith(
         "training.epochs=interval(1,5): an interval"
     )
-    told = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=test/beauty")
-    assert told.returncode == 2
-    assert "hydra.sweeper.metric=test/beauty: a run has no such metric; choose from " in told.stderr
+    result = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=test/beauty")
+    assert result.returncode == 2
+    assert "hydra.sweeper.metric=test/beauty: a run has no such metric; choose from " in result.stderr
     mended = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.trials=1")
     assert "study search: 1 trials\n" in mended.stderr, mended.stderr  # a study without a finished trial is begun anew
     lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))

@@ -30,8 +30,8 @@ accuracy = st.floats(0, 1)
 def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT)
-    assert told.returncode == 0, told.stderr
+    result = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT)
+    assert result.returncode == 0, result.stderr
     (whole,) = tmp_path.glob("runs/*-seeds-linear-digits-torch-fp32-*")
     runs = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in (5, 6, 7)]
     assert all(status(run).state == "FINISHED" for run in (whole, *runs))
@@ -53,11 +53,11 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
     assert paper["precision"]["observed"] == first["precision"]["observed"]
     epochs = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert len(epochs) == 2
-    assert "test accuracy" in told.stdout
-    assert "(mean, 95 % interval, n=3; " in told.stdout
-    assert "the interval is of seeds, on this machine, with these versions" in told.stderr
+    assert "test accuracy" in result.stdout
+    assert "(mean, 95 % interval, n=3; " in result.stdout
+    assert "the interval is of seeds, on this machine, with these versions" in result.stderr
     monkeypatch.chdir(tmp_path)
-    assert told.stdout == printed(whole)
+    assert result.stdout == printed(whole)
     alone = done(tmp_path, "seed=6", *SHORT)
     assert read_json(alone / "receipt.json")["weights_sha256"] == read_json(runs[1] / "receipt.json")["weights_sha256"]
 
@@ -118,8 +118,8 @@ def outcome(*accuracies: float) -> Outcome:
 def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() -> None:
     """The seeds move both by 0.1, and the second is 0.01 above the first in every one: shown, though they overlap."""
     first, above = (0.70, 0.80, 0.90), (0.7101, 0.8100, 0.9099)
-    told = differences({"a": outcome(*first), "b": outcome(*above), "c": outcome(0.8, 0.7, 0.9)})
-    rows = [line.split(" | ") for line in told.splitlines()[2:]]
+    result = differences({"a": outcome(*first), "b": outcome(*above), "c": outcome(0.8, 0.7, 0.9)})
+    rows = [line.split(" | ") for line in result.splitlines()[2:]]
     assert [row[0].removeprefix("| ") for row in rows] == ["a - b", "a - c", "b - c"]
     assert rows[0][1:4] == ["-0.0100", "-0.0102 to -0.0098", "3"]
     assert [row[4].removesuffix(" |") for row in rows] == ["b is higher, here", "none shown", "none shown"]

@@ -1,4 +1,4 @@
-"""`-m`: each cell in a process of its own; nothing leaks, what fails costs no other, what is done stays done."""
+"""`-m`: each cell in its own process; nothing leaks, what fails costs no other, what is done stays done."""
 
 from __future__ import annotations
 

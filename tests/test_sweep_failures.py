@@ -80,9 +80,9 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
 
 def test_first_cells_that_fail_alike_end_the_sweep(tmp_path: Path) -> None:
     words = ("-m", "seed=range(8)", "training.batch_size=5000", "tracking=none", "dataset=digits")
-    told = pipeline(tmp_path, *words)
-    assert told.returncode == 1
-    assert "gave up: the first 3 cells all failed alike (training.batch_size=5000: larger than" in told.stderr
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 1
+    assert "gave up: the first 3 cells all failed alike (training.batch_size=5000: larger than" in result.stderr
     assert [row["state"] for row in table(grids(tmp_path)[0])] == ["failed"] * 3 + ["not run"] * 5
     assert len(trained(tmp_path)) == 3
 

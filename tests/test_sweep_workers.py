@@ -163,8 +163,8 @@ def test_a_process_whose_parent_died_before_it_asked_ends_too() -> None:
 
 
 def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> None:
-    told = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"))
-    assert told.returncode == 0, told.stderr
+    result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"))
+    assert result.returncode == 0, result.stderr
     hashes = [json.loads((run / "receipt.json").read_text())["code_sha256"] for run in trained(place)]
     assert len(hashes) == 2 and len(set(hashes)) == 1
     assert set((place / "seen").read_text().split()) == {"old"}  # what both receipts have the hash of
@@ -311,8 +311,8 @@ def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
     """A file of the closure that is newer than the time at which the imports began."""
     later = time.time() + 1000
     os.utime(place / "helper.py", (later, later))
-    told = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, ""))
-    assert told.returncode == 1
+    result = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, ""))
+    assert result.returncode == 1
     (row, _) = table(grids(place)[0])
     assert row["reason"].endswith(f"{place / 'helper.py'}: edited while it was imported; give the command again")
     assert trained(place) == []
@@ -327,8 +327,8 @@ def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
     ],
 )
 def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: str, place: Path) -> None:
-    told = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, at_import))
-    assert told.returncode == 1
+    result = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, at_import))
+    assert result.returncode == 1
     (row, _) = table(grids(place)[0])
     assert row["reason"].startswith("its worker: planted: starts ") and what in row["reason"]
     assert row["reason"].endswith("hydra/launcher=submitit_local")

@@ -51,7 +51,7 @@ def beside_torchs(kind, theirs, shape, **options):
     torch.manual_seed(2)
     ours = kind(**options)
     x = torch.randn(shape).to(memory_format=torch.channels_last if len(shape) == 4 else torch.contiguous_format)
-    def told(layer, dtype):
+    def outputs_of(layer, dtype):
         at = x.detach().to(dtype).requires_grad_()
         layer = layer.to(dtype)
         layer.zero_grad()
@@ -60,8 +60,8 @@ def beside_torchs(kind, theirs, shape, **options):
         return [t.detach().double().clone() for t in (y, at.grad, layer.weight.grad, layer.bias.grad)]
     plain = theirs(**options)
     plain.load_state_dict(ours.state_dict())
-    both = told(ours, torch.float32), told(plain, torch.float32)
-    exact = told(plain, torch.float64)
+    both = outputs_of(ours, torch.float32), outputs_of(plain, torch.float32)
+    exact = outputs_of(plain, torch.float64)
     return [[float((a - b).norm() / b.norm()) for a, b in zip(some, exact)] for some in both]
 
 found["convolution"] = beside_torchs(Conv2d, nn.Conv2d, (8, 5, 14, 14), in_channels=5, out_channels=7, kernel_size=3)

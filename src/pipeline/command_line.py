@@ -43,7 +43,7 @@ class Task:
         self.trouble: list[Exception] = []
 
     def __call__(self, config: DictConfig) -> None:
-        # Hydra prints a line of its own for an exception that leaves the task, so none does.
+        # Hydra prints its own line for an exception that leaves the task, so none does.
         try:
             if HydraConfig.get().sweeper._target_.endswith("OptunaSweeper"):
                 raise UserError("this is a search (hydra/sweeper=optuna): it runs many cells; add -m")
@@ -115,7 +115,7 @@ def _check_flags(parsed: Namespace) -> None:
 
 @contextlib.contextmanager
 def _part_to_show(package: str | None) -> Iterator[None]:
-    """For a `--package` that is not in the configuration Hydra writes a line of its own and exits with 1."""
+    """For a `--package` that is not in the configuration Hydra writes its own line and exits with 1."""
     if package is None:
         yield
         return

@@ -73,7 +73,7 @@ class Settings:
         if self.name is not None and not self.name.strip("."):
             raise UserError(f"name={self.name}: use something besides dots")
         if not self.output_dir:
-            raise UserError("output_dir=: name a folder; every run gets a folder of its own in it")
+            raise UserError("output_dir=: name a folder; every run gets its own folder in it")
 
 
 @spec

@@ -44,7 +44,7 @@ def ready(config: Config, overridden: Sequence[str]) -> tuple[Experiment, Resolv
     _check_stage(experiment, overridden)
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
-    _check_place(experiment, resolved.place)
+    _check_device(experiment, resolved.place)
     return experiment, resolved
 
 
@@ -61,7 +61,7 @@ def planned(config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu
         _check_stage(experiment, overridden)
     if kind == "cpu":
         resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
-    _check_place(experiment, Place(kind))
+    _check_device(experiment, Place(kind))
     return experiment
 
 
@@ -96,12 +96,12 @@ def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
     experiment.stage.check_keys(experiment, overridden)
 
 
-def _check_place(experiment: Experiment, place: Place) -> None:
+def _check_device(experiment: Experiment, place: Place) -> None:
     """Ask the parts whether they can work on this device. Raises UserError."""
     if not experiment.stage.starts_from_run:
-        experiment.backend.check_place(place)
-        experiment.loader.check_place(place)
-    experiment.profiler.check_place(place, experiment.backend.name)
+        experiment.backend.check_device(place)
+        experiment.loader.check_device(place)
+    experiment.profiler.check_device(place, experiment.backend.name)
 
 
 def cell_of(config: Config) -> Resolved:

@@ -226,20 +226,22 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     faults = error.errors(include_url=False, include_context=True)
     fault = faults[0]
     path = _path(fault["loc"], values)
-    place = ".".join(part for part in [key, *path] if part)
+    key_path = ".".join(part for part in [key, *path] if part)
     if fault["type"] == "unexpected_keyword_argument":
         names = [field.name for field in dataclasses.fields(cls)]
         head = f"{key}." if key else ""
         return str(bad_key(head + path[0], [head + name for name in names]))
     if fault["type"] == "missing":
-        return f"{place}: no value given"
+        return f"{key_path}: no value given"
     if not path:  # raised by the spec itself, whose message begins with the field
         reason = fault["msg"].removeprefix("Value error, ")
         return f"{key}.{reason}" if key else reason
     # A field of several types (an integer or `auto`) has a fault for each.
     reasons = [_reason(one) for one in faults if _path(one["loc"], values) == path]
     first, *others = dict.fromkeys(reasons)
-    return f"{place}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
+    return (
+        f"{key_path}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
+    )
 
 
 def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:

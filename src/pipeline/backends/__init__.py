@@ -47,7 +47,7 @@ class Torch(Backend):
     def __post_init__(self) -> None:
         _check_threads(self.threads)
 
-    def check_place(self, place: Place) -> None:
+    def check_device(self, place: Place) -> None:
         """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
         if not self.compile:
             return

@@ -71,7 +71,7 @@ def _is_hydras(key: str) -> bool:
 
 
 def _check_word(override: Override, text: str, groups: Collection[str]) -> None:
-    """Refuse what Hydra takes without a word, or with an error of its own in the middle of composing."""
+    """Refuse what Hydra takes without a word, or with its own error in the middle of composing."""
     key = override.key_or_group
     if len(key) > LONGEST_KEY:
         raise UserError(f"{cut(key)}: no such key")

@@ -141,7 +141,7 @@ class Backend(Part):
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
         """Why this installation cannot use `gpu` (None: any GPU at all), read off its files; None where it can."""
 
-    def check_place(self, place: Place) -> None:
+    def check_device(self, place: Place) -> None:
         """Refuse a device that it cannot work on as it is set. Raises Impossible."""
 
     def unused_by_solvers(self) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class Loader(Part):
         """
         raise NotImplementedError
 
-    def check_place(self, place: Place) -> None:
+    def check_device(self, place: Place) -> None:
         """Refuse a device that it cannot feed as it is set. Raises Impossible."""
 
 
@@ -281,7 +281,7 @@ class Profiler(Part):
     def tool(self, experiment: Experiment, run: Run) -> Tool | None:
         """What does the work in one fit; None where there is none to do."""
 
-    def check_place(self, place: Place, backend: str) -> None:
+    def check_device(self, place: Place, backend: str) -> None:
         """Refuse a device, before any framework is imported. Raises UserError."""
 
     def rerun(self) -> int | None:

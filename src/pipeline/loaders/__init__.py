@@ -52,7 +52,7 @@ def paced(batches: Iterable[Any], waiter: Callable[[], Callable[[], Any]]) -> It
 def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:
     """Index rows (k, B) made up with zeros to (`steps`, B), so that one compiled program serves every block.
 
-    The last, smaller batch of an epoch stays a single row: it has a program of its own anyway.
+    The last, smaller batch of an epoch stays a single row: it has its own program anyway.
     """
     if rows.shape[1] < batch_size:
         return rows.astype(np.int32)
@@ -62,7 +62,7 @@ def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:
 
 
 def blocks(order: np.ndarray, batch_size: int, steps: int) -> Iterator[np.ndarray]:
-    """`order` cut into index blocks (k, batch_size), k <= steps; a last smaller batch is a block of its own."""
+    """`order` cut into index blocks (k, batch_size), k <= steps; a last smaller batch is its own block."""
     full = len(order) // batch_size * batch_size
     batches = order[:full].reshape(-1, batch_size)
     for first in range(0, len(batches), steps):

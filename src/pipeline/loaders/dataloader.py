@@ -34,7 +34,7 @@ class DataLoader(Loader):
         if self.prefetch_factor is not None and self.workers == 0:
             raise ValueError(f"prefetch_factor={self.prefetch_factor}: needs workers of at least 1")
 
-    def check_place(self, place: Place) -> None:
+    def check_device(self, place: Place) -> None:
         """Refuse page-locked memory where nothing is copied."""
         if self.pin_memory and place.kind == "cpu":
             raise Impossible(

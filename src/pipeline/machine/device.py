@@ -98,7 +98,7 @@ def count_by_bus() -> None:
 @cache
 def gpus() -> tuple[Gpu, ...]:
     """The NVIDIA GPUs that a framework would see, by NVML; empty without a driver."""
-    return tuple(_described(place, handle) for place, handle in enumerate(_handles()))
+    return tuple(_described(index, handle) for index, handle in enumerate(_handles()))
 
 
 def gpu_free_bytes(index: int) -> int:
@@ -169,14 +169,14 @@ def _handle(entry: str, every: list[Any]) -> Any:
         return None
 
 
-def _described(place: int, handle: Any) -> Gpu:
+def _described(index: int, handle: Any) -> Gpu:
     import pynvml
 
     whole = handle
-    if pynvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # which has a memory of its own, but no capability
+    if pynvml.nvmlDeviceGetUUID(handle).startswith("MIG-"):  # which has its own memory, but no capability
         whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     return Gpu(
-        index=place,
+        index=index,
         name=pynvml.nvmlDeviceGetName(handle),
         memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(whole)),

@@ -142,7 +142,7 @@ def _mesh(problem: Problem, grid: np.ndarray) -> Triangulation:
 
 
 def _proportions(axes: Any, problem: Problem) -> None:
-    """Equal scales where the coordinates are lengths; time has a scale of its own."""
+    """Equal scales where the coordinates are lengths; time has its own scale."""
     if "t" not in problem.domain.names:
         axes.set_aspect("equal")
 

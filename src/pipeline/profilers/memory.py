@@ -33,7 +33,7 @@ class Memory(Profiler):
     steps: PositiveInt = 5
     interval: float = Field(default=0.001, gt=0.0, le=1.0)
 
-    def check_place(self, place: Place, backend: str) -> None:
+    def check_device(self, place: Place, backend: str) -> None:
         """Refuse a GPU whose framework keeps no history of its allocations."""
         if place.kind == "gpu" and backend != "torch":
             raise Impossible(

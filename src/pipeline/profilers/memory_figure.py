@@ -14,8 +14,8 @@ def timeline(path: Path, samples: Sequence[tuple[float, int, tuple[int, ...]]], 
     figure = canvas(8, 3.6)
     axes = figure.add_subplot()
     seconds = [1000 * moment for moment, _, _ in samples]
-    for place, (name, colour) in enumerate(zip(columns, COLOURS, strict=False)):
-        mebibytes = [values[place] / 2**20 for _, _, values in samples]
+    for index, (name, colour) in enumerate(zip(columns, COLOURS, strict=False)):
+        mebibytes = [values[index] / 2**20 for _, _, values in samples]
         axes.plot(seconds, mebibytes, color=colour, lw=1, label=name.removesuffix("_bytes"))
     for step, group in groupby(samples, key=lambda sample: sample[1]):
         start = 1000 * next(group)[0]

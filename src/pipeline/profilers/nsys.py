@@ -54,7 +54,7 @@ class Nsys(Profiler):
     steps: PositiveInt = 5
     gpu_metrics: bool = True
 
-    def check_place(self, place: Place, backend: str) -> None:
+    def check_device(self, place: Place, backend: str) -> None:
         """Refuse a CPU, and a machine without nsys."""
         if place.kind == "cpu":
             raise Impossible("profiler=nsys on cpu: Nsight Systems traces CUDA; profiler=torch runs on a CPU")
@@ -77,11 +77,11 @@ class Nsys(Profiler):
 
 def under_nsys(settings: Nsys, wrapped: Sequence[str]) -> int:
     """`wrapped` under nsys; its report goes to the run that the command became. Raises RunError without a report."""
-    with tempfile.TemporaryDirectory(prefix="pipeline-nsys-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="pipeline-nsys-") as temporary:
+        folder = Path(temporary)
         report = folder / "report.nsys-rep"
         words = command(settings, options(), folder / "report", wrapped)
-        process = subprocess.Popen(words, env={**os.environ, INSIDE: place})
+        process = subprocess.Popen(words, env={**os.environ, INSIDE: temporary})
         try:
             status = process.wait()
         except BaseException:

@@ -36,7 +36,7 @@ class TensorBoard(Profiler):
     graph: bool = True
     histograms: bool = True
 
-    def check_place(self, place: Place, backend: str) -> None:
+    def check_device(self, place: Place, backend: str) -> None:
         """Refuse before any framework is imported where TensorBoard is not installed."""
         check_installed({"profiler=tensorboard": ("tensorboard",)})
 
@@ -155,8 +155,8 @@ def _write_xplane(folder: Path, profile: Any, *_: object) -> None:
 
     from pipeline.profilers.xspace import of_chrome_trace
 
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "trace.json.gz"
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "trace.json.gz"
         profile.export_chrome_trace(str(path))
         trace = json.loads(gzip.decompress(path.read_bytes()))
     named = folder / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S") / f"{socket.gethostname()}.xplane.pb"

@@ -41,7 +41,7 @@ class Torch(Profiler):
     memory: bool = True
     stacks: bool = False
 
-    def check_place(self, place: Place, backend: str) -> None:
+    def check_device(self, place: Place, backend: str) -> None:
         """Refuse an order by the time of a device that there is not."""
         if self.sort_by == "device" and place.kind == "cpu":
             raise Impossible("profiler.sort_by=device on cpu: there is none; profiler.sort_by=cpu runs")

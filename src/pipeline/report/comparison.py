@@ -40,8 +40,8 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
     """Validation accuracy by epoch, test accuracy by seed with its interval, and the rate with its range."""
     figure = canvas(11, 1.7 + 0.55 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
-    for place, side in enumerate(sides):
-        colour = COLOURS[place % len(COLOURS)]
+    for index, side in enumerate(sides):
+        colour = COLOURS[index % len(COLOURS)]
         numbers, means, lowest, highest = zip(*side.epochs, strict=True)
         curves.plot(numbers, means, "o-", ms=3, color=colour, label=side.name)
         curves.fill_between(numbers, lowest, highest, color=colour, alpha=0.15, linewidth=0)

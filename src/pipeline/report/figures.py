@@ -105,8 +105,8 @@ def image_sheet(
 def _picture(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
     """An image (H, W, C), its longer side 1, in a frame."""
     height, width = np.array(image.shape[:2]) / max(image.shape[:2])
-    place = (left, left + width, top + height, top)
-    axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1, extent=place, interpolation="nearest")
+    box = (left, left + width, top + height, top)
+    axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1, extent=box, interpolation="nearest")
     axes.add_patch(Rectangle((left, top), width, height, fill=False, linewidth=0.8))
 
 
@@ -120,17 +120,17 @@ def _bars(
 ) -> None:
     """The three most probable classes of one image; the true class is blue, a wrong first guess orange."""
     best = np.argsort(-probabilities)[:3]
-    colours = [BLUE if place == label else GREY for place in best]
+    colours = [BLUE if index == label else GREY for index in best]
     if colours[0] == GREY:
         colours[0] = BLUE if label is None else ORANGE
     heights = top + (np.arange(len(best)) + 0.5) / 3
     # The names are written over the bars.
     axes.barh(heights, probabilities[best] * 1.1, height=0.27, left=left, color=colours, alpha=0.5)
-    for height, place in zip(heights, best, strict=True):
-        axes.text(left + 0.04, height, f"{classes[place]}  {probabilities[place]:.2f}", va="center", fontsize=7)
+    for height, index in zip(heights, best, strict=True):
+        axes.text(left + 0.04, height, f"{classes[index]}  {probabilities[index]:.2f}", va="center", fontsize=7)
 
 
 def _save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands in its place
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands in its stead
         figure.savefig(path)

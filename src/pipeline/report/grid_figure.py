@@ -53,7 +53,7 @@ def history(
     figure = canvas(7, 3.6)
     axes = figure.add_subplot()
     numbers, values = [number for number, _ in points], [value for _, value in points]
-    best = [better(values[: place + 1]) for place in range(len(values))]
+    best = [better(values[: index + 1]) for index in range(len(values))]
     axes.plot(numbers, values, "o", ms=4, color=COLOURS[0], label="a trial")
     axes.step(numbers, best, where="post", color=COLOURS[1], label="the best so far")
     axes.set_xlabel("trial")

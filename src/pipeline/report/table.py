@@ -39,8 +39,8 @@ def show_table(console: Console, table: Table) -> None:
 
     console.print(table.title, style="italic", highlight=False, markup=False)
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if place else "left", overflow="fold")
+    for index, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*row)
     console.print(drawn, highlight=False, markup=False)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
-COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has a version of its own
+COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has its own version
 
 
 def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["precision"]["observed"] = observed(fit.observed)
     if fit.loss_scale is not None:
         receipt["precision"]["loss_scale"] = fit.loss_scale.plain()
-    found = {"device": misplaced(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
+    found = {"device": device_mismatch(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
     for part, problem in found.items():
         receipt[part]["as_requested"] = problem is None
         if problem:
@@ -130,7 +130,7 @@ def _place(name: str) -> str:
         return name
 
 
-def misplaced(resolved: Resolved, seen: Observation) -> str | None:
+def device_mismatch(resolved: Resolved, seen: Observation) -> str | None:
     """How the devices of the matrix products differ from the one asked for, or None.
 
     Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.

@@ -147,7 +147,7 @@ def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fo
         problems["precision"] = (
             f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
         )
-    if found.device and receipts.misplaced(resolved, where):
+    if found.device and receipts.device_mismatch(resolved, where):
         problems["device"] = f"device={resolved.place} but the parameters lie on {receipt['device']['effective']}"
     for part, problem in problems.items():
         receipt[part]["as_requested"] = problem is None

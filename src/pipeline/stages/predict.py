@@ -197,4 +197,4 @@ def write_csv(path: Path, names: list[str], likely: np.ndarray, classes: list[st
 
 
 def _best(row: np.ndarray, classes: list[str]) -> str:
-    return "  ".join(f"{classes[place]} {row[place]:.3f}" for place in np.argsort(-row)[:3])
+    return "  ".join(f"{classes[index]} {row[index]:.3f}" for index in np.argsort(-row)[:3])

@@ -74,7 +74,7 @@ def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation)
     """Requested -> effective, and the dtypes that were seen."""
     name = experiment.precision.name
     arrow = name if name == resolved.precision else f"{name} -> {resolved.precision} ({resolved.precision_reason})"
-    text = f"{arrow}; products seen in {', '.join(sorted(seen.matmuls)) or 'none'}"
+    text = f"{arrow}; matmuls in {', '.join(sorted(seen.matmuls)) or 'none'}"
     if seen.compiled and set(seen.compiled) != set(seen.matmuls):
         text += f" (compiled to {', '.join(sorted(seen.compiled))})"
     return text

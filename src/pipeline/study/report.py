@@ -117,7 +117,7 @@ def draw(outcomes: Mapping[str, Outcome]) -> bool:
 def _row(name: str, outcome: Outcome) -> dict[str, str]:
     receipt, times = outcome.receipt, outcome.timings
     row = {"stage": name, "backend": str(receipt["backend"]), "device": str(receipt["device"]["effective"])}
-    if not outcome.summary:  # it has a table of its own for what varies within the stage
+    if not outcome.summary:  # it has its own table for what varies within the stage
         row |= {"precision": str(receipt["precision"]["effective"]), **_results(outcome)}
     if "training_rate" in times:
         speed = times["training_rate"]

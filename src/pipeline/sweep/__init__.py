@@ -1,4 +1,4 @@
-"""Sweeps: many experiments by one command, each in a process of its own.
+"""Sweeps: many experiments by one command, each in its own process.
 
 settings (Sweep, in experiment.py) -> plan.py   what each cell would be, and whether it has to run
                 -> schedule.py   runs them by an executor (workers.py, submitit.py, ray.py), minds time and failures

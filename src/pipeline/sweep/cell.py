@@ -150,8 +150,8 @@ def end_file(job: Path) -> Path:
     return job.with_suffix(".end")
 
 
-def in_new_process(path: Path, place: Path) -> str | None:
-    """Run a cell by a new Python in the folder `place`: what a cluster's job does. Returns what a signal did, if any.
+def in_new_process(path: Path, folder: Path) -> str | None:
+    """Run a cell by a new Python in `folder`: what a cluster's job does. Returns what a signal did, if any.
 
     A job that is cancelled gives its cell the time to say so.
     """
@@ -159,7 +159,7 @@ def in_new_process(path: Path, place: Path) -> str | None:
     given = json.loads((path.parent / "environment.json").read_bytes())
     with log_file(path).open("ab") as log:
         process = subprocess.Popen(
-            command, cwd=place, env={**os.environ, **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=folder, env={**os.environ, **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
         while process.poll() is None:  # no wait(): Ray's cancel is seen between two instructions of Python only

@@ -56,8 +56,10 @@ class Ledger:
         """A line that stays."""
         self.running.pop(outcome.cell.number, None)
         self.outcomes.append(outcome)
-        place = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
-        text = Text.assemble((f"{place} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), outcome.cell.label)
+        progress = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
+        text = Text.assemble(
+            (f"{progress} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), outcome.cell.label
+        )
         text.append(f"  {outcome_text(outcome)}")
         text.append(f"  {seconds(outcome.seconds)}", "dim")
         self.console.print(text, soft_wrap=True)

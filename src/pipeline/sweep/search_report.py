@@ -48,10 +48,10 @@ def best(study: Study, search: Search) -> tuple[Metric, ...]:
     ranked = ranking(study)
     choose: dict[str, tuple[Callable[..., float], Direction]] = {"maximize": (max, "max"), "minimize": (min, "min")}
     found = []
-    for place, (name, wanted) in enumerate(zip(search.metrics, search.directions, strict=True)):
+    for index, (name, wanted) in enumerate(zip(search.metrics, search.directions, strict=True)):
         chosen, direction = choose[wanted]
         if ranked:
-            value = chosen((trial.values or [0.0])[place] for trial in ranked)
+            value = chosen((trial.values or [0.0])[index] for trial in ranked)
             found.append(Metric(f"best/{name}", value, direction=direction))
     return tuple(found)
 

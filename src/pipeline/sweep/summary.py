@@ -18,7 +18,7 @@ from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
 
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
-Place = tuple[tuple[str, ...], str]  # the values down the page, the value across it
+Position = tuple[tuple[str, ...], str]  # the values down the page, the value across it
 VALIDATION = "validation/"
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
@@ -92,46 +92,46 @@ class Pivot:
         timed = (one.name for one in self.declared.values() if one.kind == "time" and one.name != self.name)
         beside = (name for name in timed if all(name in metrics for metrics in results))
         self.beside = None if across else next(beside, None)
-        self.places: dict[Place, list[Entry]] = {}
+        self.positions: dict[Position, list[Entry]] = {}
         for entry in found:
-            self.places.setdefault(self._place(entry.cell), []).append(entry)
-        self.rows = list(dict.fromkeys(row for row, _ in self.places))
+            self.positions.setdefault(self._position(entry.cell), []).append(entry)
+        self.rows = list(dict.fromkeys(row for row, _ in self.positions))
 
     def at(self, row: tuple[str, ...], column: str) -> list[Entry]:
-        """The repetitions in one place of the table."""
-        return self.places.get((row, column), [])
+        """The repetitions in one cell of the table."""
+        return self.positions.get((row, column), [])
 
     def value(self, row: tuple[str, ...], column: str, name: str | None = None) -> list[float]:
         """The main metric (or another) of each repetition that has one."""
         name = name or self.name
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
-    def best(self) -> set[Place]:
-        """Where the best median of the judging metric stands, several places where they are equal.
+    def best(self) -> set[Position]:
+        """Where the best median of the judging metric stands, several positions where they are equal.
 
         No seed is best, nor any value of a metric of which neither more nor less is better.
         """
         better = self.declared[self.judge].direction if self.declared else "none"
         if self.seeds_alone or better == "none":
             return set()
-        places = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
-        if len(places) < 2:
+        positions = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
+        if len(positions) < 2:
             return set()
-        medians = {place: statistics.median(self.value(*place, self.judge)) for place in places}
+        medians = {position: statistics.median(self.value(*position, self.judge)) for position in positions}
         best = max(medians.values()) if better == "max" else min(medians.values())
-        return {place for place, median in medians.items() if median == best}
+        return {position for position, median in medians.items() if median == best}
 
     def named(self, name: str) -> str:
         """A metric's name with its unit."""
         unit = self.declared[name].unit if name in self.declared else ""
         return f"{name} ({unit})" if unit else name
 
-    def _place(self, cell: Cell) -> Place:
+    def _position(self, cell: Cell) -> Position:
         return tuple(cell.swept.get(key, "") for key in self.down), cell.swept[self.across] if self.across else ""
 
 
 def table(found: Sequence[Entry]) -> Table:
-    """The table over the grid, its best place marked; seeds alone end in their median."""
+    """The table over the grid, its best position marked; seeds alone end in their median."""
     pivot = Pivot(found)
     best = pivot.best()
     title = f"{pivot.named(pivot.name)} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
@@ -152,7 +152,7 @@ def note(found: Sequence[Entry]) -> str:
 
 
 def show(console: Console, found: Sequence[Entry]) -> None:
-    """Print the table over the grid and what its best place is the best by."""
+    """Print the table over the grid and what its best position is the best by."""
     show_table(console, table(found))
     if text := note(found):
         console.print(text, style="dim", highlight=False)
@@ -166,7 +166,7 @@ def _best_by(judge: str) -> str:
     return f"the best by {judge}{chosen}"
 
 
-def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Place]) -> list[str]:
+def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Position]) -> list[str]:
     cells = [_text(pivot, row, column) + " *" * ((row, column) in best) for column in pivot.columns]
     return cells + ([_text(pivot, row, "", pivot.beside)] if pivot.beside else [])
 

@@ -27,7 +27,7 @@ class Worker:
     def __init__(self, cell: Cell, log: Path) -> None:
         command = [sys.executable, "-m", "pipeline.sweep.worker", str(os.getpid())]
         since = time.time()
-        # A process group of its own: the terminal's Ctrl-C is for the sweep, which passes it on.
+        # Its own process group: the terminal's Ctrl-C is for the sweep, which passes it on.
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0

@@ -47,7 +47,7 @@ class LanguageModelling(Task):
         return self.length
 
     def compared(self, ops: Ops, outputs: Any, y: Any) -> tuple[Any, Any]:
-        """Every position is an example of its own: (N * T, vocabulary) against (N * T,)."""
+        """Every position is its own example: (N * T, vocabulary) against (N * T,)."""
         return ops.reshape(outputs, (-1, self.vocabulary)), ops.reshape(y, (-1,))
 
     def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:

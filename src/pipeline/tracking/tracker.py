@@ -1,4 +1,4 @@
-"""Tracking: a run's journal is sent to MLflow by a process of its own, so that the run never waits for a server.
+"""Tracking: a run's journal is sent to MLflow by its own process, so that the run never waits for a server.
 
 This module is imported by the training process and knows nothing of mlflow; store.py does, and is imported by
 the tracker process alone.
@@ -124,7 +124,7 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
 
 
 def _spawn(folder: Path) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
+    # Its own session: Ctrl-C in the terminal reaches the run but not the tracker, which then sees how it ended.
     command = [sys.executable, "-m", "pipeline.tracking", "follow", str(folder)]
     # The log is for its owner alone: MLflow and what it calls may name the address.
     number = os.open(folder / "tracking.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

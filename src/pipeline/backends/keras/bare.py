@@ -1,6 +1,6 @@
 """Bare matrix products by JAX or TensorFlow: what a step's products could reach, apart from the step.
 
-All run in one program, as a step does: each in a loop of its own, one loop after another. What is timed is the products
+All run in one program, as a step does: each in its own loop, one loop after another. What is timed is the products
 alone, by the profiler, so neither a call nor what feeds them is in it.
 """
 

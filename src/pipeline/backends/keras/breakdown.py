@@ -129,7 +129,7 @@ class Stream:
             started = time.perf_counter()
             x, y = next(self.batches)
             self.waited += time.perf_counter() - started
-            if len(y) == self.size:  # the last batch of an epoch may be smaller, and has a program of its own
+            if len(y) == self.size:  # the last batch of an epoch may be smaller, and has its own program
                 self.engine.batch(x, y)
                 taken += 1
         self.engine.settle()

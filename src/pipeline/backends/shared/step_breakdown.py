@@ -4,7 +4,7 @@ A backend's probe module (`experiment.backend.probe`) offers
 
     first_step(experiment, data, resolved) -> FirstStep
     machine(experiment, resolved) -> Machine
-    anatomy(experiment, data, resolved, step_s) -> Anatomy
+    step_breakdown(experiment, data, resolved, step_s) -> StepBreakdown
 """
 
 from __future__ import annotations
@@ -164,4 +164,4 @@ def first_batch(experiment: Experiment, data: Data) -> np.ndarray:
 
 def as_json(machine: Machine, step_breakdown: StepBreakdown) -> dict[str, Any]:
     """What a probe found, for a file."""
-    return {"machine": asdict(machine), "anatomy": asdict(step_breakdown)}
+    return {"machine": asdict(machine), "step_breakdown": asdict(step_breakdown)}

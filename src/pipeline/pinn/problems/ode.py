@@ -44,7 +44,7 @@ class Ode(Problem):
         return [x[0] * u[0], x[0] * u[1] + 1.0]
 
     def classical(self, points: np.ndarray) -> tuple[str, np.ndarray]:
-        """Runge-Kutta of order 8 with a step of its own choice."""
+        """Runge-Kutta of order 8 with its own step choice."""
         from scipy.integrate import solve_ivp
 
         low, high = self.domain.low, self.domain.high

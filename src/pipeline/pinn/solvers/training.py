@@ -105,7 +105,7 @@ class Training:
         return jax.tree.map(lambda *arrays: jnp.stack(arrays), *each)
 
     def _compiled(self, key: Any, function: Any, *arguments: Any) -> Any:
-        """Call `function`, compiled; the compilation has a clock of its own, as has the wait for one under way."""
+        """Call `function`, compiled; the compilation has its own clock, as has the wait for one under way."""
         if key not in self.programs:
             started = time.perf_counter()
             coming = self.coming.pop(key, None)

@@ -17,10 +17,10 @@ SMOOTH = 20  # records of the journal that the line of a loss curve is the mean 
 def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> None:
     """The rate of each run against its precision's error of the first gradient."""
     figure, axes = _axes(6.4, 4)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.errors is None:
             continue
-        rates, colour = row.values(lambda run: run.units_per_s), COLOURS[place % len(COLOURS)]
+        rates, colour = row.values(lambda run: run.units_per_s), COLOURS[index % len(COLOURS)]
         axes.plot([row.errors.first_gradient] * len(rates), rates, "o", color=colour, alpha=0.6)
         label = (row.errors.first_gradient, row.median(lambda run: run.units_per_s))
         axes.annotate(row.precision, label, (7, 0), textcoords="offset points", va="center", fontsize=9, color=colour)
@@ -36,11 +36,11 @@ def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> Non
 def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
     """Peak memory of each precision; beside it that of the weights alone."""
     figure, axes = _axes(6.4, 0.9 + 0.45 * len(rows))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         peak = row.median(lambda run: run.peak_bytes) / 2**20
-        axes.barh(place, peak, color=COLOURS[place % len(COLOURS)], alpha=0.7)
+        axes.barh(index, peak, color=COLOURS[index % len(COLOURS)], alpha=0.7)
         weights = row.runs[0].weight_bytes / 2**20
-        axes.text(peak, place, f"  {peak:,.0f} MiB (weights {weights:,.1f})", va="center", fontsize=8)
+        axes.text(peak, index, f"  {peak:,.0f} MiB (weights {weights:,.1f})", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [row.precision for row in rows])
     axes.invert_yaxis()
     axes.margins(x=0.4)
@@ -52,11 +52,11 @@ def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
 def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
     """The training loss of each precision's first run: points as journalled, their running mean as a line."""
     figure, axes = _axes(7.2, 4)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         steps, values = row.runs[0].losses()
         width = max(1, min(SMOOTH, len(values) // 5))
         smooth = [sum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         axes.plot(steps, values, ".", ms=2, color=colour, alpha=0.25)
         axes.plot(steps[width - 1 :], smooth, color=colour, label=row.precision)
     axes.set_yscale("log")
@@ -70,12 +70,12 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
 def loss_scales(path: Path, rows: Sequence[Compared], title: str) -> None:
     """The scale of the loss after each step, of each precision's first run that has one."""
     figure, axes = _axes(7.2, 3)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         scale = row.runs[0].loss_scale
         if scale is not None:
             steps = [0, *(change["step"] for change in scale["changes"]), row.runs[0].losses()[0][-1]]
             values = [scale["initial"], *(change["scale"] for change in scale["changes"]), scale["final"]]
-            colour = COLOURS[place % len(COLOURS)]
+            colour = COLOURS[index % len(COLOURS)]
             axes.step(steps, values, where="post", color=colour, marker=".", label=row.precision)
     axes.set_yscale("log", base=2)
     axes.set_xlabel("step")

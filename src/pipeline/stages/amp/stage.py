@@ -82,7 +82,7 @@ class Amp(Stage):
         run.journal.write_receipt(receipt)
         entries = run_cells(run, checked(self.variants(experiment)))
         done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
-        order = {name: place for place, name in enumerate(self.precisions)}
+        order = {name: index for index, name in enumerate(self.precisions)}
         rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
         if len(rows) < 2:
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions have a result: nothing to compare")

@@ -98,7 +98,7 @@ def _speedup(row: Compared) -> str:
 def _tensor_cores(row: Compared) -> str:
     if row.runs[0].on_cpu:
         return "no GPU"
-    share = row.runs[0].step["anatomy"]["tensor_core_share"]
+    share = row.runs[0].step["step_breakdown"]["tensor_core_share"]
     return "not measured" if share is None else f"{share:.0%}"
 
 

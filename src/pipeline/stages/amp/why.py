@@ -65,7 +65,7 @@ def page(row: Compared, baseline: Compared) -> str:
         f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x.",
         "",
     ]
-    step_breakdown = run.step["anatomy"]
+    step_breakdown = run.step["step_breakdown"]
     bound = _bound(step_breakdown) if explains(row) else []
     lines += [*_shares(row, baseline), *bound, *_products(row, step_breakdown), *_longest(step_breakdown)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
@@ -74,11 +74,11 @@ def page(row: Compared, baseline: Compared) -> str:
 
 def explains(row: Compared) -> bool:
     """Whether the step under the profiler took about as long as the one that was timed, in the same run."""
-    return 1 / SAME <= row.runs[0].step["anatomy"]["step_s"] / row.runs[0].training_step_s <= SAME
+    return 1 / SAME <= row.runs[0].step["step_breakdown"]["step_s"] / row.runs[0].training_step_s <= SAME
 
 
 def _shares(row: Compared, baseline: Compared) -> list[str]:
-    step_breakdown, usual = (one.runs[0].step["anatomy"] for one in (row, baseline))
+    step_breakdown, usual = (one.runs[0].step["step_breakdown"] for one in (row, baseline))
     trained = [one.runs[0].training_step_s * 1e3 for one in (baseline, row)]
     watched = [one["step_s"] * 1e3 for one in (usual, step_breakdown)]
     lines = [
@@ -104,7 +104,7 @@ def _unexplained(row: Compared) -> list[str]:
     """That the profiler did not see the step that was timed, where it did not."""
     if explains(row):
         return []
-    seen, timed = row.runs[0].step["anatomy"]["step_s"] * 1e3, row.runs[0].training_step_s * 1e3
+    seen, timed = row.runs[0].step["step_breakdown"]["step_s"] * 1e3, row.runs[0].training_step_s * 1e3
     return [
         f"**{row.precision}: the step that was timed could not be explained.** It took {timed:.2f} ms in the training "
         f"and {seen:.2f} ms under the profiler ({seen / timed:.1f} times). The profiler costs much in so short a step, "
@@ -182,7 +182,7 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
             f"Another device: this one multiplies at {gain:.2f}x the rate in {row.precision} that it has in "
             f"{baseline.precision}, so no model can gain from it."
         )
-    step_breakdown = row.runs[0].step["anatomy"]
+    step_breakdown = row.runs[0].step["step_breakdown"]
     if not explains(row):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
     shares, tips = step_breakdown["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})

@@ -40,7 +40,7 @@ def test_threads_that_work_at_once_share_the_time() -> None:
 
 
 def test_a_task_is_its_operations_wherever_it_runs() -> None:
-    """a hands a task over and ends; another thread works on it, and sees to an operation of its own meanwhile."""
+    """a hands a task over and ends; another thread works on it, and sees to its own operation meanwhile."""
     seen = [
         event("a", 0, 2),
         event(HANDED_OVER, 1, 1, _p=7),
@@ -174,8 +174,8 @@ def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
         folder, "dataset=digits", "training=quick", "training.epochs=1", "tracking=none", "stage.probe=true", *words
     )
     step = json.loads((run / "artifacts" / "probe" / "step.json").read_text())
-    assert all(product["ceiling_FLOP_per_s"] > 0 for product in step["anatomy"]["products"])
-    return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["anatomy"]["products"]}
+    assert all(product["ceiling_FLOP_per_s"] > 0 for product in step["step_breakdown"]["products"])
+    return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["step_breakdown"]["products"]}
 
 
 def test_the_steps_of_a_streamed_training_are_those_that_its_loader_feeds(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_steps_of_a_streamed_training_are_those_that_its_loader_feeds(tmp_pa
         tmp_path, "dataset=digits", "training.epochs=1", "tracking=none", "stage.probe=true", "model=mlp",
         "model.units=[16]", "loader=threads", "training.batch_size=64",
     )  # fmt: skip
-    step_breakdown = json.loads((run / "artifacts" / "probe" / "step.json").read_text())["anatomy"]
+    step_breakdown = json.loads((run / "artifacts" / "probe" / "step.json").read_text())["step_breakdown"]
     assert "of the training's own loop" in step_breakdown["how"]
     assert 0 < step_breakdown["shares"]["data"] < 1
     longest = {one["name"]: one["kind"] for one in step_breakdown["longest"]}
