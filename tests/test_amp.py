@@ -168,6 +168,7 @@ def test_where_a_steps_time_goes(studies: Studies, backend: str) -> None:
         assert {(16, 64, 64), (64, 16, 64)} & sizes
 
 
+@pytest.mark.wide
 def test_a_planted_overflow_is_counted_and_what_does_not_run_here_is_left_out(place: Path) -> None:
     folder = place / "planted"
     folder.mkdir()
@@ -202,6 +203,7 @@ def test_bad_settings_are_named(tmp_path: Path, word: str) -> None:
     assert refused(tmp_path, *SMALL, word).startswith(WRONG[word])
 
 
+@pytest.mark.wide
 def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> None:
     """A rate at which fp16 leaves its range in the first steps, and fp32 and fp64 do not."""
     folder = place / "diverges"

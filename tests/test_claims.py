@@ -106,6 +106,7 @@ def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:
         os.umask(before)
 
 
+@pytest.mark.wide
 def test_a_grid_that_can_claim_nothing_says_so_and_runs(tmp_path: Path) -> None:
     (tmp_path / "runs" / NAME).mkdir(parents=True)  # what nobody can open for writing, root neither
     result = pipeline(tmp_path, "-m", "seed=0,1", "model=linear", *QUIET)

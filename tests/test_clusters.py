@@ -143,6 +143,7 @@ def test_a_job_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.wide
 def test_cells_that_meet_a_cold_database_lose_nothing(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 

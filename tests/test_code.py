@@ -168,6 +168,7 @@ def test_a_ladder_has_the_code_and_the_configs_of_its_rungs(source: Path) -> Non
     assert ask(source, *words)[0] != before
 
 
+@pytest.mark.wide
 def test_a_ladder_has_the_files_that_the_settings_of_every_rung_name(source: Path) -> None:
     place = source.parents[1]
     (place / "mine.py").write_text(

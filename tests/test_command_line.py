@@ -166,9 +166,9 @@ REFUSALS = {
         "(KeyError: 'KERAS_BACKEND')"
     ),
     "-m seed=1,2 --cfg job": "--multirun --cfg: give one of them; --cfg shows the configuration of a single run",
-    f"model._target_={JAX}": underived(f"model._target_={JAX}", "Model", "Network"),
+    f"model._target_={JAX}": underived(f"model._target_={JAX}", "Model", "physics.Network"),
     f"loss._target_={LINEAR}": underived(f"loss._target_={LINEAR}", "Loss"),
-    f"dataset._target_={JAX}": underived(f"dataset._target_={JAX}", "Dataset", "Problem"),
+    f"dataset._target_={JAX}": underived(f"dataset._target_={JAX}", "Dataset", "physics.Problem"),
     f"optimizer._target_={MLP}": underived(f"optimizer._target_={MLP}", "Optimizer"),
     f"stage._target_={MLP}": underived(f"stage._target_={MLP}", "Stage"),
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
@@ -362,6 +362,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
 
 
+@pytest.mark.wide
 def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
     def result(*arguments: str) -> tuple[int, str]:
         with Path("/dev/full").open("w") as full:
@@ -436,6 +437,7 @@ def files(top: Path, pattern: str) -> set[Path]:
 # What a run is called and where it lies
 
 
+@pytest.mark.wide
 def test_names_made_of_digits(tmp_path: Path) -> None:
     made = done(tmp_path, *DIGITS, "name=1_0", "tracking=none")
     assert status(made).name == "1_0"
@@ -499,7 +501,7 @@ def test_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("size", ["16k", "80k"])
+@pytest.mark.parametrize("size", ["16k", pytest.param("80k", marks=pytest.mark.wide)])
 def test_full_disk(size: str, tmp_path: Path) -> None:
     """16k: full before training. 80k: full when the model and its figures are written."""
     disk = tmp_path / "runs"

@@ -79,6 +79,7 @@ def test_compiling_is_told_and_is_no_training(grid: Done, place: Path, precision
     assert compiled["training_s"] + compiled["compile_s"] < compiled["wall_time_s"]
 
 
+@pytest.mark.wide
 def test_the_table_tells_of_it(tmp_path: Path) -> None:
     """With a model of the user's: the kernels that the compiler loads as modules are not the user's code."""
     (tmp_path / "mine.py").write_text(

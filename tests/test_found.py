@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import TWO_THEN_WIDE, environment, failed, message
+from command import TORCH_THEN_WIDE, environment, failed, message
 
 # A GPU as the driver would describe it, on a machine where no framework finds one. The rest is the real command.
 COMMAND = """
@@ -33,13 +33,13 @@ def expected(backend: str) -> str:
     return f"device=gpu:0: {NAMES[backend]} finds no gpu:0, though the driver has one{detail}; device=cpu runs here"
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_gpu_that_the_framework_does_not_find_is_one_message(backend: str, tmp_path: Path) -> None:
     words = ("dataset=digits", "training=quick", f"backend={backend}")
     assert said(tmp_path, *words) == expected(backend)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_problem_says_the_same(backend: str, tmp_path: Path) -> None:
     words = ("stage=pinn", "dataset=function", "solver=deepxde", "solver.steps=2", f"backend={backend}")
     assert said(tmp_path, *words) == expected(backend)

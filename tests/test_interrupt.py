@@ -343,6 +343,7 @@ def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None
     assert said.endswith(" GiB free; use fewer units or a smaller precision")
 
 
+@pytest.mark.wide
 def test_a_model_too_large_to_be_built(tmp_path: Path) -> None:
     """Keras tells a model's size by building it, without its weights."""
     said = failed(tmp_path, "dataset=digits", "backend=jax", "model.units=[400000000]")
@@ -358,6 +359,7 @@ def test_a_model_too_large_to_be_built(tmp_path: Path) -> None:
         pytest.param("tensorflow", 30000, 5, "OOM when allocating", marks=pytest.mark.wide),
     ],
 )
+@pytest.mark.wide
 def test_an_allocation_that_fails(backend: str, width: int, gib: int, asked: str, tmp_path: Path) -> None:
     """A matrix of 1.5 or 3.4 GiB, beside what the framework maps for itself."""
     limit = gib * 2**30

@@ -187,6 +187,7 @@ def test_the_table_fits_80_columns_and_needs_no_framework(tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.wide
 def test_the_table_of_this_machine_points_to_it(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "stage=devices", COLUMNS="80")
     assert result.returncode == 0

@@ -132,6 +132,7 @@ def test_mlflow_has_the_rungs_below_the_ladder(climbed: Done, place: Path) -> No
         assert listed[run.name].info.status == "FINISHED"
 
 
+@pytest.mark.wide
 def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *SHORT, "stage.rungs.threads='loader=threads training.batch_size=5000'")
     assert result.returncode == 1, result.stdout + result.stderr
@@ -166,6 +167,7 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
     assert [status(run).state for run in runs(tmp_path)] == ["KILLED", "KILLED"]
 
 
+@pytest.mark.wide
 def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     ladder = ("stage=ladder", "dataset=digits", "tracking=none")
     said = refused(tmp_path, *ladder, "stage.rungs.amp='precision=mixd'")

@@ -52,6 +52,7 @@ def test_whoever_looks_at_every_module_does_not_wake_it() -> None:
     assert run(STEP + look + "print('torch._dynamo.eval_frame' in sys.modules)") == ["False", "False"]
 
 
+@pytest.mark.wide
 def test_a_step_does_not_import_the_compiler_and_who_wants_it_has_it() -> None:
     """All ways in one process after a step; each again at once, in its own, before anything else has asked."""
     real = "print('torch._dynamo.eval_frame' in sys.modules, torch._dynamo is sys.modules['torch._dynamo'])"

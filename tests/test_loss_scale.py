@@ -113,6 +113,7 @@ def test_a_run_tells_of_it(tmp_path: Path, backend: str) -> None:
     assert "loss_scaling" not in receipt["precision"]
 
 
+@pytest.mark.wide
 def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
     words = ["training.epochs=1", "backend=torch", "tracking=none"]
     result = pipeline(tmp_path, *DIGITS[:2], *words, "precision=fp16", "optimizer=sgd")

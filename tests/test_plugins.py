@@ -123,7 +123,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: str) -> None:
     named = (
         "--config-dir",
@@ -153,6 +153,7 @@ def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: 
         assert said.startswith("model._target_=mine.Dropped: not on the allow-list (pipeline); ")
 
 
+@pytest.mark.wide
 def test_by_the_search_path_in_a_recipe_and_in_a_grid(mine: Path, tmp_path: Path) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     named = (f"hydra.searchpath=[file://{mine / 'conf'}]", "experiment=mine", "seed=1,2")
@@ -197,7 +198,7 @@ def test_a_choice_that_is_not_yaml(mine: Path, tmp_path: Path) -> None:
     assert said == f"{mine}/conf/model/broken.yaml, line 4: not YAML: expected ',' or ']', but got ':'"
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "model=narrow", "dataset=squares", f"backend={backend}", *QUICK[:2])
@@ -218,6 +219,7 @@ def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: s
     assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Data)"
 
 
+@pytest.mark.wide
 def test_no_config_can_extend_the_allow_list(mine: Path, tmp_path: Path) -> None:
     (mine / "planted.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
     for key in ("model", "stage", "dataset", "tracking", "profiler", "device"):

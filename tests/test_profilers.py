@@ -80,7 +80,7 @@ def chrome_trace(run: Path) -> Counter[str]:
     [
         ("torch", "torch"),
         ("torch", "tensorboard"),
-        ("jax", "tensorboard"),
+        pytest.param("jax", "tensorboard", marks=pytest.mark.wide),
         pytest.param("tensorflow", "tensorboard", marks=pytest.mark.wide),
         *MEMORY,
     ],
@@ -121,6 +121,7 @@ def test_torchs_table_and_trace() -> None:
     assert not (run / "artifacts/profile/stacks.txt").exists()
 
 
+@pytest.mark.wide
 def test_stacks_and_another_window_by_another_loader() -> None:
     more = ("profiler.stacks=true", "profiler.shapes=false", "profiler.skip=0", "profiler.steps=2")
     run = profiled("torch", "torch", *more, "loader=dataloader")
@@ -230,6 +231,7 @@ def test_scalars_are_on_the_disk_while_training_goes_on(tmp_path: Path) -> None:
     assert not (run / "artifacts/profile").exists()
 
 
+@pytest.mark.wide
 def test_a_grid_does_not_take_a_profiled_run_for_an_ordinary_one(tmp_path: Path) -> None:
     words = ("-m", "dataset=digits", "training=quick", "training.batch_size=32", "model=linear", "tracking=none")
     for profiler, verdict in (

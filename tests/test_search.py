@@ -66,6 +66,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
     assert "epochs trained" in result.stderr
 
 
+@pytest.mark.wide
 def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
     words = (*OPTUNA, *SPACE, "training.epochs=2", "hydra.sweeper.trials=3", "hydra.sweeper.sampler=random")
     outcome = pipeline(
@@ -112,6 +113,7 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     assert [row["state"] for row in rows] == ["done"] * 6
 
 
+@pytest.mark.wide
 def test_another_question_is_another_study(tmp_path: Path) -> None:
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")
     first = pipeline(tmp_path, *words, "hydra.sweeper.trials=2", "hydra.sweeper.sampler=random")
@@ -137,6 +139,7 @@ def test_another_question_is_another_study(tmp_path: Path) -> None:
     assert len(study(tmp_path)) == 3
 
 
+@pytest.mark.wide
 def test_trials_of_other_code_software_or_data_are_not_taken(tmp_path: Path) -> None:
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1", "hydra.sweeper.trials=1", "hydra.sweeper.study=search")
     assert pipeline(tmp_path, *words).returncode == 0
@@ -164,6 +167,7 @@ def test_trials_of_other_code_software_or_data_are_not_taken(tmp_path: Path) -> 
     assert pipeline(tmp_path, *words).returncode == 0
 
 
+@pytest.mark.wide
 def test_a_variable_with_another_value_is_another_question(tmp_path: Path) -> None:
     """The space's further choice of a class is compared too: it brings code that the first cell has not."""
     classes = ("pipeline.optimizers.adam.Adam", "pipeline.optimizers.adamw.AdamW")
@@ -181,6 +185,7 @@ def test_a_variable_with_another_value_is_another_question(tmp_path: Path) -> No
     assert "had other settings (the code)" in message(pipeline(tmp_path, *words, ACT="relu"))
 
 
+@pytest.mark.wide
 def test_one_session_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")
     assert pipeline(tmp_path, *words, "hydra.sweeper.trials=1").returncode == 0

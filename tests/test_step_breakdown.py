@@ -178,6 +178,7 @@ def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
     return {(*sorted((one["m"], one["n"])), one["k"]) for one in step["step_breakdown"]["products"]}
 
 
+@pytest.mark.wide
 def test_the_steps_of_a_streamed_training_are_those_that_its_loader_feeds(tmp_path: Path) -> None:
     """The step of loader=threads, not one with the batch in place: the loader's part of it is in the share of data."""
     run = done(

@@ -22,7 +22,7 @@ FP64 = ("float64", "fp64")
         pytest.param("function", ("float32", "fp32"), 2_000, 0, 1e-4, id="function", marks=pytest.mark.wide),
         pytest.param("ode", ("float32", "fp32"), 500, 0, 1e-4, id="ode", marks=pytest.mark.wide),
         pytest.param("poisson", FP64, 210, 0, 1e-12, id="L-shape", marks=pytest.mark.wide),
-        pytest.param("burgers", FP64, 20, 0, 1e-12, id="Burgers"),
+        pytest.param("burgers", FP64, 20, 0, 1e-12, id="Burgers", marks=pytest.mark.wide),
         pytest.param("allen_cahn", FP64, 8, 0, 1e-12, id="Allen and Cahn", marks=pytest.mark.wide),
         pytest.param("diffusion", FP64, 60, 0, 1e-12, id="inverse", marks=pytest.mark.wide),
         pytest.param("poisson", FP64, 210, 1_000, 1e-9, id="L-shape, L-BFGS", marks=pytest.mark.slow),

@@ -167,11 +167,11 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
         ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
         ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
-        ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
         ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
         *(
             pytest.param(*edit, marks=pytest.mark.wide)
             for edit in (
+                ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
                 ("src/pipeline/backends/keras/engine_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
                 ("src/pipeline/backends/keras/fit.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
                 (
@@ -257,9 +257,14 @@ def found_under(change: AbstractContextManager[None], differences: Ask) -> list[
     ("name", "old", "new", "expected"),
     [
         ("dvc.lock", "learning_rate: 0.001", "learning_rate: 0.002", "dvc.lock: config (at optimizer.learning_rate"),
-        ("composed.yaml", "learning_rate: 0.001", "learning_rate: 0.002", "composed.yaml: config (at optimizer.lear"),
-        ("composed.yaml", "pipeline.models.mlp: ", "pipeline.models.mlp: 0", "composed.yaml: code (at pipeline.mode"),
         ("study/classifier_torch/metrics.json", '"test"', '"Test"', "dvc.lock: md5 of study/classifier_torch/metrics"),
+        *(
+            pytest.param("composed.yaml", *edit, marks=pytest.mark.wide)
+            for edit in (
+                ("learning_rate: 0.001", "learning_rate: 0.002", "composed.yaml: config (at optimizer.lear"),
+                ("pipeline.models.mlp: ", "pipeline.models.mlp: 0", "composed.yaml: code (at pipeline.mode"),
+            )
+        ),
     ],
 )
 def test_a_tampered_record_is_named(
@@ -272,16 +277,16 @@ def test_a_tampered_record_is_named(
 @pytest.mark.parametrize(
     ("table", "key", "value", "expected"),
     [
-        ("tags", "receipt.config_sha256", "0000", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
-        ("tags", "receipt.code_sha256", "0000", "MLflow run: code: expected {code} (dvc.lock and composed.yaml)"),
         ("tags", "receipt.data_sha256", "0000", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
-        (
-            "tags",
-            "pipeline.run",
-            "0000",
-            "MLflow run: the run: expected the run of this execution, found none",
-        ),
         ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
+        *(
+            pytest.param("tags", name, "0000", expected, marks=pytest.mark.wide)
+            for name, expected in (
+                ("receipt.config_sha256", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
+                ("receipt.code_sha256", "MLflow run: code: expected {code} (dvc.lock and composed.yaml)"),
+                ("pipeline.run", "MLflow run: the run: expected the run of this execution, found none"),
+            )
+        ),
     ],
 )
 def test_a_tampered_mlflow_run_is_named(

@@ -45,6 +45,7 @@ class Planted(Model):
 BAD = {"3", "6", "9", "12", "15"}
 
 
+@pytest.mark.wide
 def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     (tmp_path / "planted.py").write_text(PLANTED)
     environ = {"PIPELINE_MODULES": "planted", "PYTHONPATH": os.pathsep.join([str(tmp_path), *_python_path()])}

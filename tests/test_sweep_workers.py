@@ -162,6 +162,7 @@ def test_a_process_whose_parent_died_before_it_asked_ends_too() -> None:
     assert child.returncode == 0
 
 
+@pytest.mark.wide
 def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> None:
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"))
     assert result.returncode == 0, result.stderr
@@ -184,6 +185,7 @@ def test_a_file_that_was_read_at_import_and_edited_since_is_refused(place: Path)
     )
 
 
+@pytest.mark.wide
 def test_a_log_and_a_cache_that_cells_write_fail_no_cell(place: Path) -> None:
     """The log, opened at import, is only written; the cache is read and written, by the cells. It counts once made."""
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "log"))

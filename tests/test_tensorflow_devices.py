@@ -52,6 +52,7 @@ def options(start: str, limit: str = "") -> str:
     return " ".join(done.stdout.split())
 
 
+@pytest.mark.wide
 def test_memory_grows_on_every_visible_gpu() -> None:
     assert (
         options(CLASSIFIER) == options(DEEPXDE) == 'allow_growth: true visible_device_list: "0,1" experimental { } true'

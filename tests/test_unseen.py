@@ -28,7 +28,7 @@ def trained(folder: Path, interior: int) -> tuple[Path, str]:
     return runs(folder)[-1], " ".join((result.stdout + result.stderr).split())
 
 
-@pytest.mark.parametrize(("interior", "between"), [(6, False), (30, True)])
+@pytest.mark.parametrize(("interior", "between"), [pytest.param(6, False, marks=pytest.mark.wide), (30, True)])
 def test_a_network_that_leaves_the_solution_between_its_points_is_told(
     tmp_path: Path, interior: int, between: bool
 ) -> None:
@@ -42,6 +42,7 @@ def test_a_network_that_leaves_the_solution_between_its_points_is_told(
     assert f"{found['test/residual']:.1e} at others" in said
 
 
+@pytest.mark.wide
 def test_the_residual_at_the_training_points_is_the_loss_of_the_equations(tmp_path: Path) -> None:
     run, _ = trained(tmp_path, 20)
     found = json.loads((run / "result.json").read_text())["scalars"]
