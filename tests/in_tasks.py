@@ -19,6 +19,13 @@ from pipeline.runs.result import metrics_of
 from pipeline.runs.result import values as values_of
 
 STEPS = 20
+EVERYTHING = (
+    *("dataset=counting", "model=tiny", "precision=fp64", "training.batch_size=7", "training.steps=24"),
+    *("training.accumulate=3", "training.validate_every=5", "training.clip_value=0.05", "training.clip_norm=0.1"),
+    *("training.ema=0.9", "training.weights=best", "training.patience=99", "loss.label_smoothing=0.1"),
+    *("schedule=cosine", "schedule.warm_up=3", "optimizer=adamw", "optimizer.decay=matrices"),
+    "optimizer.weight_decay=0.1",
+)
 TRAININGS = {
     "language_modelling": ("dataset=counting", "model=tiny"),
     "tied": ("dataset=counting", "model=tiny", "model.tied=true"),
@@ -28,6 +35,12 @@ TRAININGS = {
     "weighted": ("dataset=plane", "model=subclassed", "loss=weighted", "precision=fp64"),
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
+    "everything": EVERYTHING,
+    "everything_streamed": (*EVERYTHING, "loader=threads"),
+    "scaled": (
+        *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
+        "precision.loss_scale=1e9",  # too large: the first steps are skipped
+    ),
 }
 USUAL = ("stage=train", "training.epochs=2", "training.batch_size=16", "training.log_every_n_steps=1", "tracking=none")
 
@@ -49,8 +62,13 @@ def facts(run: Path) -> dict[str, object]:
     """Of a finished run."""
     kept = weights.load(run / "artifacts" / "model" / "weights.npz")
     losses = [record.metrics["train/loss"] for record in read_metrics(run) if "train/loss" in record.metrics]
+    records = [record.metrics for record in read_metrics(run)]
     return {
         "losses": losses[:STEPS],
+        "rates": [record["train/learning_rate"] for record in records if "train/learning_rate" in record],
+        "norms": [record["train/gradient_norm"] for record in records if "train/gradient_norm" in record],
+        "validation": [record["validation/loss"] for record in records if "validation/loss" in record],
+        "kept": read_json(run / "receipt.json")["weights"],
         "metrics": values_of(metrics_of(run).values()),
         "task": read_json(run / "receipt.json")["task"],
         "observed": read_json(run / "receipt.json")["precision"]["observed"]["matrix_products"],

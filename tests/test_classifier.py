@@ -27,6 +27,7 @@ from rich.console import Console
 
 from pipeline.backends.shared.progress import Watch
 from pipeline.errors import RunError
+from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.report.figures import image_sheet
 from pipeline.runs import journal as journals
 from pipeline.runs import weights
@@ -264,13 +265,14 @@ def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
     """Blocks of unlike batches: 20 steps of 32 images, one of 9. The journal's own records are means over steps."""
     run = Run(Journal.begin(tmp_path, "watched", {}), Console(file=io.StringIO()))
     wanted = in_backend.experiment("torch", training=("default", {"epochs": 1, "log_every_n_steps": 7}))
-    watch = Watch(wanted, run, Classification((8, 8, 1), tuple(NAMES)), examples=649)
+    plan = Plan.of(wanted, 649)
+    watch = Watch(wanted, run, Classification((8, 8, 1), tuple(NAMES)), plan)
     generator = np.random.default_rng(0)
     losses, correct = generator.uniform(0.1, 3.0, 21), generator.integers(0, 10, 21).astype(float)
     sizes = np.array([32] * 20 + [9])
     watch.begin_epoch()
     for start, end in ((0, 8), (8, 20), (20, 21)):
-        watch.block(losses[start:end], correct[start:end], int(sizes[start]))
+        watch.block(Block(plan, 0, start, end - start), losses[start:end], correct[start:end])
     watch.pause()
     watch.end_epoch()
     (epoch,) = watch.epochs

@@ -250,14 +250,17 @@ def test_the_host_is_one_step_ahead_of_the_gpu(ahead: bool) -> None:
     import torch
 
     from pipeline.backends.torch.blocks import StreamedBlocks
+    from pipeline.loaders.batch_plan import Plan
 
     device = torch.device("cuda:0")
-    watch = SimpleNamespace(profile=SimpleNamespace(loading=iter, steps=lambda batches, make: map(make, batches)))
+    plan = Plan(examples=20_000, batch_size=1000, steps=20, seed=0)
+    profile = SimpleNamespace(loading=iter, steps=lambda batches, make: map(make, batches))
+    watch = SimpleNamespace(profile=profile, blocks=lambda most: plan.period(0, most))
     module: Any = SimpleNamespace(home=device, input_dtype="float32", watch=watch)
     stream = [(torch.full((1000, 1000), float(n)).pin_memory(), torch.zeros(1000)) for n in range(20)]
     done: list[torch.cuda.Event] = []
-    (block,) = StreamedBlocks(module, stream, [20], ahead=ahead)
-    for x, _ in block:
+    ((_, batches),) = StreamedBlocks(module, stream, 20, ahead=ahead)
+    for x, _ in batches:
         assert all(event.query() for event in done[:-1])
         work = x
         for _ in range(50):

@@ -22,6 +22,7 @@ from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
 from pipeline.loaders import block_lengths, blocks, one_ahead, paced
+from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.dataloader import DataLoader
 from pipeline.loaders.tfdata import TfData
 from pipeline.profilers.none import Off
@@ -143,12 +144,14 @@ class Stream:
 
 @pytest.mark.parametrize(("steps", "lengths"), [(3, [3, 2, 1]), (1, [1] * 6), (64, [5, 1])])
 def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, lengths: list[int]) -> None:
-    experiment: Any = SimpleNamespace(training=SimpleNamespace(batch_size=2, epochs=2), profiler=Off())
-    profile = Session(experiment, SimpleNamespace(), 11, lambda _: None)  # type: ignore[arg-type]
-    watch = SimpleNamespace(profile=profile)
+    plan = Plan(examples=11, batch_size=2, steps=12, seed=0)
+    experiment: Any = SimpleNamespace(profiler=Off())
+    profile = Session(experiment, SimpleNamespace(), plan, lambda _: None)  # type: ignore[arg-type]
+    periods = iter(range(2))
+    watch = SimpleNamespace(profile=profile, blocks=lambda most: plan.period(next(periods), most))
     module: Any = SimpleNamespace(home=torch.device("cpu"), moved=lambda tensor: tensor, watch=watch)
     stream = Stream()
-    fed = StreamedBlocks(module, stream, block_lengths(11, 2, steps), ahead=True)  # there are no copies on a CPU
+    fed = StreamedBlocks(module, stream, steps, ahead=True)  # there are no copies on a CPU
     waited: list[int] = []
     fed.waiter = lambda: partial(waited.append, stream.fetched[-1])  # as on a GPU
     for epoch in (1, 2):
@@ -157,9 +160,9 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
         ready = list(iter(fed))  # Lightning asks for a block before the last one has run, here for all of them
         assert stream.fetched == []
         found: list[list[int]] = []
-        for block in ready:
+        for _, batches in ready:
             found.append([])
-            for x, y in block:
+            for x, y in batches:
                 assert stream.fetched[-1] == int(y[0]) == int(x[0, 0])
                 assert waited == list(range(stream.fetched[-1] - 1))
                 found[-1].append(int(y[0]))

@@ -35,6 +35,7 @@ from command import (
 )
 
 from pipeline.errors import Impossible, RunError, UserError
+from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.device import Place
 from pipeline.models import Shapes
 from pipeline.profilers import Subject, window
@@ -292,12 +293,13 @@ def test_a_window_that_training_does_not_have(tmp_path: Path) -> None:
 
 
 def test_a_window_lies_within_an_epoch() -> None:
-    assert window(Memory(skip=0, steps=10), 10, 2, 95) == range(10)
-    assert window(Memory(skip=10, steps=10), 10, 2, 95) == range(10, 20)
+    plan = Plan(examples=95, batch_size=10, steps=20, seed=0)
+    assert window(Memory(skip=0, steps=10), plan) == range(10)
+    assert window(Memory(skip=10, steps=10), plan) == range(10, 20)
     with pytest.raises(UserError, match=r"profiles steps 10 to 11, across the end of an epoch \(step 10\)"):
-        window(Memory(skip=9, steps=2), 10, 2, 95)
+        window(Memory(skip=9, steps=2), plan)
     with pytest.raises(UserError, match=r"profiles steps 20 to 21, but training has 20 \(2 x 10\)"):
-        window(Memory(skip=19, steps=2), 10, 2, 95)
+        window(Memory(skip=19, steps=2), plan)
 
 
 def test_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

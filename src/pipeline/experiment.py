@@ -20,6 +20,7 @@ from pipeline.contracts import (
     Optimizer,
     Part,
     Profiler,
+    Schedule,
     Stage,
     Tracking,
     defines,
@@ -36,12 +37,30 @@ from pipeline.variables import filled
 class Training(Part):
     """How long and in what portions to train.
 
-    `log_every_n_steps`: one point in the journal is the mean over that many steps. `metrics`: figures of the test set
-    to report beside accuracy and loss. `evaluation_batch_size`: images per step where nothing is learned.
+    `steps`: optimizer steps, in place of epochs where set. `accumulate`: batches whose gradients make one step.
+    `validate_every`: optimizer steps between validations (None: an epoch). `max_time`: seconds of wall time after which
+    training ends. `clip_norm`, `clip_value`: bounds of the gradient's norm and of each of its numbers.
+    `log_gradient_norm`: note the norm before clipping. `ema`: decay of an exponential moving average of the weights,
+    which is validated and saved in their place. `monitor`: what `patience` and `weights` judge a validation by.
+    `patience`: validations without a better one after which training ends. `weights`: those of the last step or of the
+    best validation.
+    `log_every_n_steps`: one point in the journal is the mean over that many steps. `metrics`: of the test set, to
+    report beside loss and score. `evaluation_batch_size`: examples per step where nothing is learned.
     """
 
     epochs: Annotated[int, Field(gt=0, le=1_000_000)] = 10
+    steps: PositiveInt | None = None
     batch_size: PositiveInt = 32
+    accumulate: PositiveInt = 1
+    validate_every: PositiveInt | None = None
+    max_time: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    clip_value: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    log_gradient_norm: bool = False
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    monitor: str = "validation/loss"
+    patience: PositiveInt | None = None
+    weights: Literal["last", "best"] = "last"
     log_every_n_steps: PositiveInt = 10
     metrics: tuple[str, ...] = ()
     evaluation_batch_size: PositiveInt = 1000
@@ -49,6 +68,18 @@ class Training(Part):
     def __post_init__(self) -> None:
         if len(set(self.metrics)) < len(self.metrics):
             raise UserError(f"training.metrics=[{','.join(self.metrics)}]: one of them is named twice")
+
+    @property
+    def needs_norm(self) -> bool:
+        """Whether a step measures its gradient's norm."""
+        return self.log_gradient_norm or self.clip_norm is not None
+
+    @property
+    def validates_for(self) -> str | None:
+        """The key that needs validation, if any does."""
+        if self.patience is not None:
+            return f"training.patience={self.patience}"
+        return "training.weights=best" if self.weights == "best" else None
 
 
 def _text(value: object) -> object:
@@ -106,6 +137,7 @@ GROUPS: dict[str, tuple[type[Part], ...]] = {
     "loader": (Loader,),
     "optimizer": (Optimizer,),
     "loss": (Loss,),
+    "schedule": (Schedule,),
     "solver": (Solver,),
     "training": (Training,),
     "profiler": (Profiler,),
@@ -114,7 +146,10 @@ GROUPS: dict[str, tuple[type[Part], ...]] = {
 }
 
 # Groups that the runs saved before they existed do not have.
-SINCE = {"solver": {"_target_": "pipeline.pinn.solvers.none.Off"}}
+SINCE = {
+    "solver": {"_target_": "pipeline.pinn.solvers.none.Off"},
+    "schedule": {"_target_": "pipeline.schedules.constant.Constant"},
+}
 
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
 NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
@@ -135,6 +170,7 @@ class Experiment:
     loader: Loader
     optimizer: Optimizer
     loss: Loss
+    schedule: Schedule
     solver: Solver
     training: Training
     profiler: Profiler

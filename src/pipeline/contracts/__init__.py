@@ -171,21 +171,48 @@ class Model(Part):
 
 
 class Optimizer(Part):
-    """A rule by which weights are updated, the same on every backend."""
+    """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
+
+    `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices`, which leaves out tensors of one
+    dimension (biases, and the scales and shifts of normalizations).
+    """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+
+    if TYPE_CHECKING:
+
+        @property
+        def learning_rate(self) -> float: ...
+
+        @property
+        def decay(self) -> str: ...
+    else:
+        decay = "all"
 
     @abstractmethod
     def slots(self) -> int:
         """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
 
     def torch(self, parameters: Iterable[object]) -> object:
-        """A torch.optim.Optimizer over `parameters`."""
+        """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries."""
         raise NotImplementedError
 
     def keras(self) -> object:
         """A keras.optimizers.Optimizer."""
         raise NotImplementedError
+
+
+class Schedule(Part):
+    """How the learning rate changes over the training. `constant`: it does not."""
+
+    constant: ClassVar[bool] = False
+
+    @abstractmethod
+    def factor(self, step: int, steps: int) -> float:
+        """What the optimizer's rate is multiplied by at optimizer step `step` (from 0) of `steps`."""
+
+    def longest(self) -> tuple[str, int] | None:
+        """The setting that counts steps, and how many: a training must have more of them."""
 
 
 class Loss(Part):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipeline.contracts import Optimizer
-from pipeline.optimizers import Decay, Epsilon, LearningRate, WeightDecay
+from pipeline.optimizers import Decay, Decayed, Epsilon, LearningRate, WeightDecay
 from pipeline.spec import spec
 
 
@@ -19,6 +19,7 @@ class AdamW(Optimizer):
     beta_2: Decay = 0.999
     epsilon: Epsilon = 1e-7
     weight_decay: WeightDecay = 0.01
+    decay: Decayed = "all"
 
     def slots(self) -> int:
         return 2

@@ -24,7 +24,7 @@ class Sgd(keras.optimizers.SGD):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
-        if self.l2:
+        if self.l2 and self._use_weight_decay(variable):
             gradient = gradient + self.l2 * variable
         step = rate * gradient
         if self.momentum:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipeline.contracts import Optimizer
-from pipeline.optimizers import Decay, LearningRate, WeightDecay
+from pipeline.optimizers import Decay, Decayed, LearningRate, WeightDecay
 from pipeline.spec import spec
 
 
@@ -18,6 +18,7 @@ class Sgd(Optimizer):
     momentum: Decay = 0.0
     nesterov: bool = False
     weight_decay: WeightDecay = 0.0
+    decay: Decayed = "all"
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:

@@ -8,7 +8,6 @@ it may cost time, but the weights are those of the same run without it, to the b
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pipeline.errors import UserError
 from pipeline.machine.device import Place
 
 if TYPE_CHECKING:
+    from pipeline.loaders.batch_plan import Plan
     from pipeline.models import Shapes
     from pipeline.runs.weights import Weights
 
@@ -76,19 +76,21 @@ class Tool:
         """After the last step, or after what went wrong."""
 
 
-def window(profiler: Profiler, batch_size: int, epochs: int, examples: int) -> range | None:
-    """The steps (from 0) that are profiled. Raises UserError where training has too few, or an epoch ends among them.
-
-    Validation follows the end of an epoch and belongs to no step, so a window lies within one.
+def window(profiler: Profiler, plan: Plan) -> range | None:
+    """The batches (from 0) that are profiled, a step each. Raises UserError where training has too few, or a validation
+    comes between them, which belongs to no step.
     """
     if profiler.steps == 0:
         return None
-    each = math.ceil(examples / batch_size)
     first, last = profiler.skip, profiler.skip + profiler.steps - 1
     asked = f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: profiles steps {first + 1} to {last + 1}"
-    if last >= epochs * each:
-        raise UserError(f"{asked}, but training has {epochs * each} ({epochs} x {each}); lower them or train longer")
-    if first // each != last // each:
-        end = (first // each + 1) * each
-        raise UserError(f"{asked}, across the end of an epoch (step {end}); choose a window within one")
+    total, each = plan.total_batches, plan.batches
+    if last >= total:
+        how = f" ({total // each} x {each})" if total % each == 0 else ""
+        raise UserError(f"{asked}, but training has {total}{how}; lower them or train longer")
+    inside = range(first + 1, last + 1)
+    end = next((at for at in inside if at % each == 0 or plan.period_of(at) != plan.period_of(first)), None)
+    if end is not None:
+        what = "an epoch" if end % each == 0 else "a period"
+        raise UserError(f"{asked}, across the end of {what} (step {end}); choose a window within one")
     return range(first, last + 1)

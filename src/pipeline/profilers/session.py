@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pipeline.profilers import FOLDER, Subject, Tool, window
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.loaders.batch_plan import Block, Plan
     from pipeline.runs.run import Run
 
 NOTHING = contextlib.nullcontext()
@@ -28,12 +26,11 @@ NOTHING = contextlib.nullcontext()
 class Session:
     """One per fit. `leave_out` takes the seconds that the profiler needed for itself, which are no training."""
 
-    def __init__(self, experiment: Experiment, run: Run, examples: int, leave_out: Callable[[float], None]) -> None:
-        training = experiment.training
+    def __init__(self, experiment: Experiment, run: Run, plan: Plan, leave_out: Callable[[float], None]) -> None:
         self.run, self.leave_out = run, leave_out
         self.name = type(experiment.profiler).__name__.lower()
-        self.window = window(experiment.profiler, training.batch_size, training.epochs, examples)
-        self.each = math.ceil(examples / training.batch_size)
+        self.window = window(experiment.profiler, plan)
+        self.each = plan.batches
         self.tool: Tool | None = experiment.profiler.tool(experiment, run)
         self.step = 0
         self.open = self.done = False
@@ -61,8 +58,8 @@ class Session:
                 yield made
             self._after(1)
 
-    def blocks(self, blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Blocks of steps (rows of indices), cut so that the window's steps come one by one."""
+    def blocks(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Blocks of steps, cut so that the window's steps come one by one."""
         if self.window is None:
             yield from blocks
             return
@@ -124,7 +121,7 @@ class Session:
             self.after.append(((now - self.clock) / steps, steps))
             self.begin_epoch()
 
-    def _cut(self, block: np.ndarray) -> Iterator[np.ndarray]:
+    def _cut(self, block: Block) -> Iterator[Block]:
         assert self.window is not None
         inside = range(max(self.window.start - self.step, 0), min(self.window.stop - self.step, len(block)))
         edges = sorted({0, *inside, inside.stop if len(inside) else 0, len(block)})

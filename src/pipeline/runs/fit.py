@@ -51,6 +51,8 @@ class Observation:
 @dataclass(frozen=True)
 class Epoch:
     """One epoch. `seconds` is training alone, without validation; `units`: images, tokens, ... seen in it.
+    Where validations are counted in steps it is what lies between two of them, and `passes` says how many passes over
+    the training set there were by its end.
 
     The scores (accuracy) are None for a task that has none.
     """
@@ -63,6 +65,7 @@ class Epoch:
     train_score: float | None = None
     validation_loss: float | None = None
     validation_score: float | None = None
+    passes: float | None = None
 
     @property
     def units_per_s(self) -> float:
@@ -77,12 +80,12 @@ class Epoch:
             (f"validation/{score}", self.validation_score, direction),
         ]
         measured = [Metric(name, value, direction=better) for name, value, better in found if value is not None]
-        return [count("epoch/number", self.number), *measured, rate(f"epoch/{unit}_per_s", self.units_per_s, unit)]
+        return [count("epoch/number", self.passes or self.number), *measured, rate(f"epoch/{unit}_per_s", self.units_per_s, unit)]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model: its weights, how each epoch went and what was observed."""
+    """A trained model: its weights, how each epoch went and what was observed. `kept`: which weights these are."""
 
     weights: Weights
     epochs: tuple[Epoch, ...]
@@ -92,4 +95,5 @@ class Fit:
     loss_scale: LossScale | None = None  # of a training in mixed float16
     own_start: tuple[str, ...] = ()  # weights that started as their framework made them, not from the shared values
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
+    kept: dict[str, object] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON

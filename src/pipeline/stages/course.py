@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.backends.shared import step_breakdown
+from pipeline.backends.shared.best import check_monitor
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data, Split
 from pipeline.datasets.loading import load_data
 from pipeline.errors import RunError, UserError
+from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
@@ -91,7 +93,17 @@ def check_settings(experiment: Experiment, data: Data) -> None:
             f"training.batch_size={training.batch_size}: larger than the {examples:,} training examples; "
             f"choose 1 to {examples}"
         )
-    window(experiment.profiler, training.batch_size, training.epochs, examples)
+    check_validation(experiment, data)
+    window(experiment.profiler, Plan.of(experiment, examples))
+
+
+def check_validation(experiment: Experiment, data: Data) -> None:
+    """Refuse what needs a validation that the data or the task do not allow. Raises UserError."""
+    check_monitor(experiment.training, data.task)
+    key = experiment.training.validates_for
+    if key is not None and not len(data.validation):
+        dataset = choice(experiment.dataset)
+        raise UserError(f"{key} with dataset={dataset}: it holds no examples out for validation; leave it out")
 
 
 def check_weights(experiment: Experiment, fit: Fit) -> None:

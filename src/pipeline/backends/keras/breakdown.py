@@ -41,7 +41,7 @@ from pipeline.backends.shared.step_breakdown import (
 )
 from pipeline.backends.shared.trace import Event, calls_by_owner, events, seconds_by_owner
 from pipeline.datasets import Data
-from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -104,14 +104,14 @@ class Block:
     """Steps of the training's own program over the whole training set on the device: the first of its first block."""
 
     def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
-        steps, size = experiment.loader.steps_per_execution, experiment.training.batch_size
+        steps = experiment.loader.steps_per_execution
         engine.resident(*_prepared(data, data.train), steps)
-        rows = next(blocks(epoch_order(len(data.train), experiment.seed, 0), size, steps))
-        self.engine, self.rows, self.waited = engine, rows[: steps_to_watch(step_s, len(rows))], 0.0
-        self.steps = len(self.rows)
+        block = next(Plan.of(experiment, len(data.train)).period(0, steps))
+        self.engine, self.block, self.waited = engine, block[: steps_to_watch(step_s, len(block))], 0.0
+        self.steps = len(self.block)
 
     def __call__(self) -> None:
-        self.engine.block(self.rows)
+        self.engine.block(self.block)
 
 
 class Stream:
@@ -122,6 +122,7 @@ class Stream:
         stream = experiment.loader.stream(data, keras.config.floatx(), self.size, experiment.seed)
         self.batches = itertools.chain.from_iterable(itertools.repeat(stream))
         self.steps = steps_to_watch(step_s, MOST_WATCHED)
+        self.block = next(Plan.of(experiment, len(data.train)).period(0, 1))
 
     def __call__(self) -> None:
         self.waited, taken = 0.0, 0
@@ -130,7 +131,7 @@ class Stream:
             x, y = next(self.batches)
             self.waited += time.perf_counter() - started
             if len(y) == self.size:  # the last batch of an epoch may be smaller, and has its own program
-                self.engine.batch(x, y)
+                self.engine.batch(x, y, self.block)
                 taken += 1
         self.engine.settle()
 

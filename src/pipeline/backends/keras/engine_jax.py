@@ -18,8 +18,10 @@ from keras.src.backend.common import dtypes
 
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.tf32 import by_program
+from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.errors import RunError
 from pipeline.loaders import padded
+from pipeline.loaders.batch_plan import Block
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
 from pipeline.machine.found import jax_device
@@ -43,27 +45,44 @@ class Engine:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.batch_size = experiment.training.batch_size
         self.variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
+        self.training = experiment.training
         # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
-        self.state = tuple([v.value for v in group] for group in self.variables)
+        values = tuple([v.value for v in group] for group in self.variables)
+        self.state: tuple[Any, ...] = (*values, self._beside(values[0]))
+        rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+        self.rate_at = next((at for at, variable in enumerate(optimizer.variables) if variable is rate), None)
         scale = getattr(optimizer, "dynamic_scale", None)  # of Keras's LossScaleOptimizer alone
         self.scale_at = next((at for at, variable in enumerate(optimizer.variables) if variable is scale), None)
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
         self.compile_s = 0.0
 
+    def _beside(self, trained: list[Any]) -> dict[str, list[Any]]:
+        """What is carried beside Keras's own: gradients of the step's batches so far, and the weights' average."""
+        many = self.training.accumulate > 1
+        found = {"gathered": [jnp.zeros_like(value) for value in trained]} if many else {}
+        return found | ({"average": trained} if self.training.ema else {})
+
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
         self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
-        found = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y)
+    def block(self, block: Block) -> tuple[np.ndarray, ...]:
+        count, indices = len(block), padded(block.rows, self.steps, self.batch_size)  # the program runs `count` steps
+        control = self._control(control_of(block, len(indices)))
+        found = self._call(self._run_block, indices.shape, indices, np.int32(count), self.x, self.y, control)
         return tuple(np.asarray(each)[:count] for each in found)
 
-    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
+    def _control(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """In the dtypes that the step takes."""
+        wide = keras.config.floatx()
+        return {name: each if name == "update" else each.astype(wide) for name, each in found.items()}
+
+    def batch(self, x: Any, y: Any, block: Block) -> tuple[Any, ...]:
         x, y = jnp.asarray(x), jnp.asarray(y)
         y = y.astype(jnp.int32) if jnp.issubdtype(y.dtype, jnp.integer) else y
-        found = self._call(self._step, x.shape, x, y)
+        control = {name: each[0] for name, each in self._control(control_of(block, 1)).items()}
+        found = self._call(self._step, x.shape, x, y, control)
         self.loss_so_far = found[0]
         return found
 
@@ -76,9 +95,20 @@ class Engine:
 
     def sync(self) -> None:
         """Write the carried values into the Keras variables."""
-        for group, values in zip(self.variables, self.state, strict=True):
+        for group, values in zip(self.variables, self.state[:3], strict=True):
             for variable, value in zip(group, values, strict=True):
                 variable.assign(value)
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The moving average in the place of the weights, which `sync` has written into the variables."""
+        if self.training.ema:
+            for variable, value in zip(self.variables[0], self.state[3]["average"], strict=True):
+                variable.assign(value)
+        try:
+            yield
+        finally:
+            self.sync()
 
     def _call(self, function: Any, shape: tuple[int, ...], *arguments: Any) -> tuple[Any, ...]:
         """Run `function(state, *arguments)`, compiled once for each shape, and keep the state it returns.
@@ -94,23 +124,56 @@ class Engine:
         self.state, found = self._programs[shape](self.state, *arguments)
         return tuple(found)
 
-    def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any, control: Any) -> tuple[Any, Any]:
         outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))
         outputs = widened(outputs)
         loss = self.loss(*self.task.compared(jnp, outputs, y))
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
-            scaled = self.optimizer.scale_loss(loss)
+            scaled = self.optimizer.scale_loss(loss * control["share"] if "share" in control else loss)
         return scaled, (loss, outputs, fixed)
 
-    def _step(self, state: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
-        trainable, fixed, optimizer = state
+    def _step(self, state: Any, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        trainable, fixed, optimizer, beside = state
         gradient = jax.grad(self._loss, has_aux=True)
-        gradients, (loss, outputs, fixed) = gradient(trainable, fixed, optimizer, x, y)
+        gradients, (loss, outputs, fixed) = gradient(trainable, fixed, optimizer, x, y, control)
         with jax.named_scope("optimizer"):
-            trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+            trainable, optimizer, beside, norm = self._update((trainable, optimizer, beside), gradients, control)
         scores = self._scores(outputs, y)
         scale = () if self.scale_at is None else (optimizer[self.scale_at],)
-        return (trainable, fixed, optimizer), (loss, scores, *scale)
+        return (trainable, fixed, optimizer, beside), (loss, scores, *scale, *(() if norm is None else (norm,)))
+
+    def _update(self, state: Any, gradients: list[Any], control: dict[str, Any]) -> tuple[Any, ...]:
+        """Update the weights, after a step's last batch. Returns the state, and the gradient's norm where measured."""
+        if "update" not in control:
+            return self._apply(state, gradients, control)
+        trainable, optimizer, beside = state
+        gathered = [total + gradient for total, gradient in zip(beside["gathered"], gradients, strict=True)]
+
+        def apply() -> tuple[Any, ...]:
+            *new, now, norm = self._apply(state, gathered, control)
+            empty = [jnp.zeros_like(total) for total in gathered]
+            return *new, {**now, "gathered": empty}, norm
+
+        def wait() -> tuple[Any, ...]:
+            nothing = jnp.zeros((), gathered[0].dtype) if self.training.needs_norm else None
+            return trainable, optimizer, {**beside, "gathered": gathered}, nothing
+
+        found: tuple[Any, ...] = jax.lax.cond(control["update"], apply, wait)
+        return found
+
+    def _apply(self, state: Any, gradients: list[Any], control: dict[str, Any]) -> tuple[Any, ...]:
+        trainable, optimizer, beside = state
+        scale = None if self.scale_at is None else optimizer[self.scale_at]
+        gradients, norm = bounded(gradients, self.training, scale)
+        if "rate" in control:
+            assert self.rate_at is not None
+            rate = control["rate"].astype(optimizer[self.rate_at].dtype)
+            optimizer = [rate if at == self.rate_at else value for at, value in enumerate(optimizer)]
+        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        if self.training.ema:
+            pairs = zip(beside["average"], trainable, strict=True)
+            beside = {**beside, "average": [moved_average(kept, new, self.training.ema) for kept, new in pairs]}
+        return trainable, optimizer, beside, norm
 
     def _scores(self, outputs: Any, y: Any) -> Any:
         """The sum of the batch's scores."""
@@ -118,15 +181,18 @@ class Engine:
             return jnp.zeros((), jnp.float32)
         return self.task.scores(jnp, outputs, y).sum().astype(jnp.float32)
 
-    def _run_block(self, state: Any, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, tuple[Any, ...]]:
+    def _run_block(
+        self, state: Any, rows: Any, count: Any, x: Any, y: Any, control: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...]]:
         wide = jnp.dtype(keras.config.floatx())
-        dtypes = (wide, jnp.float32) if self.scale_at is None else (wide, jnp.float32, jnp.float32)
+        dtypes = [wide, jnp.float32]  # of loss, sum of scores, loss scale and gradient's norm
+        dtypes += [jnp.float32] * (self.scale_at is not None) + [wide] * self.training.needs_norm
 
         def step(i: Any, carried: Any) -> Any:
             state, found = carried
             with jax.named_scope("data"):
                 batch = x[rows[i]], y[rows[i]]
-            state, now = self._step(state, *batch)
+            state, now = self._step(state, *batch, {name: each[i] for name, each in control.items()})
             return state, tuple(kept.at[i].set(new.astype(kept.dtype)) for kept, new in zip(found, now, strict=True))
 
         return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))

@@ -18,7 +18,9 @@ from tensorflow.python.eager import context as eager
 from pipeline.backends.keras import tensorflow_graph
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.tf32 import by_program
+from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.loaders import padded
+from pipeline.loaders.batch_plan import Block
 from pipeline.machine import tensorflow_devices
 from pipeline.machine.capability import Resolved
 from pipeline.machine.found import check_tensorflow
@@ -43,6 +45,13 @@ class Engine:
         self.task = task
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.scales_loss = hasattr(optimizer, "dynamic_scale")  # Keras's LossScaleOptimizer
+        self.rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+        self.training = experiment.training
+        self.trained = model.trainable_variables
+        # Beside Keras's own: gradients of the step's batches so far, and the moving average of the weights.
+        many = experiment.training.accumulate > 1
+        self.gathered = [tf.Variable(tf.zeros_like(v.value)) for v in self.trained] if many else []
+        self.average = [tf.Variable(v.value) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
@@ -55,25 +64,32 @@ class Engine:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
         self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        count, indices = len(rows), padded(rows, self.steps, self.batch_size)  # the program runs `count` steps
-        arguments = (tf.constant(indices), tf.constant(count), self.x, self.y)
+    def block(self, block: Block) -> tuple[np.ndarray, ...]:
+        count, indices = len(block), padded(block.rows, self.steps, self.batch_size)  # the program runs `count` steps
+        control = self._control(control_of(block, len(indices)))
+        arguments = (tf.constant(indices), tf.constant(count), self.x, self.y, control)
         if indices.shape not in self.compiled:
-            self._compile_block(indices)
+            self._compile_block(indices, control)
         found = self._block(*arguments)
         self._ran = self._ran or (self._block, arguments, found[0].device)
         return tuple(each.numpy()[:count] for each in found)
 
-    def _compile_block(self, indices: np.ndarray) -> None:
+    def _control(self, found: dict[str, np.ndarray]) -> dict[str, Any]:
+        """As tensors, in the dtypes that the step takes."""
+        wide = keras.config.floatx()
+        return {name: tf.constant(each, None if name == "update" else wide) for name, each in found.items()}
+
+    def _compile_block(self, indices: np.ndarray, control: dict[str, Any]) -> None:
         """TensorFlow compiles in the first call: here one of no steps, which changes nothing and can be timed."""
         started = time.perf_counter()
-        self._block(tf.constant(indices), tf.constant(0), self.x, self.y)
+        self._block(tf.constant(indices), tf.constant(0), self.x, self.y, control)
         self.compile_s += time.perf_counter() - started
         self.compiled.add(indices.shape)
 
-    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
+    def batch(self, x: Any, y: Any, block: Block) -> tuple[Any, ...]:
         x, y = tf.convert_to_tensor(x), tf.convert_to_tensor(y)
-        arguments = (x, tf.cast(y, tf.int32) if y.dtype.is_integer else y)
+        control = {name: each[0] for name, each in self._control(control_of(block, 1)).items()}
+        arguments = (x, tf.cast(y, tf.int32) if y.dtype.is_integer else y, control)
         result = self._batch(*arguments)
         self._ran = self._ran or (self._batch, arguments, result[0].device)
         self.loss_so_far = result[0]
@@ -89,18 +105,63 @@ class Engine:
     def sync(self) -> None:
         """Nothing to do: the steps write the model's own variables."""
 
-    def _step(self, x: Any, y: Any) -> tuple[Any, ...]:
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The moving average in the place of the weights."""
+        if not self.average:
+            yield
+            return
+        kept = [v.value.numpy() for v in self.trained]
+        self._assign(self.average)
+        try:
+            yield
+        finally:
+            self._assign(kept)
+
+    def _assign(self, values: list[Any]) -> None:
+        for variable, value in zip(self.trained, values, strict=True):
+            variable.assign(value)
+
+    def _step(self, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, ...]:
         with tf.GradientTape() as tape:
             outputs = widened(self.model(x, training=True))
             loss = self.loss(*self.task.compared(OPS, outputs, y))
-            scaled = self.optimizer.scale_loss(loss)
-        variables = self.model.trainable_variables
-        gradients = dense(tape.gradient(scaled, variables))
+            shared = loss * tf.cast(control["share"], loss.dtype) if "share" in control else loss
+            scaled = self.optimizer.scale_loss(shared)
+        gradients = dense(tape.gradient(scaled, self.trained))
         with tf.name_scope("optimizer"):
-            self.optimizer.apply(gradients, variables)
+            norm = self._update(gradients, control)
         scores = self._scores(outputs, y)
         scale = (tf.identity(self.optimizer.dynamic_scale.value),) if self.scales_loss else ()
-        return tf.cast(loss, tf.float64), scores, *scale
+        return tf.cast(loss, tf.float64), scores, *scale, *(() if norm is None else (tf.cast(norm, tf.float64),))
+
+    def _update(self, gradients: list[Any], control: dict[str, Any]) -> Any:
+        """Update the weights, after a step's last batch. Returns the gradient's norm, where it is measured."""
+        if not self.gathered:
+            return self._apply(gradients, control)
+        for total, gradient in zip(self.gathered, gradients, strict=True):
+            total.assign_add(gradient)
+        nothing = tf.zeros((), tf.float64)
+
+        def apply() -> Any:
+            norm = self._apply([tf.convert_to_tensor(total) for total in self.gathered], control)
+            for total in self.gathered:
+                total.assign(tf.zeros_like(total))
+            return nothing if norm is None else tf.cast(norm, tf.float64)
+
+        norm = tf.cond(control["update"], apply, lambda: nothing)
+        return norm if self.training.needs_norm else None
+
+    def _apply(self, gradients: list[Any], control: dict[str, Any]) -> Any:
+        scale = self.optimizer.dynamic_scale.value if self.scales_loss else None
+        gradients, norm = bounded(gradients, self.training, scale)
+        if "rate" in control:
+            self.rate.assign(control["rate"])
+        self.optimizer.apply(gradients, self.trained)
+        if self.training.ema:
+            for average, variable in zip(self.average, self.trained, strict=True):
+                average.assign(moved_average(average, variable.value, self.training.ema))
+        return norm
 
     def _scores(self, outputs: Any, y: Any) -> Any:
         """The sum of the batch's scores."""
@@ -108,14 +169,15 @@ class Engine:
             return tf.zeros((), tf.float32)
         return tf.reduce_sum(tf.cast(self.task.scores(OPS, outputs, y), tf.float32))
 
-    def _run_block(self, rows: Any, count: Any, x: Any, y: Any) -> tuple[Any, ...]:
-        dtypes = (tf.float64, tf.float32, tf.float32) if self.scales_loss else (tf.float64, tf.float32)
+    def _run_block(self, rows: Any, count: Any, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, ...]:
+        dtypes = [tf.float64, tf.float32]  # of loss, sum of scores, loss scale and gradient's norm
+        dtypes += [tf.float32] * self.scales_loss + [tf.float64] * self.training.needs_norm
         start = (tf.constant(0), *(tf.zeros([rows.shape[0]], dtype) for dtype in dtypes))
 
         def step(i: Any, *found: Any) -> tuple[Any, ...]:
             with tf.name_scope("data"):
                 batch = tf.gather(x, rows[i]), tf.gather(y, rows[i])
-            now = self._step(*batch)
+            now = self._step(*batch, {name: each[i] for name, each in control.items()})
             pairs = zip(found, now, strict=True)
             return i + 1, *(tf.tensor_scatter_nd_update(kept, [[i]], [new]) for kept, new in pairs)
 

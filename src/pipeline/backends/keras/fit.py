@@ -21,7 +21,8 @@ import psutil
 
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
-from pipeline.loaders import block_lengths, blocks, epoch_order, paced
+from pipeline.loaders import paced
+from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -66,16 +67,21 @@ class Engine(Protocol):
     """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they are known."""
 
     compile_s: float
+    optimizer: Any
 
-    def block(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """One step for each row of indices (k, B) of the resident data; mean losses (k,) and sums of scores (k,).
+    def block(self, block: Block) -> tuple[np.ndarray, ...]:
+        """The block's batches, of the resident data; mean losses (k,) and sums of scores (k,).
 
-        Where the loss is scaled, also the scale (k,) after each step.
+        Where the loss is scaled, also the scale (k,) after each; where it is measured, the gradient's norm (k,).
         """
         ...
 
-    def batch(self, x: Any, y: Any) -> tuple[Any, ...]:
-        """One step on a batch from the host; loss, sum of scores, and the scale if any, as scalars on the device."""
+    def batch(self, x: Any, y: Any, block: Block) -> tuple[Any, ...]:
+        """A batch from the host, which `block` describes; what `block` returns, as scalars on the device."""
+        ...
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """The moving average in the place of the model's weights, where there is one."""
         ...
 
     def waiter(self) -> Callable[[], Any]:
@@ -101,30 +107,33 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         keras.utils.set_random_seed(experiment.seed)
         model, parameters = _initial_model(experiment, data, resolved)
         optimizer = _optimizer(experiment, model, resolved)
-        watch = Watch(experiment, run, data.task, len(data.train))
+        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
         feed = _feed(engine, experiment, data, watch)
         held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
-            for epoch in range(experiment.training.epochs):
-                _epoch(epoch, engine, feed, watch)
-                if len(data.validation):
-                    engine.sync()
-                    watch.end_epoch(held_out.measured())
-                else:
-                    watch.end_epoch()
+            over = False
+            while not over:
+                _period(engine, feed, watch)
+                engine.sync()
+                with engine.averaged():
+                    measured = held_out.measured() if len(data.validation) else None
+                    over = watch.end_epoch(measured, lambda: weights.from_keras(model))
         finally:
             watch.close()
         engine.sync()
+        with engine.averaged():
+            kept = weights.from_keras(model) if watch.best.weights is None else watch.best.weights
         return Fit(
             cpu_threads=engine_module.cpu_threads(),
-            weights=weights.from_keras(model),
+            weights=kept,
+            kept=watch.kept(),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=engine.observe(),
             parameters=parameters,
-            own_start=tuple(weights.own_start(weights.from_keras(model))),
+            own_start=tuple(weights.own_start(kept)),
             peak_memory=peak_memory(resolved),
             files={"model.json": model.to_json(indent=2) + "\n"},
         )
@@ -156,45 +165,49 @@ def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subjec
 
 
 def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> Any:
-    """A function from the epoch's number to its (batch size, losses, scores, scales if any), block by block."""
+    """A function to the next period's (block, losses, scores, scales if any, norms if any), block by block."""
     profile = watch.profile
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
+    most = loader.steps_per_execution
     if isinstance(loader, Memory):
         engine.resident(*_prepared(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
 
-        def resident(epoch: int) -> Iterator[tuple[Any, ...]]:
-            order = epoch_order(len(data.train), seed, epoch)
-            for rows in profile.blocks(blocks(order, batch_size, loader.steps_per_execution)):
-                yield rows.shape[1], *engine.block(rows)
+        def resident() -> Iterator[tuple[Any, ...]]:
+            for block in profile.blocks(watch.blocks(most)):
+                yield block, *engine.block(block)
 
         return resident
     stream = loader.stream(data, keras.config.floatx(), batch_size, seed)
+    batches: Iterator[Any] | None = None  # of an epoch that has begun
 
-    lengths = block_lengths(len(data.train), batch_size, loader.steps_per_execution)
-
-    def streamed(epoch: int) -> Iterator[tuple[Any, ...]]:
-        batches = paced(profile.loading(stream), engine.waiter)
-        for length in lengths:
+    def streamed() -> Iterator[tuple[Any, ...]]:
+        nonlocal batches
+        for block in watch.blocks(most):
+            batches = batches or paced(profile.loading(stream), engine.waiter)
             steps: list[tuple[Any, ...]] = []
-            for x, y in profile.steps(islice(batches, length)):
-                steps.append(engine.batch(x, y))
-                size = len(y)
-                if not watch.step and len(steps) == 1:
+            for x, y in profile.steps(islice(batches, len(block))):
+                at = len(steps)
+                steps.append(engine.batch(x, y, block[at : at + 1]))
+                if not watch.batches and len(steps) == 1:
                     engine.settle()
                     watch.run.mark("first_step_s")
-            yield size, *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True))
-        next(batches, None)  # the loader sees its end
+            yield block, *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True))
+            if block.ends_epoch:
+                next(batches, None)  # the loader sees its end
+                batches = None
 
     return streamed
 
 
-def _epoch(epoch: int, engine: Engine, feed: Any, watch: Watch) -> None:
+def _period(engine: Engine, feed: Any, watch: Watch) -> None:
     watch.begin_epoch()
-    for size, losses, scores, *scales in feed(epoch):
-        if not watch.step and "first_step_s" not in watch.run.marks:  # a block of one call has one end
+    scaled = hasattr(engine.optimizer, "dynamic_scale")
+    for block, losses, scores, *others in feed():
+        if not watch.batches and "first_step_s" not in watch.run.marks:  # a block of one call has one end
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
         watch.compiled(engine.compile_s)
-        watch.block(losses, scores, size, *scales)
+        scales = others.pop(0) if scaled else None
+        watch.block(block, losses, scores, scales, *others)
     watch.pause()
 
 
@@ -284,6 +297,9 @@ def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)
+    if experiment.optimizer.decay == "matrices":
+        others = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+        getattr(optimizer, "inner_optimizer", optimizer).exclude_from_weight_decay(var_list=others)
     optimizer.build(model.trainable_variables)
     return optimizer
 

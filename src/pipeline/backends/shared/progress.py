@@ -1,15 +1,18 @@
-"""What every backend reports of its training, block by block: journal, progress, epochs, and the stop at a NaN."""
+"""What every backend reports of its training, block by block: journal, progress, epochs, and when it stops."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.backends.shared.best import Best, Snapshot
 from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import RunError
+from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.profilers.session import Session
 from pipeline.runs.fit import Epoch
 from pipeline.runs.loss_scale import LossScale
@@ -22,24 +25,29 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Takes the losses and scores of each block of steps. One per fit. `examples`: of the training set."""
+    """Takes the losses and scores of each block of batches. One per fit."""
 
-    def __init__(self, experiment: Experiment, run: Run, task: Task, examples: int) -> None:
+    def __init__(self, experiment: Experiment, run: Run, task: Task, plan: Plan) -> None:
         training = experiment.training
-        self.run, self.task = run, task
+        self.run, self.task, self.plan = run, task, plan
         self.every = training.log_every_n_steps
-        self.batch_size = training.batch_size
+        self.by_epochs = training.steps is None and training.validate_every is None
+        self.ends_at = None if training.max_time is None else time.perf_counter() + training.max_time
+        self.out_of_time = False
+        self.best, self.monitor = Best(training, task), training.monitor
         self.precision = experiment.precision.name
         self.initial_scale = experiment.precision.loss_scale
         self.loss_scale: LossScale | None = None
-        self.profile = Session(experiment, run, examples, self.leave_out)
-        steps = math.ceil(examples / training.batch_size)
-        self.progress = run.progress("training", total=training.epochs * steps)
+        self.profile = Session(experiment, run, plan, self.leave_out)
+        self.progress = run.progress("training", total=plan.steps)
         self.epochs: list[Epoch] = []
-        self.epochs_wanted = training.epochs
-        self.step = 0
-        self.waiting: list[tuple[float, float]] = []  # steps not yet in the journal: (loss, mean score)
+        self.step = 0  # optimizer steps
+        self.batches = 0
+        self.waiting: list[Mapping[str, float]] = []  # steps not yet in the journal
+        self.begun = np.zeros(3)  # of a step whose batches are not all in: loss, scores, examples
         self.number = -1
+        self.asked = 0  # periods whose blocks were asked for
+        self.ended_by: str | None = None  # the setting that ended training before its last step
 
     def begin_epoch(self) -> None:
         """Start the clock of the next epoch."""
@@ -61,28 +69,66 @@ class Watch:
             self.leave_out(seconds - before)
             self.run.marks["compile_s"] = seconds
 
-    def block(self, losses: np.ndarray, scores: np.ndarray, size: int, scales: np.ndarray | None = None) -> None:
-        """Steps that have run: mean loss (k,) and sum of scores (k,) of each, over batches of `size` examples.
+    def blocks(self, most: int) -> Iterator[Block]:
+        """The blocks of the next period, until the time is over. Lightning asks for the first before it has begun."""
+        number, self.asked = self.asked, self.asked + 1
+        for block in self.plan.period(number, most):
+            if self.out_of_time:
+                return
+            yield block
 
-        `scales`: the loss scale (k,) after each, where the loss is scaled.
+    def block(
+        self,
+        block: Block,
+        losses: np.ndarray,
+        scores: np.ndarray,
+        scales: np.ndarray | None = None,
+        norms: np.ndarray | None = None,
+    ) -> None:
+        """Batches that have run: mean loss (k,) and sum of scores (k,) of each.
+
+        `scales`: the loss scale (k,) after each, where the loss is scaled; `norms`: the gradient's norm (k,), which
+        counts where the weights were updated.
         """
         raise_if_stopped()
+        updates = block.updates
         if scales is not None:
-            self._journal_scales(scales)
+            self._journal_scales(scales[updates])
         finite = np.isfinite(losses)
         if not finite.all():
-            self._diverged(losses, int(np.argmin(finite)))
-        self.loss_sum += float(losses.sum()) * size
+            self._diverged(losses, int(updates[: int(np.argmin(finite))].sum()), int(np.argmin(finite)))
+        self.loss_sum += float(losses.sum()) * block.size
         self.score_sum += float(scores.sum())
-        self.seen += size * len(losses)
-        means = scores / (size * self.task.units)
-        self.waiting.extend(zip(losses.tolist(), means.tolist(), strict=True))
-        self.step += len(losses)
+        self.seen += block.size * len(losses)
+        self.batches += len(losses)
+        self._wait(block, losses, scores, norms)
+        self.step += int(updates.sum())
         self._journal_waiting(final=False)
-        state = f"epoch {self.number + 1}/{self.epochs_wanted}  loss {self.loss_sum / self.seen:.4f}"
+        self.out_of_time = self.ends_at is not None and time.perf_counter() >= self.ends_at
+        state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"
-        self.progress.advance(len(losses), state)
+        self.progress.advance(int(updates.sum()), state)
+
+    def _wait(self, block: Block, losses: np.ndarray, scores: np.ndarray, norms: np.ndarray | None) -> None:
+        """Fold batches into optimizer steps."""
+        updates, rates, examples = block.updates, block.rates, block.size
+        if updates.all() and not self.begun[2] and rates is None and norms is None:  # the usual case, without a loop
+            means = scores / (examples * self.task.units)
+            pairs = zip(losses.tolist(), means.tolist(), strict=True)
+            self.waiting.extend({"loss": loss, "score": mean} for loss, mean in pairs)
+            return
+        for at in range(len(losses)):
+            self.begun += losses[at] * examples, scores[at], examples
+            if updates[at]:
+                loss, score, seen = self.begun.tolist()
+                found: dict[str, float] = {"loss": loss / seen, "score": score / (seen * self.task.units)}
+                if rates is not None:
+                    found["learning_rate"] = float(rates[at])
+                if norms is not None:
+                    found["gradient_norm"] = float(norms[at])
+                self.waiting.append(found)
+                self.begun[:] = 0
 
     @property
     def mean_score(self) -> float:
@@ -94,8 +140,10 @@ class Watch:
         self.epoch_seconds = time.perf_counter() - self.epoch_started
         self.profile.pause()
 
-    def end_epoch(self, validation: tuple[float, float] | None = None) -> None:
-        """Close the epoch; `validation`: loss and score of the examples held out. Raises RunError for a NaN."""
+    def end_epoch(self, validation: tuple[float, float] | None = None, weights: Snapshot | None = None) -> bool:
+        """Close the period; `validation`: loss and score of the examples held out, `weights`: makes a copy of what was
+        validated. Returns whether training ends here. Raises RunError for a NaN.
+        """
         self._journal_waiting(final=True)
         loss, score = validation or (None, None)
         if loss is not None and not math.isfinite(loss):
@@ -110,15 +158,44 @@ class Watch:
             train_score=self.mean_score if scored else None,
             validation_loss=loss,
             validation_score=score if scored else None,
+            passes=None if self.by_epochs else self.batches / self.plan.batches,
         )
         self.epochs.append(epoch)
-        self.progress.note(_line(epoch, self.epochs_wanted, self.task))
+        self.progress.note(_line(epoch, self._where(epoch.number), self.task))
         self.profile.end_epoch(epoch.number)
         metrics = epoch.metrics(self.task.unit, self.task.score, self.task.better)
         if self.loss_scale is not None:
             metrics.append(Metric("loss_scale/scale", self.loss_scale.final))
             metrics.append(count("loss_scale/skipped_steps", self.loss_scale.skipped_steps))
         self.run.end_epoch(epoch.number, metrics, self.step)
+        if validation is not None and weights is not None:
+            self.best.take(validation, self.step, epoch.number, weights)
+        return self._over()
+
+    def _over(self) -> bool:
+        """Whether training ends here, and why it does before its time."""
+        if self.step >= self.plan.steps:
+            return True
+        if self.out_of_time:
+            self.ended_by = "training.max_time"
+        elif self.best.stops:
+            self.ended_by = "training.patience"
+        if self.ended_by is not None:
+            self.run.say(f"{self.ended_by}: training ends at step {self.step:,} of {self.plan.steps:,}")
+        return self.ended_by is not None
+
+    def kept(self) -> dict[str, object]:
+        """Which weights are saved, for the receipt."""
+        best = self.best
+        if best.weights is None:
+            return {"weights": "last", "step": self.step, "ended_by": self.ended_by}
+        found = {"weights": "best", "step": best.step, "epoch": best.epoch, "ended_by": self.ended_by}
+        return found | {"monitor": self.monitor, "value": best.value}
+
+    def _where(self, number: int) -> str:
+        if self.by_epochs:
+            return f"epoch {number}/{self.plan.periods}"
+        return f"step {self.step:,}/{self.plan.steps:,}"
 
     def close(self) -> None:
         """Take the progress bar down and end the profiler."""
@@ -131,9 +208,14 @@ class Watch:
         while len(self.waiting) >= self.every or (final and self.waiting):
             part, self.waiting = self.waiting[: self.every], self.waiting[self.every :]
             first += len(part)
-            found = {"train/loss": sum(loss for loss, _ in part) / len(part)}
+            found = {"train/loss": sum(one["loss"] for one in part) / len(part)}
             if self.task.score is not None:
-                found[f"train/{self.task.score}"] = sum(score for _, score in part) / len(part)
+                found[f"train/{self.task.score}"] = sum(one["score"] for one in part) / len(part)
+            if "learning_rate" in part[-1]:
+                found["train/learning_rate"] = part[-1]["learning_rate"]
+            norms = [one["gradient_norm"] for one in part if math.isfinite(one.get("gradient_norm", math.nan))]
+            if norms:  # a step that loss scaling skips has none
+                found["train/gradient_norm"] = sum(norms) / len(norms)
             self.run.log(found, first)
 
     def _journal_scales(self, scales: np.ndarray) -> None:
@@ -142,8 +224,8 @@ class Watch:
         for step, scale in self.loss_scale.take(scales, self.step):
             self.run.log({"loss_scale/scale": scale}, step)
 
-    def _diverged(self, losses: np.ndarray, position: int) -> None:
-        step = self.step + position + 1
+    def _diverged(self, losses: np.ndarray, steps: int, position: int) -> None:
+        step = self.step + steps + 1
         raise diverged(f"the loss became {losses[position]}", step, self.number + 1, self.precision)
 
 
@@ -154,8 +236,8 @@ def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
     return RunError(f"{what} at step {step} (epoch {epoch}); {hint}")
 
 
-def _line(epoch: Epoch, of: int, task: Task) -> str:
-    text = f"epoch {epoch.number}/{of}  loss {epoch.train_loss:.4f}"
+def _line(epoch: Epoch, where: str, task: Task) -> str:
+    text = f"{where}  loss {epoch.train_loss:.4f}"
     if epoch.train_score is not None:
         text += f"  {task.score} {epoch.train_score:.4f}"
     if epoch.validation_loss is not None:

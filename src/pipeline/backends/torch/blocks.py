@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pipeline.datasets import Split
-from pipeline.loaders import blocks, epoch_order, one_ahead, paced
+from pipeline.loaders import one_ahead, paced
+from pipeline.loaders.batch_plan import Block
 
 if TYPE_CHECKING:
     from pipeline.backends.torch.fit import Training
@@ -40,69 +41,74 @@ class HeldOut:
                 yield x[rows], y[rows]
 
 
-class ResidentBlocks:
-    """Blocks gathered from tensors on the device; each pass is the next epoch."""
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
-    def __init__(self, module: Training, steps: int) -> None:
-        self.module, self.steps, self.epoch = module, steps, 0
+
+class ResidentBlocks:
+    """Blocks gathered from tensors on the device; each pass is the next period."""
+
+    def __init__(self, module: Training, most: int) -> None:
+        self.module, self.most = module, most
         self.x, self.y = module.entered(module.data.train.x, module.data.train.y)
 
-    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        experiment = self.module.experiment
-        order = epoch_order(len(self.y), experiment.seed, self.epoch)
-        self.epoch += 1
-        for rows in blocks(order, experiment.training.batch_size, self.steps):
+    def __iter__(self) -> Iterator[tuple[Block, Batches]]:
+        for block in self.module.watch.blocks(self.most):
             # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
-            index_KB = torch.from_numpy(rows).to(self.y.device)
-            yield self.module.watch.profile.steps(index_KB, self.gathered)
+            index_KB = torch.from_numpy(block.rows).to(self.y.device)
+            yield block, self.module.watch.profile.steps(index_KB, self.gathered)
 
     def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.x.index_select(0, batch), self.y.index_select(0, batch)
 
 
 class StreamedBlocks:
-    """Blocks of batches from a loader on the host. `lengths`: batches in each; a batch is fetched when its step begins.
+    """Blocks of batches from a loader on the host, each pass the next period; a batch is fetched when its step begins.
 
     `ahead`: the batches lie in page-locked memory, and each is on its way to the GPU during the step before. The host
     does not run further ahead of a GPU: see `paced`.
     """
 
-    def __init__(self, module: Training, stream: Any, lengths: Sequence[int], *, ahead: bool) -> None:
-        self.module, self.stream, self.lengths = module, stream, lengths
+    def __init__(self, module: Training, stream: Any, most: int, *, ahead: bool) -> None:
+        self.module, self.stream, self.most = module, stream, most
+        self.batches: Iterator[Any] | None = None  # of an epoch that has begun
         on_gpu = module.home.type == "cuda"
         self.copies = Copies(module.home) if ahead and on_gpu else None
         self.waiter = self.steps_so_far if on_gpu else None  # a CPU has done a step when it returns
 
     def close(self) -> None:
         """Let go of the loader, whose workers end then. Left to the garbage collector, torch's hang for 5 s."""
-        self.stream = None
+        self.stream = self.batches = None
 
-    def __iter__(self) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-        profile = self.module.watch.profile
-        batches = iter(profile.loading(self.stream))
-        make: Callable[[Any], Any] = self.module.moved
+    def __iter__(self) -> Iterator[tuple[Block, Batches]]:
+        for block in self.module.watch.blocks(self.most):
+            # Lightning asks for a block before the one before it has run: nothing is fetched for that.
+            yield block, self.module.watch.profile.steps(self._taken(block), self.make)
+
+    def _epoch(self) -> Iterator[Any]:
+        """The batches of the next epoch, on their way to the device."""
+        batches = iter(self.module.watch.profile.loading(self.stream))
         if self.copies is not None:
             batches = one_ahead(batches, partial(self.copies.begin, self.module.moved))
-            make = self.copies.finish
-        if self.waiter is not None:
-            batches = paced(batches, self.waiter)
-        for number, length in enumerate(self.lengths, start=1):
-            last = number == len(self.lengths)
-            # Lightning asks for a block before the one before it has run: nothing is fetched for that.
-            yield profile.steps(_taken(batches, length, last=last), make)
+        return batches if self.waiter is None else paced(batches, self.waiter)
+
+    def make(self, batch: Any) -> Any:
+        """A fetched batch on the device."""
+        return self.module.moved(batch) if self.copies is None else self.copies.finish(batch)
+
+    def _taken(self, block: Block) -> Iterator[Any]:
+        """The batches of a block; after an epoch's last the loader is asked once more, so that it sees its end."""
+        if self.batches is None:
+            self.batches = self._epoch()
+        yield from islice(self.batches, len(block))
+        if block.ends_epoch:
+            next(self.batches, None)
+            self.batches = None
 
     def steps_so_far(self) -> Callable[[], None]:
         """A function that waits until the GPU has done the steps so far."""
         done = torch.cuda.Event()
         done.record(torch.cuda.current_stream(self.module.home))
         return done.synchronize
-
-
-def _taken(source: Iterator[Any], length: int, *, last: bool) -> Iterator[Any]:
-    """The next `length` batches; after the last block the loader is asked once more, so that it sees its end."""
-    yield from islice(source, length)
-    if last:
-        next(source, None)
 
 
 class Copies:

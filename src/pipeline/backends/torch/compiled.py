@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +42,9 @@ class CompiledStep:
         options: dict[str, Any] = {"fallback_random": True}
         self.step.forward = torch.compile(step.forward, dynamic=False, options=options)  # type: ignore[method-assign]
         self.step.update = torch.compile(step.update, dynamic=False, options=options)  # type: ignore[method-assign]
-        # Loss scaling decides on the host whether a step counts, which no graph can hold.
-        self.captures = next(step.net.parameters()).is_cuda and step.scaler is None
+        # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
+        whole = step.scaler is None and step.training.accumulate == 1
+        self.captures = next(step.net.parameters()).is_cuda and whole
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps, self.seconds = 0, 0.0
         self.graphs = compiled_graphs()
@@ -52,21 +54,25 @@ class CompiledStep:
         """What becomes of the step, in words."""
         if self.captures:
             return "the step is compiled, and captured as a CUDA graph"
-        scaled = self.step.scaler is not None
-        reason = "; not captured: loss scaling decides on the host whether a step counts" if scaled else ""
+        reason = ""
+        if self.step.scaler is not None:
+            reason = "; not captured: loss scaling decides on the host whether a step counts"
+        elif self.step.training.accumulate > 1:
+            reason = "; not captured: a step is of several batches"
         return f"the step is compiled{reason}"
 
     def takes(self, x: torch.Tensor) -> bool:
         """Whether this step is made for the batch."""
         return len(x) == self.batch_size
 
-    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
-        """One optimizer step: its mean loss, and the sum of its scores."""
+    def __call__(self, x: torch.Tensor, y: torch.Tensor, share: float | None = None, *, update: bool = True) -> Losses:
+        """As Step's."""
         self.steps += 1
         if self.graph is not None:
             return self._replay(x, y)
         if not self.captures:
-            return self._timed(self.step, x, y) if self.steps == 1 else self.step(x, y)
+            step = partial(self.step, share=share, update=update)
+            return self._timed(step, x, y) if self.steps == 1 else step(x, y)
         return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
@@ -125,3 +131,9 @@ def make_capturable(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
+
+
+def rate_as_tensor(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Keep the learning rate where a compiled update reads it anew: a number would be compiled in."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(group["lr"], dtype=torch.float64, device=device)

@@ -6,16 +6,19 @@ optimization): Lightning's work for a step, 300 us, is then paid once a block, n
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from pipeline.backends.shared.progress import Watch
-from pipeline.backends.torch.blocks import HeldOut, ResidentBlocks, StreamedBlocks
-from pipeline.backends.torch.compiled import CompiledStep, make_capturable
+from pipeline.backends.torch.blocks import Batches, HeldOut, ResidentBlocks, StreamedBlocks
+from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate_as_tensor
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import example, initial_net, peak_memory
@@ -24,7 +27,7 @@ from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.backends.torch.threads import threads_for
 from pipeline.datasets import Data
-from pipeline.loaders import block_lengths
+from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -51,9 +54,9 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             one = example(shapes, next(net.parameters()).dtype)
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
-        watch = Watch(experiment, run, data.task, len(data.train))
+        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         module = Training(lowering.moved(net), experiment, data, lowering, watch)
-        trainer = _trainer(experiment, resolved)
+        trainer = _trainer(watch.plan.periods, resolved)
         fed = module.training_blocks()
         try:
             watch.profile.attach(_subject(net, shapes, resolved.place))
@@ -62,14 +65,16 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             watch.close()
             if isinstance(fed, StreamedBlocks):
                 fed.close()
+        kept = module.validated_weights() if watch.best.weights is None else watch.best.weights
         return Fit(
             cpu_threads=torch.get_num_threads(),
-            weights=weights.from_torch(net),
+            weights=kept,
+            kept=watch.kept(),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
-            own_start=tuple(weights.own_start(weights.from_torch(net))),
+            own_start=tuple(weights.own_start(kept)),
             peak_memory=peak_memory(lowering.device),
             files={"model.txt": f"{net}\n"},
         )
@@ -116,20 +121,22 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         self.step = Step(self.net, self.experiment, self.data.task, self.lowering, self.watch.profile.phase)
-        if self.experiment.backend.compile and self.home.type == "cuda":
-            make_capturable(self.step.optimizer)
+        if self.experiment.backend.compile:
+            if self.home.type == "cuda":
+                make_capturable(self.step.optimizer)
+            if self.watch.plan.rate is not None:
+                rate_as_tensor(self.step.optimizer, self.home)
         return self.step.optimizer
 
     def training_blocks(self) -> Any:
-        """What the Trainer iterates over, once an epoch: lists of (x, y) batches."""
+        """What the Trainer iterates over, once a period: blocks with their (x, y) batches."""
         loader = self.experiment.loader
         if isinstance(loader, Memory):
             return ResidentBlocks(self, loader.steps_per_execution)
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
         stream = loader.stream(self.data, self.lowering.numpy, size, self.experiment.seed)
-        lengths = block_lengths(len(self.data.train), size, loader.steps_per_execution)
-        return StreamedBlocks(self, stream, lengths, ahead=loader.pin_memory)
+        return StreamedBlocks(self, stream, loader.steps_per_execution, ahead=loader.pin_memory)
 
     def validation_batches(self) -> Any:
         """Batches of the examples that are held out, or nothing where there are none."""
@@ -154,30 +161,52 @@ class Training(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         self.watch.begin_epoch()
 
-    def training_step(self, block: Any, _: int) -> None:
-        losses: list[torch.Tensor] = []
-        scores: list[torch.Tensor] = []
-        scales: list[torch.Tensor] = []
-        for x, y in block:
-            if not self.watch.step and not losses:
-                loss, score = self._first(x, y)
+    def training_step(self, fed: tuple[Block, Batches], _: int) -> None:
+        block, batches = fed
+        found: dict[str, list[torch.Tensor]] = {"losses": [], "scores": [], "scales": [], "norms": []}
+        for (x, y), control in zip(batches, self._controls(block), strict=True):
+            if not self.watch.batches and not found["losses"]:
+                loss, score = self._first(x, y, control)
             elif self.compiled is not None and self.compiled.takes(x):
-                loss, score = self.compiled(x, y)
+                loss, score = self.compiled(x, y, **control)
             else:
-                loss, score = self.step(x, y)
-            losses.append(loss)
-            scores.append(score)
-            scales += self.step.scale()
-        found = [torch.stack(each).double() for each in (losses, scores, scales) if each]
-        losses_K, scores_K, *scales_K = torch.stack(found).cpu().numpy()  # one copy a block
+                loss, score = self.step(x, y, **control)
+            found["losses"].append(loss)
+            found["scores"].append(score)
+            found["scales"] += self.step.scale()
+            if self.experiment.training.needs_norm:
+                found["norms"].append(self._norm())
+        kept = {name: torch.stack(each).double() for name, each in found.items() if each}
+        copied = torch.stack([*kept.values()]).cpu().numpy()  # one copy a block
         if self.compiled is not None:
             self.watch.compiled(self.compiled.seconds)
-        self.watch.block(losses_K, scores_K, len(y), *scales_K)
+        self.watch.block(block, **dict(zip(kept, copied, strict=True)))
 
-    def _first(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
+    def _controls(self, block: Block) -> Iterator[dict[str, Any]]:
+        """What each batch's step takes beside it: its share, and whether it is the last of its step."""
+        rates = block.rates
+        if self.watch.plan.accumulate == 1 and rates is None:
+            yield from itertools.repeat({}, len(block))
+            return
+        for at, (share, update) in enumerate(zip(block.shares.tolist(), block.updates.tolist(), strict=True)):
+            if rates is not None:
+                self.step.set_rate(float(rates[at]))
+            yield {} if self.watch.plan.accumulate == 1 else {"share": share, "update": update}
+
+    def _norm(self) -> torch.Tensor:
+        """The gradient's, of the step that was last taken; a captured step writes it to the same memory each time."""
+        return (self.step if self.compiled is None else self.compiled.step).norm.clone()
+
+    def validated_weights(self) -> Weights:
+        """A copy of the weights that are validated and saved: the moving average, where there is one."""
+        average = self.step.average
+        with contextlib.nullcontext() if average is None else average.in_the_net():
+            return weights.from_torch(self.net)
+
+    def _first(self, x: torch.Tensor, y: torch.Tensor, control: dict[str, Any]) -> Losses:
         """The first step, observed as it is written; those after it may be compiled."""
         with Observer(self.observation):
-            found = self.step(x, y)
+            found = self.step(x, y, **control)
         if self.home.type == "cuda":
             torch.cuda.synchronize(self.home)  # a GPU takes orders: without this its work is still to come
         self.watch.run.mark("first_step_s")
@@ -190,16 +219,24 @@ class Training(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         if not len(self.data.validation):
             self.watch.pause()
-            self.watch.end_epoch()
+            self.trainer.should_stop = self.watch.end_epoch()
             return
         examples = len(self.data.validation)
         loss, score = (total.compute().item() for total in self.held_out)
-        self.watch.end_epoch((loss / examples, score / (examples * self.data.task.units)))
+        measured = (loss / examples, score / (examples * self.data.task.units))
+        self.trainer.should_stop = self.watch.end_epoch(measured, self.validated_weights)
         for total in self.held_out:
             total.reset()
 
     def on_validation_epoch_start(self) -> None:
         self.watch.pause()
+        if self.step.average is not None:
+            self.averaged = contextlib.ExitStack()
+            self.averaged.enter_context(self.step.average.in_the_net())
+
+    def on_validation_epoch_end(self) -> None:
+        if self.step.average is not None:
+            self.averaged.close()
 
     def validation_step(self, batch: Any, _: int) -> None:
         x, y = batch
@@ -219,7 +256,8 @@ def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:
     return Subject(net, lambda: weights.from_torch(net), settle, shapes, "float32", place)
 
 
-def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
+def _trainer(periods: int, resolved: Resolved) -> pl.Trainer:
+    """What Lightning calls an epoch is a period here."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
@@ -229,7 +267,7 @@ def _trainer(experiment: Experiment, resolved: Resolved) -> pl.Trainer:
         accelerator="gpu" if gpu else "cpu",
         devices=[resolved.place.index] if gpu else 1,
         precision="32-true",  # none of Lightning's: lowering.py does it
-        max_epochs=experiment.training.epochs,
+        max_epochs=periods,
         num_sanity_val_steps=0,
         logger=False,
         enable_checkpointing=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from pipeline.backends.torch.lowering import Lowering
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Optimizer
     from pipeline.experiment import Experiment
 
 OPS: Any = torch  # what a task may need (pipeline.tasks.Ops)
@@ -34,18 +35,27 @@ class Step:
         self.loss: Any = experiment.loss.torch()
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
-        optimizer = experiment.optimizer.torch(net.parameters())
+        self.training = experiment.training
+        optimizer = experiment.optimizer.torch(decay_groups(net, experiment.optimizer))
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
         self.one = torch.ones((), device=lowering.device)
+        self.norm = self.one  # the gradient's, where it is measured
+        self.fresh = True  # no gradient has been accumulated
+        self.average = Average(net, experiment.training.ema) if experiment.training.ema else None
 
-    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
-        """Take the step. Returns its mean loss and the sum of its scores, both on the device."""
+    def __call__(self, x: torch.Tensor, y: torch.Tensor, share: float | None = None, *, update: bool = True) -> Losses:
+        """Take the step. Returns the batch's mean loss and the sum of its scores, both on the device.
+
+        `share`: of a step of several batches, what this one's loss counts in it; `update`: it is the last of them.
+        """
         with self.phase("forward"), self.lowering.forward():
             loss, scores = self.forward(x, y)
-        self.backward(loss)
-        self.step_optimizer()
+        self.backward(loss if share is None else loss * share)
+        self.fresh = update
+        if update:
+            self.step_optimizer()
         return loss.detach(), scores
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
@@ -61,8 +71,9 @@ class Step:
         return loss, self.task.scores(OPS, outputs.detach(), y).sum()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """The gradients, of the scaled loss where it is scaled."""
-        self.optimizer.zero_grad()
+        """The gradients, of the scaled loss where it is scaled, added to those of the step's other batches."""
+        if self.fresh:
+            self.optimizer.zero_grad()
         with self.phase("backward"):
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
@@ -72,16 +83,89 @@ class Step:
             if self.scaler is None:
                 self.update()
             else:
+                if self.bounds:
+                    self.scaler.unscale_(self.optimizer)
+                    self.bound()
                 self.scaler.step(self.optimizer)
                 self.scaler.update()
+            if self.average is not None:
+                self.average.update()
+
+    @property
+    def bounds(self) -> bool:
+        """Whether the gradient is measured or clipped."""
+        return self.training.needs_norm or self.training.clip_value is not None
+
+    def bound(self) -> None:
+        """Clip the gradient's numbers, measure its norm, and clip that (Pascanu et al., ICML 2013, algorithm 1)."""
+        parameters = [p for p in self.net.parameters() if p.grad is not None]
+        if self.training.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self.training.clip_value)
+        if self.training.clip_norm is not None:
+            self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip_norm)
+        elif self.training.log_gradient_norm:
+            self.norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
     def update(self) -> None:
         """The optimizer's part, where the loss is not scaled."""
+        if self.bounds:
+            self.bound()
         self.optimizer.step()
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next update."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def scale(self) -> list[torch.Tensor]:
         """The loss scale as it now stands, where there is one, without waiting for the device."""
         return [] if self.scaler is None else [self.scaler.scale(self.one)]
+
+
+class Average:
+    """An exponential moving average of the trained weights (Polyak & Juditsky, 1992): a <- decay a + (1 - decay) w.
+
+    It begins at the initial weights, and moves after every update.
+    """
+
+    def __init__(self, net: torch.nn.Module, decay: float) -> None:
+        self.trained = [p for p in net.parameters() if p.requires_grad]
+        self.decay, self.average = decay, [p.detach().clone() for p in self.trained]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After a step."""
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.trained], 1 - self.decay)
+
+    @contextlib.contextmanager
+    def in_the_net(self) -> Iterator[None]:
+        """The average in the place of the weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        """By copies: a captured graph reads the weights where they lie."""
+        kept = [p.detach().clone() for p in self.trained]
+        torch._foreach_copy_([p.detach() for p in self.trained], self.average)
+        torch._foreach_copy_(self.average, kept)
+
+
+def decay_groups(net: torch.nn.Module, optimizer: Optimizer) -> Any:
+    """The parameters as the optimizer is to have them: those that it is not to decay in a group by themselves."""
+    if optimizer.decay == "all":
+        return net.parameters()
+    trained = [p for p in net.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.ndim > 1]
+    others = [p for p in trained if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
 
 
 def widened(outputs: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ PARTS = (
     "loader",
     "optimizer",
     "loss",
+    "schedule",
     "solver",
     "training",
 )

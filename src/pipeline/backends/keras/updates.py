@@ -1,0 +1,57 @@
+"""What a step does with its gradients beside the optimizer's rule, in Keras's operations: for TensorFlow and JAX.
+
+By torch's definitions (`torch.nn.utils.clip_grad_norm_`, `Average` of backends/torch/step.py), so that all agree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from keras import ops
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Training
+    from pipeline.loaders.batch_plan import Block
+
+SMALL = 1e-6  # keeps a norm of zero from dividing
+
+
+def bounded(gradients: list[Any], training: Training, scale: Any) -> tuple[list[Any], Any]:
+    """The gradients, clipped as asked, and their norm before that is clipped; None where it is not measured.
+
+    `scale`: the factor in the gradients where the loss is scaled (else None). It stays in them, not in the norm.
+    """
+    if training.clip_value is not None:
+        most = training.clip_value if scale is None else training.clip_value * scale
+        gradients = [ops.minimum(ops.maximum(g, -_like(most, g)), _like(most, g)) for g in gradients]
+    if not training.needs_norm:
+        return gradients, None
+    wide = [ops.cast(g, "float32") if str(g.dtype) in ("float16", "bfloat16") else g for g in gradients]
+    norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in wide))
+    if scale is not None:
+        norm = norm / ops.cast(scale, norm.dtype)
+    if training.clip_norm is not None:
+        factor = ops.minimum(training.clip_norm / (norm + SMALL), 1.0)
+        gradients = [g * ops.cast(factor, g.dtype) for g in gradients]
+    return gradients, norm
+
+
+def moved_average(average: Any, weight: Any, decay: float) -> Any:
+    """decay * average + (1 - decay) * weight, in the weight's dtype."""
+    return average + (weight - average) * (1 - decay)
+
+
+def control_of(block: Block, padded_to: int) -> dict[str, np.ndarray]:
+    """What a block's steps take beside the batches, (padded_to,) each; empty where each batch is a step as usual."""
+    found: dict[str, np.ndarray] = {}
+    if block.plan.accumulate > 1:
+        found |= {"share": block.shares, "update": block.updates}
+    rates = block.rates
+    if rates is not None:
+        found["rate"] = rates
+    return {name: np.concatenate([each, np.zeros(padded_to - len(each), each.dtype)]) for name, each in found.items()}
+
+
+def _like(value: Any, tensor: Any) -> Any:
+    return ops.cast(value, tensor.dtype)

@@ -1,0 +1,50 @@
+"""The best validation so far: what `training.weights=best` keeps and `training.patience` counts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pipeline.errors import bad_choice
+from pipeline.runs.weights import Weights
+from pipeline.tasks import Task
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Training
+
+Snapshot = Callable[[], Weights]
+
+
+class Best:
+    """One per fit. `step` and `epoch`: where the best validation was; `weights`: those it was of, where asked for."""
+
+    def __init__(self, training: Training, task: Task) -> None:
+        check_monitor(training, task)
+        self.patience, self.keeps = training.patience, training.weights == "best"
+        self.of_loss = training.monitor == "validation/loss"
+        self.sign = 1 if self.of_loss or task.better == "min" else -1
+        self.value: float | None = None
+        self.step = self.epoch = self.since = 0
+        self.weights: Weights | None = None
+
+    def take(self, validation: tuple[float, float], step: int, epoch: int, weights: Snapshot) -> None:
+        """A validation's loss and score; `weights` makes a copy of what was validated."""
+        value = validation[0 if self.of_loss else 1]
+        if self.value is not None and self.sign * value >= self.sign * self.value:
+            self.since += 1
+            return
+        self.value, self.step, self.epoch, self.since = value, step, epoch, 0
+        if self.keeps:
+            self.weights = weights()
+
+    @property
+    def stops(self) -> bool:
+        """Whether too many validations have passed without a better one."""
+        return self.patience is not None and self.since >= self.patience
+
+
+def check_monitor(training: Training, task: Task) -> None:
+    """Refuse a monitor that the task's validation does not measure. Raises UserError."""
+    names = ["validation/loss"] + ([f"validation/{task.score}"] if task.score is not None else [])
+    if training.monitor not in names:
+        raise bad_choice("training.monitor", training.monitor, names)
