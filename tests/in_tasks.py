@@ -39,7 +39,7 @@ TRAININGS = {
     "everything_streamed": (*EVERYTHING, "loader=threads"),
     "scaled": (
         *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
-        "precision.loss_scale=1e9",  # too large: the first steps are skipped
+        "precision.initial_scale=1e9",  # too large: the first steps are skipped
     ),
 }
 USUAL = ("stage=train", "training.epochs=2", "training.batch_size=16", "training.log_every_n_steps=1", "tracking=none")
@@ -68,7 +68,7 @@ def facts(run: Path) -> dict[str, object]:
         "rates": [record["train/learning_rate"] for record in records if "train/learning_rate" in record],
         "norms": [record["train/gradient_norm"] for record in records if "train/gradient_norm" in record],
         "validation": [record["validation/loss"] for record in records if "validation/loss" in record],
-        "kept": read_json(run / "receipt.json")["weights"],
+        "kept": read_json(run / "receipt.json")["kept_weights"],
         "metrics": values_of(metrics_of(run).values()),
         "task": read_json(run / "receipt.json")["task"],
         "observed": read_json(run / "receipt.json")["precision"]["observed"]["matrix_products"],

@@ -69,7 +69,10 @@ def trained(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return of
 
 
-@pytest.mark.parametrize("name", [name for name in TRAININGS if name != "narrow"])
+SAME = [name for name in TRAININGS if name not in ("narrow", "scaled")]
+
+
+@pytest.mark.parametrize("name", SAME)
 def test_every_backend_takes_the_same_steps(trained: Any, name: str) -> None:
     losses = [trained(backend)[name]["losses"] for backend in BACKENDS]
     assert [len(each) for each in losses] == [STEPS] * 3
@@ -78,6 +81,31 @@ def test_every_backend_takes_the_same_steps(trained: Any, name: str) -> None:
     np.testing.assert_allclose(norms[1:], [norms[0]] * 2, rtol=1e-4)
     metrics = [trained(backend)[name]["metrics"]["test/loss"] for backend in BACKENDS]
     np.testing.assert_allclose(metrics, metrics[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["everything", "everything_streamed"])
+def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, name: str) -> None:
+    """fp64: accumulation, clipping, a schedule, decay groups, a moving average, label smoothing, the best weights."""
+    torch, *others = (trained(backend)[name] for backend in BACKENDS)
+    for other in others:
+        for what in ("losses", "rates", "norms", "validation"):
+            np.testing.assert_allclose(other[what], torch[what], rtol=0, atol=1e-10, err_msg=what)
+        np.testing.assert_allclose([*other["weights"].values()], [*torch["weights"].values()], rtol=1e-10)
+        assert {key: other["kept"][key] for key in ("step", "epoch")} == {
+            key: torch["kept"][key] for key in ("step", "epoch")
+        }
+    assert max(torch["norms"]) > 0.1 > 0  # it was clipped
+    assert torch["rates"][0] == pytest.approx(1e-3 / 3)
+    assert torch["kept"]["weights"] == "best"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_accumulated_gradients_of_a_scaled_loss_are_clipped_unscaled(trained: Any, backend: str) -> None:
+    """Frameworks overflow at other scales, so other steps are skipped; a norm that is still scaled is 1e4 and more."""
+    found = trained(backend)["scaled"]
+    assert found["metrics"]["loss_scale/skipped_steps"] > 0
+    assert found["norms"]
+    assert all(1 < norm < 10 for norm in found["norms"])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

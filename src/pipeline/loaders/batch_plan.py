@@ -109,7 +109,7 @@ class Block:
 
     def __getitem__(self, part: slice) -> Block:
         start, stop, _ = part.indices(self.count)
-        return Block(self.plan, self.epoch, self.first + start, stop - start)
+        return Block(self.plan, self.epoch, self.first + start, max(stop - start, 0))
 
     @property
     def size(self) -> int:

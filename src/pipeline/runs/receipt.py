@@ -77,6 +77,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     """Add what was seen while it ran. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["data_sha256"] = data_sha256
     receipt["weights_sha256"] = weights.digest(fit.weights)
+    receipt["kept_weights"] = fit.kept
     receipt["parameters"] = fit.parameters
     receipt["started_by_the_framework"] = list(fit.own_start)
     receipt["peak_memory"] = fit.peak_memory

@@ -23,8 +23,7 @@ def bounded(gradients: list[Any], training: Training, scale: Any) -> tuple[list[
     `scale`: the factor in the gradients where the loss is scaled (else None). It stays in them, not in the norm.
     """
     if training.clip_value is not None:
-        most = training.clip_value if scale is None else training.clip_value * scale
-        gradients = [ops.minimum(ops.maximum(g, -_like(most, g)), _like(most, g)) for g in gradients]
+        gradients = [_clamped(g, training.clip_value, scale) for g in gradients]
     if not training.needs_norm:
         return gradients, None
     wide = [ops.cast(g, "float32") if str(g.dtype) in ("float16", "bfloat16") else g for g in gradients]
@@ -53,5 +52,9 @@ def control_of(block: Block, padded_to: int) -> dict[str, np.ndarray]:
     return {name: np.concatenate([each, np.zeros(padded_to - len(each), each.dtype)]) for name, each in found.items()}
 
 
-def _like(value: Any, tensor: Any) -> Any:
-    return ops.cast(value, tensor.dtype)
+def _clamped(gradient: Any, most: float, scale: Any) -> Any:
+    """Each number within +-most. convert_to_tensor: ops.cast takes a number through float32 on TensorFlow."""
+    bound = ops.convert_to_tensor(most, gradient.dtype)
+    if scale is not None:
+        bound = bound * ops.cast(scale, gradient.dtype)
+    return ops.minimum(ops.maximum(gradient, -bound), bound)

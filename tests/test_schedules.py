@@ -1,0 +1,79 @@
+"""Learning-rate schedules: each against torch's own or its definition, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import pipeline
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.schedules.cosine import Cosine
+from pipeline.schedules.linear import Linear
+from pipeline.schedules.one_cycle import OneCycle
+from pipeline.schedules.step import Step
+
+STEPS = 50
+SHORT = ("dataset=digits", "model=linear", "training.epochs=1", "tracking=none")
+
+
+def factors(schedule: Any, steps: int = STEPS) -> list[float]:
+    return [schedule.factor(step, steps) for step in range(steps)]
+
+
+def torchs(make: Any) -> list[float]:
+    """The rates that torch's scheduler gives an optimizer of rate 1."""
+    import torch
+
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler, found = make(optimizer), []
+    for _ in range(STEPS):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def test_each_is_torchs() -> None:
+    from torch.optim import lr_scheduler as torch
+
+    cosine = torchs(lambda optimizer: torch.CosineAnnealingLR(optimizer, STEPS - 1, eta_min=0.1))
+    np.testing.assert_allclose(factors(Cosine(final=0.1)), cosine, atol=1e-12)
+    step = torchs(lambda optimizer: torch.StepLR(optimizer, 7, gamma=0.3))
+    np.testing.assert_allclose(factors(Step(every=7, gamma=0.3)), step, rtol=1e-12)
+    linear = torchs(lambda optimizer: torch.LinearLR(optimizer, 1.0, 0.2, STEPS - 1))
+    np.testing.assert_allclose(factors(Linear(final=0.2)), linear, rtol=1e-12)
+
+
+@given(st.integers(0, 40), st.floats(0, 1), st.integers(42, 200))
+def test_a_warm_up_rises_to_the_full_rate_and_the_rest_falls_to_the_final_one(
+    warm_up: int, final: float, steps: int
+) -> None:
+    for kind in (Cosine, Linear):
+        found = factors(kind(warm_up=warm_up, final=final), steps)
+        np.testing.assert_allclose(found[:warm_up], (np.arange(warm_up) + 1) / max(warm_up, 1))
+        assert found[warm_up] == pytest.approx(1)
+        assert found[-1] == pytest.approx(final, abs=1e-12)
+        assert all(a >= b - 1e-12 for a, b in zip(found[warm_up:], found[warm_up + 1 :], strict=False))
+
+
+@given(st.floats(0.05, 0.95), st.integers(3, 200))
+def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
+    schedule = OneCycle(rising=rising)
+    found = factors(schedule, steps)
+    assert (found[0], found[-1]) == (pytest.approx(0.04), pytest.approx(4e-6))
+    assert max(found) <= 1
+    falls = np.diff(found) < 0
+    assert not np.any(falls[:-1] & ~falls[1:])  # once it falls, it falls to the end
+
+
+def test_a_schedule_longer_than_the_training_is_refused(tmp_path: Path) -> None:
+    words = ("schedule=cosine", "schedule.warm_up=100", "training.batch_size=32", *SHORT)
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "error: schedule.warm_up=100: the training has 40 optimizer steps; choose fewer"
+    )
