@@ -84,6 +84,7 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "elu")
 LOSSES: dict[str, Choice] = {
     "cross_entropy": "cross_entropy",
     "smoothed": ("cross_entropy", {"label_smoothing": 0.1}),
+    "weighted": ("cross_entropy", {"label_smoothing": 0.1, "class_weights": [1, 2, 0.3, 1, 1, 0, 1, 1, 1, 0.7]}),
     "mse": "mse",
     "hinge": "hinge",
     "wide hinge": ("hinge", {"margin": 5.0}),

@@ -24,7 +24,7 @@ EVERYTHING = (
     *("training.accumulate=3", "training.validate_every=5", "training.clip_value=0.05", "training.clip_norm=0.1"),
     *("training.ema=0.9", "training.weights=best", "training.patience=99", "loss.label_smoothing=0.1"),
     *("schedule=cosine", "schedule.warm_up=3", "optimizer=adamw", "optimizer.decay=matrices"),
-    "optimizer.weight_decay=0.1",
+    *("optimizer.weight_decay=0.1", "loss.class_weights=[1,2,0.3,1,1,0,1,1,1,0.7,1]"),
 )
 TRAININGS = {
     "language_modelling": ("dataset=counting", "model=tiny"),

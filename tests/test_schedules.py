@@ -64,7 +64,7 @@ def test_a_warm_up_rises_to_the_full_rate_and_the_rest_falls_to_the_final_one(
 def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
     schedule = OneCycle(rising=rising)
     found = factors(schedule, steps)
-    assert (found[0], found[-1]) == (pytest.approx(0.04), pytest.approx(4e-6))
+    assert [found[0], found[-1]] == pytest.approx([0.04, 4e-6])
     assert max(found) <= 1
     falls = np.diff(found) < 0
     assert not np.any(falls[:-1] & ~falls[1:])  # once it falls, it falls to the end

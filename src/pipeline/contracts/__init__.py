@@ -224,6 +224,9 @@ class Loss(Part):
     def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:
         """The loss of outputs that are at hand, in float64: it measures the test set."""
 
+    def check(self, task: Task) -> None:
+        """Refuse a task that its settings do not fit. Raises UserError."""
+
     def torch(self) -> Callable[[object, object], object]:
         """(outputs, targets) -> scalar tensor, the mean over their first axis."""
         raise NotImplementedError

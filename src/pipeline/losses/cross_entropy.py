@@ -9,36 +9,74 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.contracts import Loss
+from pipeline.errors import UserError
 from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
+from pipeline.tasks import Task
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @spec
 class CrossEntropy(Loss):
-    """`label_smoothing` is the share of the target that is spread evenly over all classes."""
+    """`label_smoothing` is the share of the target that is spread evenly over all classes.
+
+    `class_weights`: what an example of each class counts; the loss is the mean of weight times cross-entropy over the
+    examples, as Keras's `class_weight` has it, so that batches of any size add up.
+    """
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    class_weights: tuple[Weight, ...] | None = None
+
+    def check(self, task: Task) -> None:
+        """Refuse another number of weights than there are classes."""
+        classes = task.shapes.classes
+        if self.class_weights is not None and len(self.class_weights) != classes:
+            raise UserError(f"loss.class_weights: {len(self.class_weights)} weights; the data have {classes} classes")
 
     def torch(self) -> Callable[[Any, Any], Any]:
+        import torch
         from torch.nn import functional
 
-        return lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        smoothing = self.label_smoothing
+        if self.class_weights is None:
+            return lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+        class Weighted(torch.nn.Module):
+            weights: torch.Tensor
+
+            def __init__(self, weights: tuple[float, ...]) -> None:
+                super().__init__()
+                self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+
+            def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+                each = functional.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
+                return (self.weights.to(each.dtype)[labels] * each).mean()
+
+        return Weighted(self.class_weights)
 
     def keras(self) -> Callable[[Any, Any], Any]:
         from keras import ops
 
-        smoothing = self.label_smoothing
+        smoothing, weights = self.label_smoothing, self.class_weights
 
         def loss(logits: Any, labels: Any) -> Any:
-            true_class = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-            if not smoothing:
-                return ops.mean(true_class)
-            every_class = -ops.mean(ops.log_softmax(logits, axis=-1), axis=-1)
-            return ops.mean((1 - smoothing) * true_class + smoothing * every_class)
+            each = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            if smoothing:
+                every_class = -ops.mean(ops.log_softmax(logits, axis=-1), axis=-1)
+                each = (1 - smoothing) * each + smoothing * every_class
+            if weights is not None:
+                each = ops.take(ops.convert_to_tensor(weights, logits.dtype), labels) * each
+            return ops.mean(each)
 
         return loss
 
     def numpy(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        if self.class_weights is not None:
+            log = metrics.log_softmax(logits)
+            each = (1 - self.label_smoothing) * -log[np.arange(len(labels)), labels.astype(np.int64)]
+            each -= self.label_smoothing * log.mean(axis=1)
+            return float((np.asarray(self.class_weights)[labels.astype(np.int64)] * each).mean())
         true_class = metrics.cross_entropy(logits, labels)
         if not self.label_smoothing:
             return true_class

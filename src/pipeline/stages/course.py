@@ -93,6 +93,7 @@ def check_settings(experiment: Experiment, data: Data) -> None:
             f"training.batch_size={training.batch_size}: larger than the {examples:,} training examples; "
             f"choose 1 to {examples}"
         )
+    experiment.loss.check(data.task)
     check_validation(experiment, data)
     window(experiment.profiler, Plan.of(experiment, examples))
 

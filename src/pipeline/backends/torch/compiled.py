@@ -72,7 +72,8 @@ class CompiledStep:
             return self._replay(x, y)
         if not self.captures:
             step = partial(self.step, share=share, update=update)
-            return self._timed(step, x, y) if self.steps == 1 else step(x, y)
+            first = self.steps <= self.step.training.accumulate  # the update is compiled with the first one
+            return self._timed(step, x, y) if first else step(x, y)
         return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:

@@ -1,0 +1,86 @@
+"""How long a training is and which weights it keeps; parity of it all is in test_tasks.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import pipeline, refused, runs
+
+from pipeline.runs import weights
+from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.result import metrics_of
+
+DIGITS = ("dataset=digits", "model=linear", "tracking=none")
+UNSTABLE = ("optimizer=sgd", "optimizer.learning_rate=30")  # the validation loss goes up and down
+
+
+def finished(folder: Path, *words: str) -> Path:
+    result = pipeline(folder, *DIGITS, *words)
+    assert result.returncode == 0, result.stderr
+    return runs(folder)[-1]
+
+
+def validations(run: Path) -> list[float]:
+    records = [record.metrics for record in read_metrics(run)]
+    return [metrics["validation/loss"] for metrics in records if "validation/loss" in metrics]
+
+
+def test_training_ends_when_validation_no_longer_improves_and_keeps_the_best_weights(tmp_path: Path) -> None:
+    words = (*UNSTABLE, "training.validate_every=3", "training.steps=300")
+    run = finished(tmp_path, *words, "training.patience=2", "training.weights=best")
+    losses, kept = validations(run), read_json(run / "receipt.json")["kept_weights"]
+    best = losses.index(min(losses))
+    assert losses[best + 1 :] == losses[-2:]  # two more, none better
+    assert kept["ended_by"] == "training.patience"
+    assert (kept["weights"], kept["step"], kept["epoch"]) == ("best", 3 * (best + 1), best + 1)
+    assert kept["value"] == min(losses)
+    # The same training, stopped there, ends with the same weights.
+    stopped = finished(tmp_path, *words[:-1], f"training.steps={3 * (best + 1)}")
+    assert read_json(stopped / "receipt.json")["weights_sha256"] == read_json(run / "receipt.json")["weights_sha256"]
+
+
+def test_training_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    run = finished(tmp_path, "training.max_time=0.001", "loader.steps_per_execution=4")
+    assert read_json(run / "receipt.json")["kept_weights"]["ended_by"] == "training.max_time"
+    assert metrics_of(run)["test/loss"].value >= 1
+    steps = [record.step for record in read_metrics(run)]
+    assert max(steps) < 40
+
+
+def test_a_large_batch_is_the_same_as_a_few_that_are_accumulated(tmp_path: Path) -> None:
+    words = ("precision=fp64", "training.steps=20", "optimizer=sgd")
+    whole = finished(tmp_path, *words)
+    parts = finished(tmp_path, *words, "training.batch_size=8", "training.accumulate=4")
+    mine, others = (weights.load(run / "artifacts/model/weights.npz") for run in (whole, parts))
+    for name, array in mine.items():
+        assert others[name] == pytest.approx(array, abs=1e-12)
+
+
+MISTAKES = {
+    "training.monitor=validation/beauty": (
+        "training.monitor=validation/beauty: no such choice (did you mean validation/accuracy?); "
+        "choose from validation/accuracy, validation/loss"
+    ),
+    "training.patience=2 dataset.validation=0": (
+        "training.patience=2 with dataset=digits: it holds no examples out for validation; leave it out"
+    ),
+    "training.weights=best dataset.validation=0": (
+        "training.weights=best with dataset=digits: it holds no examples out for validation; leave it out"
+    ),
+    "loss.class_weights=[1,2,3]": "loss.class_weights: 3 weights; the data have 10 classes",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_message(tmp_path: Path, words: str) -> None:
+    result = pipeline(tmp_path, *DIGITS, *words.split())
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == f"error: {MISTAKES[words]}"
+    assert "Traceback" not in result.stderr
+
+
+def test_bounds(tmp_path: Path) -> None:
+    assert refused(tmp_path, "training.ema=1") == "training.ema=1: should be less than 1"
+    assert refused(tmp_path, "training.clip_norm=0") == "training.clip_norm=0: should be greater than 0"
+    assert refused(tmp_path, "training.accumulate=0") == "training.accumulate=0: should be greater than 0"
