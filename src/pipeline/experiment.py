@@ -26,6 +26,7 @@ from pipeline.contracts import (
     defines,
 )
 from pipeline.contracts.physics import Network, Problem, Solver
+from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import Device
 from pipeline.machine.precision import Precision
@@ -271,9 +272,23 @@ def hash_of(deciding: Mapping[str, object]) -> str:
 
 def stage_of(config: Config) -> Stage:
     """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
-    _check_keys(config)
+    about_runs = about_runs_of(config)
+    if about_runs is not None:
+        raise UserError(f"stage={choice(about_runs)}: is about saved runs and no experiment; run it alone, without -m")
     stage: Stage = build(_node(config, "stage"), "stage", GROUPS["stage"])
     return stage
+
+
+def about_runs_of(config: Config) -> AboutRuns | None:
+    """The stage of a composed config where it is about saved runs; None for any other. Raises UserError."""
+    _check_keys(config)
+    stage = build(_node(config, "stage"), "stage", (*GROUPS["stage"], AboutRuns))
+    return stage if isinstance(stage, AboutRuns) else None
+
+
+def settings_of(config: Config) -> Settings:
+    """The keys of the top level that are no group. Raises UserError."""
+    return build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
 
 
 def place_of(config: Config) -> tuple[Backend, Device, Precision]:
@@ -292,9 +307,9 @@ def load(config: Config) -> Experiment:
     """
     config = {**SINCE, **config}
     _check_keys(config)
+    stage_of(config)
     parts = {key: build(_node(config, key), key, contracts) for key, contracts in GROUPS.items()}
-    settings = build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
-    return Experiment(config=config, settings=settings, **parts)
+    return Experiment(config=config, settings=settings_of(config), **parts)
 
 
 def check_run(experiment: Experiment) -> None:

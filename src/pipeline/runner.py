@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import Pruned, RunError, Stopped, UserError
-from pipeline.spec import Config
+from pipeline.spec import Config, choice, group_of
 
 if TYPE_CHECKING:
     from pipeline.contracts import GridMember, Stage
+    from pipeline.contracts.runs import AboutRuns
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Place
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
+    from pipeline.experiment import about_runs_of
+
+    about_runs = about_runs_of(config)
+    if about_runs is not None:
+        return act(about_runs, config, overridden)
     experiment, resolved = ready(config, overridden)
     status = experiment.profiler.rerun()  # of a profiler that has to be there before the process is
     if status is not None:
@@ -30,6 +36,20 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     return record(experiment, resolved)
+
+
+def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
+    """Run a stage that is about saved runs, for which no experiment is built. Exit status. Raises UserError."""
+    from pipeline.experiment import settings_of
+
+    takes = ("stage", "output_dir", *stage.keys)
+    for key in overridden:
+        if group_of(key) not in takes:
+            raise UserError(
+                f"{key} with stage={choice(stage)}: this stage is about saved runs, nothing is composed for it; "
+                f"it takes stage.<key>, {', '.join(takes[1:])}"
+            )
+    return stage.act(settings_of(config), config)
 
 
 def ready(config: Config, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:

@@ -25,6 +25,7 @@ Say what you want by group=choice and key=value; the rest stays as below.
   python -m pipeline stage=predict run=latest stage.images=[shoe.png]  a picture of yours
   python -m pipeline stage=pinn dataset=ode                 differential equations, solved by a network
   python -m pipeline experiment=amp_ladder                  what each change of a training gains
+  python -m pipeline stage=runs                             the runs so far; stage.best=test/accuracy sorts them
   python -m pipeline stage=devices                          what this machine can run
 
 Groups and their choices (conf/<group>/<choice>.yaml says what each is):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,15 @@ def show_result(console: Console, result: Result, folder: Path) -> None:
     show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder))])
 
 
-def show_table(console: Console, table: Table) -> None:
-    """Print a table of several columns, the first to the left and the others to the right."""
+def show_table(console: Console, table: Table, left: Collection[str] = ()) -> None:
+    """Print a table of several columns, the first and those of `left` to the left and the others to the right."""
     from rich.table import Table as Drawn
 
-    console.print(table.title, style="italic", highlight=False, markup=False)
+    if table.title:
+        console.print(table.title, style="italic", highlight=False, markup=False)
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
     for index, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if index else "left", overflow="fold")
+        drawn.add_column(column, justify="left" if not index or column in left else "right", overflow="fold")
     for row in table.rows:
         drawn.add_row(*row)
     console.print(drawn, highlight=False, markup=False)

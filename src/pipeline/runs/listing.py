@@ -1,0 +1,224 @@
+"""The runs of a folder with what each measured, for stage=runs: filtered, sorted by age or by a metric.
+
+A thousand runs are read in a moment: `result.json` as it lies, `config.yaml` only where a key of it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import operator
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError, bad_choice, shown
+from pipeline.runs.journal import Status, read_config, read_json, read_status
+from pipeline.runs.lookup import reap_these, run_folders
+
+TAIL_BYTES = 1 << 16  # of the journal of a run without a result: holds its last epoch
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+HEADLINE = "test/accuracy"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run. `metrics`: those of its result and of its last epoch, by name; `declared`: unit, kind and direction."""
+
+    folder: Path
+    status: Status
+    metrics: Mapping[str, float]
+    declared: Mapping[str, Mapping[str, str]]
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The config by dotted keys; a group's choice at the group's name (`model`: `cnn`)."""
+        return flat_config(read_config(self.folder))
+
+    def value(self, key: str) -> Any:
+        """The metric or the setting of that name; None where the run has neither."""
+        return self.metrics[key] if key in self.metrics else self.config.get(key)
+
+    def has(self, key: str) -> bool:
+        """Whether the run has a metric or a setting of that name."""
+        return key in self.metrics or key in self.config
+
+    @property
+    def headline(self) -> str | None:
+        """The metric that the run is judged by: the test accuracy, else its first result that says what is better."""
+        if HEADLINE in self.metrics:
+            return HEADLINE
+        better = (name for name, one in self.declared.items() if one["kind"] == "result" and one["direction"] != "none")
+        return next((name for name in better if name in self.metrics), None)
+
+
+def listed(root: Path) -> list[Listed]:
+    """The runs below `root`, newest first; those whose process is gone without a word are marked KILLED first."""
+    statuses = {folder: read_status(folder) for folder in run_folders(root)}
+    running = [folder for folder, status in statuses.items() if status and status.state == "RUNNING"]
+    for name in reap_these(running):
+        statuses[root / name] = read_status(root / name)
+    found = [Listed(folder, status, *_measured(folder)) for folder, status in statuses.items() if status]
+    return sorted(found, key=lambda run: run.status.started, reverse=True)
+
+
+def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as `a.b: value`, a `_target_` as the choice of the node that it stands in."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if key == "_target_" and prefix:
+            found[prefix[:-1]] = choice_of(str(value))
+        elif isinstance(value, Mapping) and value:
+            found |= flat_config(value, f"{name}.")
+        else:
+            found[name] = value
+    return found
+
+
+def choice_of(target: str) -> str:
+    """A `_target_` as its choice is called (see spec.choice), without importing it."""
+    module, _, name = target.rpartition(".")
+    several = module in ("pipeline.backends", "pipeline.experiment") or not module.startswith("pipeline.")
+    return name.lower() if several else module.removesuffix(".stage").rpartition(".")[2]
+
+
+def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
+    """Those whose settings and metrics are as each condition says: `model=cnn`, `test/accuracy>0.97`.
+
+    Raises UserError for what is no condition, and for a name that none of the runs has.
+    """
+    kept = every = list(runs)
+    for condition in where:
+        key, sign, wanted = condition_of(condition)
+        check_known(f"stage.where={condition}", key, every)
+        kept = [run for run in kept if run.has(key) and _agrees(run.value(key), sign, wanted)]
+    return kept
+
+
+def condition_of(text: str) -> tuple[str, str, str]:
+    """Name, sign and value of a condition. Raises UserError."""
+    found = re.fullmatch(r"\s*([^=<>!\s]+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
+    if not found:
+        raise UserError(f"stage.where={text}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
+    key, sign, wanted = found[1], found[2], found[3]
+    if sign in COMPARISONS and not _is_number(wanted):
+        raise UserError(f"stage.where={text}: {wanted!r} is not a number; = and != compare texts")
+    return key, sign, wanted
+
+
+def best_first(runs: Sequence[Listed], metric: str) -> list[Listed]:
+    """Those that have the metric, the best first, by the direction that the runs declare; a NaN is the worst.
+
+    Raises UserError for a metric that no run has, or of which none says what is better.
+    """
+    directions = [run.declared[metric]["direction"] for run in runs if metric in run.declared]
+    judged = {name for run in runs for name, one in run.declared.items() if one["direction"] != "none"}
+    if runs and metric not in {name for run in runs for name in run.metrics}:
+        raise bad_choice("stage.best", metric, judged)
+    direction = next((one for one in directions if one != "none"), None)
+    if runs and direction is None:
+        raise UserError(f"stage.best={metric}: no run says whether more or less is better; {_choose(judged)}")
+    sign = -1.0 if direction == "max" else 1.0
+
+    def place(run: Listed) -> tuple[bool, float]:
+        value = run.metrics[metric]
+        return math.isnan(value), 0.0 if math.isnan(value) else sign * value
+
+    return sorted((run for run in runs if metric in run.metrics), key=place)
+
+
+def check_known(key: str, name: str, runs: Sequence[Listed]) -> None:
+    """Refuse the name of a setting or metric that no run has; `key`: where it was asked for. Raises UserError."""
+    if runs and not any(run.has(name) for run in runs):
+        raise UserError(f"{key}: no run has a setting or metric {name}{_near(name, runs)}")
+
+
+def seconds_of(age: str, key: str) -> float:
+    """`90s`, `30min`, `2h`, `7d`, `1w` in seconds. Raises UserError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h|d|w)", age)
+    if not found:
+        raise UserError(f"{key}={age}: not an age; write a number with one of {', '.join(UNITS)}, such as 2h or 7d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def age_text(seconds: float) -> str:
+    """The age in its largest unit: `45s`, `3h`, `12d`."""
+    unit = next((unit for unit in ("d", "h", "min") if seconds >= UNITS[unit]), "s")
+    return f"{max(0.0, seconds) // UNITS[unit]:.0f}{unit}"
+
+
+def _choose(names: Iterable[str]) -> str:
+    return f"choose from {', '.join(sorted(names)) or 'nothing: none is declared'}"
+
+
+def _near(key: str, runs: Iterable[Listed]) -> str:
+    """The names that are like `key`: all of them are too many for a message."""
+    names = sorted({name for run in runs for name in (*run.metrics, *run.config)})
+    near = difflib.get_close_matches(key, names, n=3)
+    return f" (did you mean {' or '.join(near)}?)" if near else "; stage=show run=<id> lists those of a run"
+
+
+def _agrees(value: Any, sign: str, wanted: str) -> bool:
+    if sign in COMPARISONS:
+        return isinstance(value, int | float) and COMPARISONS[sign](value, float(wanted))
+    return _same(value, wanted) is (sign != "!=")
+
+
+def _same(value: Any, wanted: str) -> bool:
+    """Whether a value is what a text means: `null`, `true`, a number however it is written, `[256, 128]`, a word."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _is_number(wanted) and value == float(wanted)
+    text = value if isinstance(value, str) else shown(value)
+    return text.replace(" ", "").lower() == wanted.replace(" ", "").lower()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
+    """Metrics by name, and what is declared of them; of a run without a result the last ones of its journal."""
+    result = read_json(folder / "result.json")
+    try:
+        declared = {name: dict(one) for name, one in result["declared"].items() if "kind" in one and "direction" in one}
+        numbers = {**result["last_epoch"], **result["scalars"]}
+        return {name: float(value) for name, value in numbers.items()}, declared
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return _last_of_journal(folder / "metrics.jsonl"), {}
+
+
+def _last_of_journal(path: Path) -> dict[str, float]:
+    """The last value of each metric in the journal's last lines."""
+    found: dict[str, float] = {}
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            found |= {name: float(value) for name, value in json.loads(line)["metrics"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # half a line, at the beginning or at the end
+    return found

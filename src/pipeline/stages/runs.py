@@ -1,0 +1,177 @@
+"""stage=runs: the runs of output_dir, as a table, JSON or CSV; filtered by status, settings, metrics and age."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from pydantic import BeforeValidator, PositiveInt
+
+from pipeline.cli.terminal import messages, results
+from pipeline.contracts.runs import AboutRuns
+from pipeline.errors import UserError, bad_choice, shown
+from pipeline.experiment import Settings, Text
+from pipeline.report.table import figure, show_table
+from pipeline.runs.journal import State, plain
+from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of
+from pipeline.runs.result import Table
+from pipeline.spec import Config, spec
+
+FORMATS = ("table", "json", "csv")
+STATES = tuple(state.lower() for state in get_args(State))
+IN_A_TABLE = 30  # rows of a table where no limit is set
+
+
+def _listing(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listing)]  # one name needs no brackets
+
+
+@spec
+class Runs(AboutRuns):
+    """`status`: of which runs (none: all). `where`: conditions on settings and metrics (`test/accuracy>0.97`).
+
+    `newer`, `older`: started within, or before, an age (`2h`, `7d`). `best`: a metric to sort by, best first; else the
+    newest is first. `columns`: settings and metrics to show. `limit`: rows (none: all, in a table the first 30).
+    """
+
+    status: Names = ()
+    where: Names = ()
+    newer: Text | None = None
+    older: Text | None = None
+    best: str | None = None
+    columns: Names = ()
+    limit: PositiveInt | None = None
+    format: str = "table"
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise bad_choice("stage.format", self.format, FORMATS)
+        for name in self.status:
+            if name.lower() not in STATES:
+                raise bad_choice("stage.status", name, STATES)
+
+    def act(self, settings: Settings, config: Config) -> int:
+        """List them on standard output; how many there are, on standard error."""
+        root = existing(settings.output_dir)
+        every = listed(root)
+        found = self._chosen(every)
+        limit = self.limit or (IN_A_TABLE if self.format == "table" else None)
+        rows = found[:limit]
+        for key in self.columns:
+            check_known(f"stage.columns={key}", key, every)
+        if self.format == "table":
+            _show(rows, self.best, self.columns)
+        else:
+            text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
+            results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
+        messages().print(_count(len(rows), len(found), len(every), root), highlight=False, markup=False, soft_wrap=True)
+        return 0
+
+    def _chosen(self, runs: Sequence[Listed]) -> list[Listed]:
+        now = time.time()
+        states = [name.upper() for name in self.status]
+        kept = [run for run in runs if not states or run.status.state in states]
+        if self.newer is not None:
+            first = now - seconds_of(self.newer, "stage.newer")
+            kept = [run for run in kept if run.status.started >= first]
+        if self.older is not None:
+            last = now - seconds_of(self.older, "stage.older")
+            kept = [run for run in kept if run.status.started <= last]
+        kept = matching(kept, self.where)
+        return kept if self.best is None else best_first(kept, self.best)
+
+
+def existing(output_dir: str) -> Path:
+    """The folder of the runs. Raises UserError where there is none."""
+    root = Path(output_dir).absolute()
+    if not root.is_dir():
+        raise UserError(f"output_dir={output_dir}: no such folder, so it has no runs; the first run makes it")
+    return root
+
+
+def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> None:
+    """The table: id, status, age, the metric that each is judged by, and what else is asked for."""
+    if not runs:
+        return
+    headlines = {best or run.headline for run in runs} - {None}
+    alike = headlines.pop() if len(headlines) == 1 else None
+    names = ("run", "status", "age", *([alike or "result"] if alike or headlines else ()), *columns)
+    now = time.time()
+    rows = []
+    for run in runs:
+        result = (_result(run, alike),) if len(names) > 3 + len(columns) else ()
+        values = (text_of(run.value(key)) if run.has(key) else "" for key in columns)
+        rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
+    folded = tuple(name.replace("/", "/\n").replace(".", ".\n") for name in names)  # 80 columns hold an id and more
+    show_table(results(), Table("", folded, tuple(rows)), left=("status",))
+
+
+def _result(run: Listed, name: str | None) -> str:
+    """The value of the metric `name`; of each run's own, with its name, where they differ."""
+    if name is not None:
+        return text_of(run.metrics[name]) if name in run.metrics else ""
+    return f"{text_of(run.metrics[run.headline])} {run.headline}" if run.headline else ""
+
+
+def text_of(value: Any) -> str:
+    """A setting as YAML writes it, a measured number in a few digits."""
+    if isinstance(value, float):
+        return figure(value)
+    return value if isinstance(value, str) else shown(value)
+
+
+def _as_json(runs: Sequence[Listed], columns: Sequence[str]) -> str:
+    entries = []
+    for run in runs:
+        more = {"settings": {key: run.value(key) for key in columns}} if columns else {}
+        entries.append({**_head(run), **more, "metrics": run.metrics})
+    return json.dumps(plain(entries), indent=1) + "\n"
+
+
+def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics if name not in columns)
+    names = [*columns, *metrics]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["id", "state", "started", "ended", "seconds", "error", "folder", *names])
+    for run in runs:
+        values = [plain(run.value(name)) if run.has(name) else None for name in names]
+        writer.writerow([*_head(run).values(), *values])
+    return file.getvalue()
+
+
+def _head(run: Listed) -> dict[str, Any]:
+    """What is known of every run. Times are UTC by ISO 8601, `seconds` is how long it took."""
+    status = run.status
+    return {
+        "id": run.id,
+        "state": status.state.lower(),
+        "started": _iso(status.started),
+        "ended": None if status.ended is None else _iso(status.ended),
+        "seconds": None if status.ended is None else round(status.ended - status.started, 3),
+        "error": status.error,
+        "folder": str(run.folder),
+    }
+
+
+def _iso(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+
+
+def _count(shown_here: int, chosen: int, every: int, root: Path) -> str:
+    if not every:
+        return f"no runs in {root} yet"
+    if not chosen:
+        return f"none of the {every:,} runs in {root}"
+    part = f"{chosen:,}" if chosen == every else f"{chosen:,} of {every:,}"
+    more = f"; the first {shown_here:,}, stage.limit={chosen} lists all" if shown_here < chosen else ""
+    return f"{part} run{'s' if every != 1 else ''} in {root}{more}"

@@ -1,0 +1,192 @@
+"""stage=runs: what it lists, in which order and format; what it refuses. The runs are written by the journal itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from command import COMMAND, environment, pipeline, refused
+
+from pipeline.errors import UserError
+from pipeline.runs import listing
+from pipeline.runs.journal import Journal, State, read_json, write_json
+from pipeline.runs.result import Metric, Result, count, rate
+
+CONFIG = {
+    "stage": {"_target_": "pipeline.stages.train.Train"},
+    "model": {"_target_": "pipeline.models.mlp.Mlp", "units": [128, 64]},
+    "backend": {"_target_": "pipeline.backends.Torch"},
+    "seed": 0,
+}
+
+
+def a_run(
+    root: Path, accuracy: float, loss: float = 1.0, state: State = "FINISHED", ago: float = 0.0, **config: object
+) -> Path:
+    """A run of the real journal, begun `ago` seconds ago."""
+    journal = Journal.begin(root, f"a-{accuracy}", {**CONFIG, **config})
+    journal.log({"validation/accuracy": accuracy - 0.5}, 1)
+    if state != "KILLED":
+        metrics = (Metric("test/accuracy", accuracy, direction="max"), Metric("test/loss", loss, direction="min"))
+        last = (Metric("validation/accuracy", accuracy, direction="max"), rate("images_per_s", 5.0, "images"))
+        journal.write_result(Result(metrics=(*metrics, count("gpus", 0)), last_epoch=last, title="a"))
+    journal.finish(state, None if state == "FINISHED" else "it broke")
+    kept = read_json(journal.folder / "status.json")
+    write_json(journal.folder / "status.json", {**kept, "started": kept["started"] - ago})
+    return journal.folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four runs: two that finished, one that failed, one that was killed."""
+    folder = tmp_path_factory.mktemp("runs")
+    cnn = {"_target_": "pipeline.models.cnn.Cnn", "units": [8]}
+    a_run(folder / "runs", 0.9, 0.3, ago=3 * 86400)
+    a_run(folder / "runs", 0.8, float("nan"), ago=7200, model=cnn, seed=7)
+    a_run(folder / "runs", 0.7, 0.1, state="FAILED", ago=60)
+    a_run(folder / "runs", 0.6, state="KILLED")
+    return folder
+
+
+def names(folder: Path, *arguments: str) -> list[str]:
+    """The names of the runs that are listed, in order: `a-<accuracy>`."""
+    found = pipeline(folder, "stage=runs", "stage.format=json", *arguments)
+    assert found.returncode == 0, found.stderr
+    return [one["id"].split("-")[3] for one in json.loads(found.stdout)]
+
+
+def test_runs_are_listed_newest_first_and_filtered_by_what_they_are(folder: Path) -> None:
+    every = listing.listed(folder / "runs")
+    assert [run.metrics["validation/accuracy"] for run in every] == [pytest.approx(0.1), 0.7, 0.8, 0.9]
+    assert names(folder) == ["0.6", "0.7", "0.8", "0.9"]
+    assert names(folder, "stage.status=[failed,killed]", "stage.limit=1") == ["0.6"]
+    assert names(folder, "stage.newer=1d", "stage.older=1h") == ["0.8"]
+    assert names(folder, 'stage.where=["test/accuracy>=0.8","model=mlp"]') == ["0.9"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "left"),
+    [
+        (["seed=7"], [0.8]),
+        (["seed != 0"], [0.8]),
+        (["model.units=[128,64]", "test/loss<0.2"], [0.7]),
+        (["stage=train", "backend=Torch", "validation/accuracy>0.85"], [0.9]),
+        (["test/loss<9"], [0.7, 0.9]),  # a NaN is in no bounds
+        (["seed=0.0", "test/accuracy!=0.70"], [0.9]),
+    ],
+)
+def test_conditions_compare_numbers_texts_and_lists(folder: Path, conditions: list[str], left: list[float]) -> None:
+    found = listing.matching(listing.listed(folder / "runs"), conditions)
+    assert [run.metrics["test/accuracy"] for run in found] == left
+
+
+def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) -> None:
+    every = listing.listed(folder / "runs")
+
+    def order(metric: str) -> list[str]:
+        return [run.id.split("-")[3] for run in listing.best_first(every, metric)]
+
+    assert order("validation/accuracy") == ["0.9", "0.8", "0.7", "0.6"]
+    assert order("test/loss") == ["0.7", "0.9", "0.8"]  # NaN is last; the killed run has none
+    with pytest.raises(UserError, match=r"stage.best=gpus: no run says whether more or less is better; choose from im"):
+        listing.best_first(every, "gpus")
+    with pytest.raises(UserError, match=r"stage.best=test/acc: no such choice \(did you mean test/accuracy"):
+        listing.best_first(every, "test/acc")
+
+
+def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:
+    shown = pipeline(folder, "stage=runs", "stage.columns=seed", COLUMNS="80")
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) == 2 + 4  # two of headings
+    assert lines[-1].split()[1:] == ["finished", "3d", "0.9000", "0"]
+    assert "killed" in lines[2] and shown.stderr == f"4 runs in {folder / 'runs'}\n"
+
+
+def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:
+    shown = pipeline(folder, "stage=runs", "stage.format=csv", "stage.columns=[seed]")
+    rows = list(csv.DictReader(shown.stdout.splitlines()))
+    assert [row["seed"] for row in rows] == ["0", "0", "7", "0"]
+    assert [row["error"] for row in rows] == ["it broke", "it broke", "", ""]
+    assert [row["test/loss"] for row in rows] == ["", "0.1", "NaN", "0.3"]
+
+
+def test_a_run_whose_process_is_gone_is_listed_as_killed(tmp_path: Path) -> None:
+    begin = (
+        "from pathlib import Path; from pipeline.runs.journal import Journal; import os; "
+        "Journal.begin(Path('runs'), 'gone', {}); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", begin], cwd=tmp_path, check=False)
+    assert [run.status.state for run in listing.listed(tmp_path / "runs")] == ["KILLED"]
+
+
+def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
+    good, bad = a_run(tmp_path, 0.9), a_run(tmp_path, 0.8)
+    (bad / "result.json").write_text('{"scalars": {"test/accuracy": [')
+    (bad / "config.yaml").write_text("a: [")
+    unreadable = a_run(tmp_path, 0.7)
+    (unreadable / "status.json").write_text("{}")
+    found = {run.folder: run for run in listing.listed(tmp_path)}
+    assert set(found) == {good, bad}
+    assert found[bad].metrics == {"validation/accuracy": pytest.approx(0.3)} and found[bad].config == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["stage.status=dead"], "stage.status=dead: no such choice; choose from failed, finished, killed,"),
+        (["stage.newer=2"], "stage.newer=2: not an age; write a number with one of s, min, h, d, w"),
+        (["stage.format=xml"], "stage.format=xml: no such choice; choose from csv, json, table"),
+        (['stage.where="test/acuracy>1"'], "no run has a setting or metric test/acuracy (did you mean test/accuracy"),
+        (['stage.where="test/accuracy>x"'], "'x' is not a number; = and != compare texts"),
+        (["stage.where=cnn"], "stage.where=cnn: not a condition; write model=cnn"),
+        (["stage.columns=lr"], "stage.columns=lr: no run has a setting or metric lr"),
+        (["model=cnn"], "model with stage=runs: this stage is about saved runs"),
+        (["run=latest"], "run with stage=runs: this stage is about saved runs"),
+        (["output_dir=none"], "output_dir=none: no such folder"),
+        (["-m", "stage.limit=1,2"], "stage=runs: is about saved runs and no experiment; run it alone, without -m"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused(folder: Path, arguments: list[str], said: str) -> None:
+    assert said in refused(folder, "stage=runs", *arguments)
+
+
+@pytest.mark.parametrize("guess", ["list", "ls", "history"])
+def test_a_guessed_name_is_answered_with_the_choices(folder: Path, guess: str) -> None:
+    assert "choose from amp, classifier," in (said := refused(folder, f"stage={guess}")) and ", runs," in said
+
+
+def test_no_framework_and_no_numpy_is_imported(folder: Path) -> None:
+    code = (
+        "import sys; from pipeline.command_line import composed; composed(sys.argv[1:]); "
+        "print(sorted({'numpy', 'torch', 'jax', 'tensorflow', 'mlflow', 'matplotlib'} & set(sys.modules)))"
+    )
+    arguments = ["stage=runs", "stage.format=csv"]
+    found = subprocess.run(
+        [COMMAND[0], "-c", code, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_choice_is_called_as_its_spec_calls_it() -> None:
+    """`choice_of` knows a `_target_` by its text what spec.choice knows by the class."""
+    from pipeline.cli.conf_path import conf_path
+    from pipeline.spec import _spec_class, choice
+
+    for path in [
+        *conf_path().glob("stage/*.yaml"),
+        *conf_path().glob("model/*.yaml"),
+        *conf_path().glob("loss/*.yaml"),
+    ]:
+        node = yaml.safe_load(path.read_text())
+        node = node.get(path.parent.name, node)
+        if "_target_" not in node:
+            continue
+        cls = _spec_class(node["_target_"], path.parent.name)
+        assert listing.choice_of(node["_target_"]) == choice(object.__new__(cls)), path
+    assert os.fspath(conf_path())
