@@ -190,3 +190,52 @@ def test_a_choice_is_called_as_its_spec_calls_it() -> None:
         cls = _spec_class(node["_target_"], path.parent.name)
         assert listing.choice_of(node["_target_"]) == choice(object.__new__(cls)), path
     assert os.fspath(conf_path())
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stage=show printed, by the first line of each section."""
+    return {part.strip().partition("\n")[0].strip(): part for part in text.split("\n\n")}
+
+
+def test_show_has_all_of_a_run_and_first_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    shown = pipeline(tmp_path, "--cfg", "job", "model=cnn", "optimizer.learning_rate=0.01", "precision=bf16")
+    journal = Journal.begin(tmp_path / "runs", "shown", {**yaml.safe_load(shown.stdout), "seed": 3})
+    for epoch in range(1, 21):
+        journal.log({"epoch/number": epoch, "validation/loss": 1 / epoch}, 10 * epoch)
+    journal.write_receipt({"device": {"hardware": {"name": "a card"}}, "weights_sha256": "abc"})
+    metrics = (Metric("test/loss", 0.25, direction="min"), Metric("peak", 2**21, "bytes", "memory", "min"))
+    journal.write_result(Result(metrics=metrics, table=(("test loss", "0.25"),), notes=("mind the gap",)))
+    journal.artifact_path("model/weights.npz").write_bytes(bytes(3000))
+    journal.finish("FAILED", "cell 3 failed")
+
+    shown = pipeline(tmp_path, "stage=show", f"run={journal.id}", COLUMNS="80")
+    assert shown.returncode == 0, shown.stderr
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    found = sections(shown.stdout)
+    assert "failed" in found[journal.id] and "cell 3 failed" in found[journal.id]
+    changed = [line.split() for line in found["config: what differs from the defaults"].splitlines()[1:]]
+    assert sorted(changed) == [
+        ["model", "cnn"],
+        ["optimizer.learning_rate", "0.01"],
+        ["precision.name", "bf16"],
+        ["seed", "3"],
+        ["stage", "classifier"],
+    ]
+    assert "adam learning_rate=0.01 beta_1=0.9" in found["config: all of it"]
+    assert "hardware.name: a card" in found["receipt: what really ran"]
+    assert "peak       2.0 MiB  bytes  less" in found["results"] and "mind the gap" in found["notes"]
+    numbers = [line.split()[0] for line in found["epochs"].splitlines()[3:]]
+    assert numbers == ["1", "2", "3", "...", *map(str, range(12, 21))]
+    assert "model/weights.npz  2.9 KiB" in found["artifacts"]
+
+
+def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.5, state="KILLED")
+    (run / "config.yaml").unlink()
+    shown = pipeline(tmp_path, "stage=show", f"run={run}")
+    assert shown.returncode == 0, shown.stderr
+    for text in ("killed", "it broke", "config.yaml is missing", "none was written", "no result.json", "1 records"):
+        assert text in shown.stdout
+    assert "run=null with stage=show: name the saved run" in refused(tmp_path, "stage=show")
+    assert "no such run in" in refused(tmp_path, "stage=show", "run=2020")
+    assert "stage=show: this stage is about saved runs" in refused(tmp_path, "stage=show", "run=latest", "seed=1")

@@ -17,7 +17,7 @@ def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     """Print `rows` of (name, value)."""
     from rich.table import Table  # here, since a refusal needs the rest of this file's importers and not rich
 
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:

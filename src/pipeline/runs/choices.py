@@ -1,0 +1,75 @@
+"""A saved config in the words of the command line: which choices and values differ from the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.cli.conf_path import conf_path
+from pipeline.errors import shown
+from pipeline.spec import Config
+
+NOT_SHOWN = ("output_dir",)
+
+
+def changes(config: Config, defaults: Config) -> dict[str, str]:
+    """What differs from `defaults`, as overrides: `model: cnn`, `optimizer.learning_rate: 0.01`.
+
+    The stage is always among them: `defaults` have another one. A group that only one of both knows is left out.
+    """
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        usual = defaults.get(key)
+        if key in NOT_SHOWN or key not in defaults or value == usual:
+            continue
+        if not isinstance(value, Mapping) or "_target_" not in value:
+            found[key] = text_of(value)
+            continue
+        if not isinstance(usual, Mapping) or usual.get("_target_") != value["_target_"]:
+            choice, usual = nearest(key, value)
+            found[key] = choice
+        found |= {f"{key}.{name}": text_of(one) for name, one in value.items() if name not in usual or usual[name] != one}
+    return found
+
+
+def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The choice of conf/<group>/ with this `_target_` that has most of its values, and those values.
+
+    Of a class that no choice names (a user's own) the class itself.
+    """
+    target = str(node.get("_target_"))
+    fitting = {name: one for name, one in _choices(conf_path() / group).items() if one.get("_target_") == target}
+    if not fitting:
+        return target, {"_target_": target}
+
+    def differing(name: str) -> tuple[int, str]:
+        return sum(key not in fitting[name] or fitting[name][key] != value for key, value in node.items()), name
+
+    best = min(fitting, key=differing)
+    return best, fitting[best]
+
+
+def text_of(value: Any) -> str:
+    """A setting as YAML writes it, a text without quotes."""
+    return value if isinstance(value, str) else shown(value)
+
+
+@cache
+def _choices(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """The values of each choice of a group, with those of the choices that it builds on."""
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    return {name: _merged(name, files, folder.name) for name, one in files.items() if isinstance(one, Mapping)}
+
+
+def _merged(name: str, files: Mapping[str, Any], group: str) -> dict[str, Any]:
+    node = dict(files[name])
+    below = [one for one in node.pop("defaults", []) if isinstance(one, str) and one in files and one != name]
+    merged: dict[str, Any] = {}
+    for one in below:
+        merged |= _merged(one, files, group)
+    inner = node.get(group)
+    return merged | dict(inner if isinstance(inner, Mapping) and "_target_" in inner else node)

@@ -1,0 +1,172 @@
+"""stage=show: one saved run whole: what was asked, what really ran, what came out, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+from pipeline.cli.terminal import results
+from pipeline.contracts.runs import AboutRuns
+from pipeline.errors import UserError
+from pipeline.experiment import Settings
+from pipeline.report.table import figure, seconds, show, show_table, size
+from pipeline.runs.choices import changes, nearest, text_of
+from pipeline.runs.journal import Record, Status, read_config, read_json, read_metrics, read_status
+from pipeline.runs.listing import age_text
+from pipeline.runs.lookup import find_run, reap_one
+from pipeline.runs.result import Metric, Table, read_result
+from pipeline.spec import Config, spec
+
+EPOCH = "epoch/number"
+FIRST, LAST = 3, 9  # of more epochs than both, these are shown
+RATES = {"min": "less", "max": "more", "none": ""}
+
+Rows = list[tuple[str, str]]
+
+
+@spec
+class Show(AboutRuns):
+    """No settings: the run is named by `run=<id>`."""
+
+    keys: ClassVar[tuple[str, ...]] = ("run",)
+
+    def act(self, settings: Settings, config: Config) -> int:
+        """Print it, section by section."""
+        folder = named_run(settings, "show")
+        status = read_status(folder)
+        assert status is not None
+        console = results()
+        show(console, folder.name, _head(folder, status))
+        _show_config(console, read_config(folder), config)
+        _section(console, "receipt: what really ran", _receipt(read_json(folder / "receipt.json")))
+        _show_result(console, folder)
+        _show_epochs(console, list(read_metrics(folder)))
+        _section(console, "artifacts", [(name, size(path.stat().st_size)) for name, path in _artifacts(folder)])
+        return 0
+
+
+def named_run(settings: Settings, stage: str) -> Path:
+    """The folder of the run that `run=` names, in any state; one whose process is gone is marked KILLED.
+
+    Raises UserError.
+    """
+    if not settings.run:
+        raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
+    folder = find_run(Path(settings.output_dir), settings.run, holding="status.json")
+    reap_one(folder)
+    return folder
+
+
+def _head(folder: Path, status: Status) -> Rows:
+    """How it ended and why, when, and where it lies."""
+    now = time.time()
+    rows = [("status", status.state.lower())]
+    if status.error:
+        rows.append(("because", status.error))
+    began = datetime.fromtimestamp(status.started).astimezone().isoformat(sep=" ", timespec="seconds")
+    rows.append(("began", f"{began}, {age_text(now - status.started)} ago"))
+    rows.append(("took" if status.ended else "so far", seconds((status.ended or now) - status.started)))
+    rows.append(("process", f"{status.pid} on {status.host}" + (f", Slurm job {status.job}" if status.job else "")))
+    rows.append(("folder", str(folder)))
+    tracked = read_json(folder / "mlflow.json").get("run_id")
+    return [*rows, ("MLflow", f"run {tracked}" if tracked else "not tracked")]
+
+
+def _show_config(console: Console, config: Config, defaults: Config) -> None:
+    """What differs from the defaults, then a line for each group."""
+    if not config:
+        _section(console, "config", [("", "config.yaml is missing or damaged")])
+        return
+    changed = changes(config, {**defaults, "run": None})
+    _section(console, "config: what differs from the defaults", list(changed.items()))
+    _section(console, "config: all of it", [(key, _group(key, value)) for key, value in sorted(config.items())])
+
+
+def _group(key: str, value: Any) -> str:
+    """A group on one line: its choice and its settings."""
+    if not isinstance(value, Mapping):
+        return text_of(value)
+    return " ".join(
+        [nearest(key, value)[0], *(f"{key}={text_of(one)}" for key, one in value.items() if key != "_target_")]
+    )
+
+
+def _receipt(receipt: Mapping[str, Any]) -> Rows:
+    """An entry a row; what lies in it, one below the other."""
+    if not receipt:
+        return [("", "none was written")]
+    return [(key, "\n".join(_lines(value)) or "none") for key, value in receipt.items()]
+
+
+def _lines(value: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _lines(one, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield f"{prefix}: {_entry(value)}" if prefix else _entry(value)
+
+
+def _entry(value: Any) -> str:
+    return figure(value) if isinstance(value, float) else text_of(value)
+
+
+def _show_result(console: Console, folder: Path) -> None:
+    """Every metric with its unit, then the tables and notes of the stage."""
+    result = read_result(folder)
+    if result is None:
+        _section(console, "results", [("", "none: it left no result.json that can be read")])
+        return
+    named = {metric.name: metric for metric in (*result.last_epoch, *result.metrics)}
+    rows = tuple((one.name, value_of(one), one.unit, RATES[one.direction]) for one in named.values())
+    console.print()
+    show_table(console, Table("results", ("metric", "value", "unit", "better"), rows), left=("unit", "better"))
+    for table in result.tables:
+        console.print()
+        show_table(console, table)
+    if result.table:
+        _section(console, "as it was reported", list(result.table))
+    if result.notes:
+        _section(console, "notes", [("", note) for note in result.notes])
+
+
+def value_of(metric: Metric) -> str:
+    """A metric's value in a few digits: bytes as people read them, a count without digits behind the point."""
+    if metric.unit == "bytes":
+        return size(metric.value)
+    return f"{metric.value:,.0f}" if metric.kind == "count" and metric.value.is_integer() else figure(metric.value)
+
+
+def _show_epochs(console: Console, records: list[Record]) -> None:
+    """A row for each epoch, of many the first and the last; of a run without epochs its last record."""
+    epochs = [record.metrics for record in records if EPOCH in record.metrics]
+    if not epochs:
+        last = [(name, figure(value)) for name, value in records[-1].metrics.items()] if records else [("", "empty")]
+        _section(console, f"journal: {len(records):,} records, of which the last", last)
+        return
+    names = list(dict.fromkeys(name for metrics in epochs for name in metrics if name != EPOCH))
+    rows = [
+        (f"{metrics[EPOCH]:.0f}", *(figure(metrics[name]) if name in metrics else "" for name in names))
+        for metrics in epochs
+    ]
+    if len(rows) > FIRST + LAST + 1:
+        rows = [*rows[:FIRST], ("...", *[""] * len(names)), *rows[-LAST:]]
+    heads = (name.removeprefix("epoch/").replace("/", "/\n").replace("_", "_\n") for name in names)
+    console.print()
+    show_table(console, Table("epochs", ("epoch", *heads), tuple(rows)))
+
+
+def _artifacts(folder: Path) -> list[tuple[str, Path]]:
+    """The files below artifacts/, by their path in there. Links are not followed."""
+    root = folder / "artifacts"
+    return [(str(path.relative_to(root)), path) for path in sorted(root.rglob("*")) if path.is_file()]
+
+
+def _section(console: Console, title: str, rows: Rows) -> None:
+    console.print()
+    console.print(title, style="italic", highlight=False, markup=False)
+    show(console, "", rows or [("", "nothing")])
