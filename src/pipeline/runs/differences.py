@@ -1,0 +1,115 @@
+"""What differs between saved runs: by section (config, code, data, software, machine) and key, and in their metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.runs.journal import read_config, read_json
+from pipeline.runs.listing import flat_config
+from pipeline.runs.result import Metric, metrics_of, read_result
+
+SECTIONS = ("config", "code", "data", "software", "machine")
+NOT_COMPARED = ("name", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
+ABSENT = "-"  # of a key that one of the runs does not have
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one run says of itself: `sections` by name, each with its values by key; `metrics` by name."""
+
+    folder: Path
+    sections: Mapping[str, Mapping[str, Any]]
+    weights: str | None  # their digest
+    metrics: Mapping[str, Metric]
+    missing: tuple[str, ...]  # of the files that it should have
+
+
+def account_of(folder: Path) -> Account:
+    """The account of a run. What it did not write is left out."""
+    config, receipt = read_config(folder), read_json(folder / "receipt.json")
+    device, precision = receipt.get("device") or {}, receipt.get("precision") or {}
+    machine = {
+        "device": device.get("effective"),
+        "cpu_threads": device.get("cpu_threads"),
+        "precision": precision.get("effective"),
+        "matrix_products": (precision.get("observed") or {}).get("matrix_products"),
+        "profiler": receipt.get("profiler"),
+        **(device.get("hardware") or {}),
+    }
+    code = {"code_sha256": receipt.get("code_sha256"), **_flat(receipt.get("git") or {})}
+    sections: dict[str, Mapping[str, Any]] = {
+        "config": flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
+        "code": {**code, **_flat(receipt.get("imported_beside") or {}, "beside.")},
+        "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
+        "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
+        "machine": _flat(machine),
+    }
+    missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
+    without = tuple(name for name, found in missing.items() if not found)
+    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without)
+
+
+def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]:
+    """The keys of a section that are not the same in all, with each run's value; ABSENT where one has none."""
+    every = [account.sections[section] for account in accounts]
+    keys = dict.fromkeys(key for one in every for key in one)
+    rows = {key: [one.get(key, ABSENT) for one in every] for key in keys}
+    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+
+
+def differing_metrics(accounts: Sequence[Account], *, of_machine: bool) -> dict[str, list[float | None]]:
+    """The metrics that are not equal to the bit, with each run's value; `of_machine`: times and memory, or the rest."""
+    named = {name: one for account in accounts for name, one in account.metrics.items()}
+    names = [name for name, metric in named.items() if metric.of_machine is of_machine]
+    rows = {name: [_value(account, name) for account in accounts] for name in names}
+    return {name: values for name, values in rows.items() if not all(_equal(value, values[0]) for value in values)}
+
+
+def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
+    """The places of the runs in `accounts`, those together that differ in their seed alone."""
+    groups: list[list[int]] = []
+    for place, account in enumerate(accounts):
+        for group in groups:
+            first = accounts[group[0]]
+            if _but_seed(first) == _but_seed(account) and not _seeds_repeat([*group, place], accounts):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+def _but_seed(account: Account) -> dict[str, Any]:
+    code, data = account.sections["code"].get("code_sha256"), account.sections["data"]
+    return {**account.sections["config"], "seed": None, "code": code, "data": _but_split(data)}
+
+
+def _but_split(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the hash of the data: the seed may decide which examples are for validation."""
+    return {key: value for key, value in data.items() if key != "data_sha256"}
+
+
+def _seeds_repeat(places: Sequence[int], accounts: Sequence[Account]) -> bool:
+    seeds = [accounts[place].sections["config"].get("seed") for place in places]
+    return len(set(seeds)) < len(seeds)
+
+
+def _value(account: Account, name: str) -> float | None:
+    return account.metrics[name].value if name in account.metrics else None
+
+
+def _equal(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return value is other
+    return value == other or (math.isnan(value) and math.isnan(other))
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, one in value.items():
+        found |= _flat(one, f"{prefix}{key}.") if isinstance(one, Mapping) else {f"{prefix}{key}": one}
+    return found

@@ -1,0 +1,194 @@
+"""stage=compare: what differs between saved runs, key by key, and what their metrics are side by side."""
+
+from __future__ import annotations
+
+import statistics
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipeline.cli.terminal import results
+from pipeline.contracts.runs import AboutRuns
+from pipeline.errors import UserError
+from pipeline.experiment import Settings, Text
+from pipeline.report.intervals import half_width
+from pipeline.report.table import figure, show, show_table
+from pipeline.runs.choices import text_of
+from pipeline.runs.differences import (
+    ABSENT,
+    SECTIONS,
+    Account,
+    account_of,
+    by_seed,
+    differing,
+    differing_metrics,
+)
+from pipeline.runs.lookup import find_run
+from pipeline.runs.result import Table
+from pipeline.spec import Config, spec
+
+SIDE_BY_SIDE = 4  # more runs than that do not fit side by side: each value is named once, with the runs that have it
+DIGEST = 12  # letters of a hash
+FEW = 3  # words of a text that two runs share are left out where it has more than that
+
+
+@spec
+class Compare(AboutRuns):
+    """`runs`: two or more, each by its id, a unique beginning of it, a folder or `latest`."""
+
+    runs: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.runs) < 2:
+            raise UserError("stage.runs: name two runs or more to compare, stage.runs=[<id>,<id>]")
+
+    def act(self, settings: Settings, config: Config) -> int:
+        """Print it: which runs, what differs by section, the metrics, and what that means."""
+        folders = [find_run(Path(settings.output_dir), name, holding="status.json") for name in self.runs]
+        for folder in folders:
+            if folders.count(folder) > 1:
+                raise UserError(f"stage.runs: {folder.name} is named twice")
+        accounts = [account_of(folder) for folder in folders]
+        console = results()
+        named = zip(letters(len(accounts)), (one.folder.name for one in accounts), strict=True)
+        show(console, "", list(named))
+        found = print_differences(console, accounts)
+        _print_metrics(console, accounts)
+        console.print()
+        for line in conclusion(accounts, found):
+            console.print(line, highlight=False, markup=False)
+        return 0
+
+
+def letters(count: int) -> list[str]:
+    """a, b, ..., z, then a1, b1, ...: short names for the heads of columns."""
+    alphabet = string.ascii_lowercase
+    return [alphabet[n % 26] + (str(n // 26) if n >= 26 else "") for n in range(count)]
+
+
+def print_differences(console: Console, accounts: Sequence[Account]) -> list[str]:
+    """A table for each section in which something differs; returns these sections."""
+    found = []
+    for section in SECTIONS:
+        rows = differing(accounts, section)
+        if not rows:
+            continue
+        found.append(section)
+        console.print()
+        if len(accounts) <= SIDE_BY_SIDE:
+            lines = tuple(
+                (key, *(_shown(values, place) for place in range(len(values)))) for key, values in rows.items()
+            )
+            names = letters(len(accounts))
+            show_table(console, Table(section, ("", *names), lines), left=names)
+        else:
+            show(console, section, [(key, _by_value(values)) for key, values in rows.items()])
+    return found
+
+
+def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str]:
+    """What the differences mean, in a sentence or two."""
+    lines = [f"{one.folder.name}: has no {', '.join(one.missing)}; not compared" for one in accounts if one.missing]
+    same = [section for section in SECTIONS if section not in sections]
+    if same and sections:
+        lines.append(f"The same: {', '.join(same)}.")
+    metrics, times = (differing_metrics(accounts, of_machine=which) for which in (False, True))
+    weights = {account.weights for account in accounts}
+    if sections:
+        return lines
+    if metrics or len(weights) > 1:
+        what = ", ".join([*metrics, *(["the weights"] if len(weights) > 1 else [])])
+        lines.append(
+            f"Nothing that is recorded differs, except for what came out: {what}. The computation is not repeatable to "
+            "the bit, or something has changed that no receipt holds."
+        )
+    elif times:
+        lines.append("Nothing that is recorded differs, and the results are the same; only times and memory differ.")
+    else:
+        lines.append("Nothing differs.")
+    return lines
+
+
+def _shown(values: Sequence[Any], place: int) -> str:
+    """One run's value; of a long list of words (the processor's instructions) those that not all of the runs have."""
+    value = values[place]
+    if all(isinstance(one, str) and len(one.split()) > FEW for one in values):
+        shared = set.intersection(*(set(one.split()) for one in values))
+        return " ".join(word for word in value.split() if word not in shared) or ABSENT
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    text = text_of(value)
+    is_hash = len(text) >= 40 and all(letter in string.hexdigits for letter in text)
+    return text[:DIGEST] if is_hash else text
+
+
+def _by_value(values: Sequence[Any]) -> str:
+    """Each value once, with the runs that have it: `0.1 (a, c)`."""
+    names = letters(len(values))
+    found: dict[str, list[str]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(_shown(values, place), []).append(name)
+    return "\n".join(f"{text} ({', '.join(having)})" for text, having in found.items())
+
+
+def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
+    """The metrics of every run; of runs that differ in their seed alone the mean, the spread and the interval."""
+    names = letters(len(accounts))
+    groups = by_seed(accounts)
+    for group in groups:
+        if len(group) > 1:
+            console.print()
+            _print_spread(console, [accounts[place] for place in group], [names[place] for place in group])
+    alone = [group[0] for group in groups if len(group) == 1]
+    if any(accounts[place].metrics for place in alone):
+        console.print()
+        _print_values(console, [accounts[place] for place in alone], [names[place] for place in alone])
+
+
+def _print_values(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
+    """The metrics side by side; of more runs than fit, the range."""
+    named = dict.fromkeys(name for account in accounts for name in account.metrics)
+    if len(accounts) <= SIDE_BY_SIDE:
+        rows = tuple((name, *(_number(one, name) for one in accounts), *_difference(accounts, name)) for name in named)
+        last = (f"{names[1]} - {names[0]}",) if len(accounts) == 2 else ()
+        show_table(console, Table("metrics", ("", *names, *last), rows))
+    else:
+        lines = [(name, _range([one.metrics[name].value for one in accounts if name in one.metrics])) for name in named]
+        show(console, f"metrics of {', '.join(names)}: median (lowest to highest)", lines)
+
+
+def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
+    """Runs that differ in their seed alone: mean, standard deviation and range of each metric."""
+    seeds = ", ".join(str(one.sections["config"].get("seed")) for one in accounts)
+    rows = []
+    for name in dict.fromkeys(name for one in accounts for name in one.metrics):
+        values = [one.metrics[name].value for one in accounts if name in one.metrics]
+        width = half_width(values)
+        deviation = figure(statistics.stdev(values)) if len(values) > 1 else ""
+        interval = f"±{figure(width)}" if width is not None else ""
+        row = (figure(statistics.fmean(values)), deviation, figure(min(values)), figure(max(values)), interval)
+        rows.append((name, str(len(values)), *row))
+    heads = ("", "n", "mean", "deviation", "lowest", "highest", "95 %")
+    show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))
+
+
+def _number(account: Account, name: str) -> str:
+    return figure(account.metrics[name].value) if name in account.metrics else ABSENT
+
+
+def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
+    if len(accounts) != 2:
+        return ()
+    if any(name not in one.metrics for one in accounts):
+        return ("",)
+    difference = accounts[1].metrics[name].value - accounts[0].metrics[name].value
+    return ("0" if difference == 0 else f"{difference:+.2g}",)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, n={len(values)})"

@@ -1,0 +1,120 @@
+"""stage=compare: what differs between runs that the journal wrote, and what it concludes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import pipeline, refused
+
+from pipeline.runs.differences import account_of, by_seed, differing
+from pipeline.runs.journal import Journal
+from pipeline.runs.result import Metric, Result, rate
+
+RECEIPT: dict[str, Any] = {
+    "code_sha256": "c0de" * 16,
+    "git": {"pipeline": {"commit": "f" * 40, "dirty": False}},
+    "data_sha256": "da7a" * 16,
+    "weights_sha256": "abc",
+    "versions": {"python": "3.11.7", "torch": "2.13.0"},
+    "environment": {},
+    "device": {"effective": "cpu", "hardware": {"name": "a CPU", "vector": "avx avx2 f16c fma"}},
+    "precision": {"effective": "fp32", "observed": {"matrix_products": {"float32": 5}}},
+}
+
+
+def a_run(root: Path, accuracy: float, seed: int = 0, lr: float = 0.1, speed: float = 9.0, **receipt: Any) -> Path:
+    """A finished run."""
+    optimizer = {"_target_": "pipeline.optimizers.sgd.Sgd", "learning_rate": lr}
+    journal = Journal.begin(root, "compared", {"seed": seed, "optimizer": optimizer, "output_dir": str(root)})
+    journal.write_receipt({**RECEIPT, **receipt})
+    metrics = (Metric("test/accuracy", accuracy, direction="max"), rate("images_per_s", speed, "images"))
+    journal.write_result(Result(metrics=metrics))
+    journal.finish("FINISHED")
+    return journal.folder
+
+
+def compared(*runs: Path) -> str:
+    """What the command prints on a terminal of 80 columns."""
+    names = ",".join(run.name for run in runs)
+    found = pipeline(runs[0].parents[1], "stage=compare", f"stage.runs=[{names}]", COLUMNS="80")
+    assert found.returncode == 0, found.stderr
+    assert max(map(len, found.stdout.splitlines())) <= 80
+    return found.stdout
+
+
+def words(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    hardware = {"effective": "cuda:0", "hardware": {"name": "a CPU", "vector": "avx avx512f f16c fma"}}
+    other: dict[str, Any] = {
+        "versions": {"python": "3.11.7", "jax": "0.10"},
+        "device": hardware,
+        "code_sha256": "beef" * 16,
+    }
+    text = compared(a_run(root, 0.5), a_run(root, 0.75, lr=0.2, **other))
+    found = words(text)
+    for row in (
+        ["optimizer.learning_rate", "0.1", "0.2"],
+        ["code_sha256", "c0dec0dec0de", "beefbeefbeef"],
+        ["torch", "2.13.0", "-"],
+        ["jax", "-", "0.10"],
+        ["device", "cpu", "cuda:0"],
+        ["vector", "avx2", "avx512f"],
+        ["test/accuracy", "0.5000", "0.7500", "+0.25"],
+    ):
+        assert row in found, text
+    assert "The same: data." in text and "python" not in text
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "speed", "weights", "said"),
+    [
+        (0.5, 9.0, "abc", "Nothing differs."),
+        (0.5, 8.0, "abc", "and the results are the same; only times and memory differ."),
+        (0.6, 9.0, "abc", "except for what came out: test/accuracy. The computation is not repeatable"),
+        (0.5, 9.0, "xyz", "except for what came out: the weights."),
+        (float("nan"), 9.0, "abc", "except for what came out: test/accuracy."),
+    ],
+)
+def test_what_is_said_where_nothing_recorded_differs(
+    tmp_path: Path, accuracy: float, speed: float, weights: str, said: str
+) -> None:
+    one, other = a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", accuracy, speed=speed, weights_sha256=weights)
+    assert said in " ".join(compared(one, other).split())
+
+
+def test_runs_that_differ_in_their_seed_alone_give_a_spread(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    seeds = [a_run(root, 0.5 + 0.1 * n, seed=n, data_sha256=f"{n}" * 64) for n in range(5)]
+    text = compared(*seeds, a_run(root, 0.1, seed=9, lr=0.3))
+    # mean 0.7, deviation sqrt(0.025), half of the interval 2.776 * deviation / sqrt(5)
+    assert ["test/accuracy", "5", "0.7000", "0.1581", "0.5000", "0.9000", "±0.1963"] in words(text)
+    assert "metrics of a, b, c, d, e: seeds 0, 1, 2, 3, 4" in text
+    assert ["optimizer.learning_rate", "0.1", "(a,", "b,", "c,", "d,", "e)"] in words(text)
+    assert ["test/accuracy", "0.1000"] in words(text)
+
+
+def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, 0.5, seed=0), a_run(tmp_path, 0.5, seed=1), a_run(tmp_path, 0.5, seed=1)]
+    runs += [a_run(tmp_path, 0.5, seed=2, code_sha256="beef" * 16), a_run(tmp_path, 0.5, seed=3, lr=0.3)]
+    assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3], [4]]
+
+
+def test_a_run_without_a_receipt_is_compared_by_what_it_has(tmp_path: Path) -> None:
+    one, other = a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", 0.5, lr=0.2)
+    (other / "receipt.json").unlink()
+    assert differing([account_of(one), account_of(other)], "config") == {"optimizer.learning_rate": [0.1, 0.2]}
+    assert f"{other.name}: has no receipt.json; not compared" in " ".join(compared(one, other).split())
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.5)
+    assert "stage.runs: name two runs or more" in refused(tmp_path, "stage=compare")
+    twice = refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},latest]")
+    assert f"stage.runs: {run.name} is named twice" in twice
+    assert "run=2030: no such run" in refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},2030]")
