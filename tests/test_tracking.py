@@ -13,19 +13,22 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import with_small_disk
 
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Metric, Result
 from pipeline.spec import build
 from pipeline.tracking import record as records
+from pipeline.tracking.follow import lock, send
+from pipeline.tracking.forget import forget
 from pipeline.tracking.store import legal_name
 from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
@@ -614,3 +617,36 @@ def test_record_file_is_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "mlflow.json").read_text())["run_id"] == "r"
     (tmp_path / "mlflow.json").write_text("{")
     assert records.read(tmp_path) is None
+
+
+def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_answer(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.tracking.forget.LOCK_SECONDS", 0.1)
+    here, root = Path.cwd(), tmp_path / "runs"
+    journal = Journal.begin(root, "gone", CONFIG)
+    records.write(journal.folder, records.Record(uri=uri, experiment="study"))
+    train(journal, 3)
+    journal.finish("FINISHED")
+    try:
+        assert forget(journal.folder) is None  # not sent yet
+        assert send(journal.folder) is None
+    finally:
+        os.chdir(here)
+    run_id = run_id_of(journal.folder)
+    with lock(journal.folder, timeout=0.0), pytest.raises(RunError, match="its tracker still sends it"):
+        forget(journal.folder)
+
+    record, nowhere = record_of(journal.folder), f"http://127.0.0.1:{free_port()}"
+    records.write(journal.folder, replace(record, uri=f"sqlite:///{tmp_path}/lost.db"))
+    assert forget(journal.folder) is None  # a database that is gone has no entry
+    records.write(journal.folder, replace(record, uri=nowhere))
+    with pytest.raises(RunError, match=f"{journal.id}: MLflow: {nowhere}: Connection refused"):
+        forget(journal.folder)
+    records.write(journal.folder, record)
+    assert client_of(uri).get_run(run_id).info.lifecycle_stage == "active"
+    command = [sys.executable, "-m", "pipeline", "stage=delete", f"run={journal.id}", "stage.sure=true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=True)
+    assert done.stdout == f"deleted {journal.id}, and its entry {run_id} in MLflow\n"
+    assert client_of(uri).get_run(run_id).info.lifecycle_stage == "deleted"
+    assert not journal.folder.exists()

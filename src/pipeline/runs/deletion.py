@@ -1,0 +1,86 @@
+"""Deleting the folder of a run: only one below `output_dir`, that is no link and that no process works on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.machine.regular_file import read_regular
+from pipeline.runs.journal import read_json, read_status
+from pipeline.runs.lookup import is_live, reap_one, run_folders
+
+NAMING = ("config.yaml", "receipt.json", "cells.txt")  # the files in which a run names others
+STUDY = Path("study")  # each of its folders has the receipt of the run that it came from
+
+
+def check_deletable(root: Path, folder: Path) -> None:
+    """Refuse a folder outside `root`, a link, and a run that is alive. Raises UserError."""
+    if folder.is_symlink():
+        raise UserError(f"run={folder.name}: {folder} is a link; remove the link yourself, its target is not touched")
+    if Path(os.path.realpath(folder)) != Path(os.path.realpath(root)) / folder.name:
+        raise UserError(f"run={folder}: not a run of output_dir={root}; nothing outside of it is deleted")
+    reap_one(folder)
+    status = read_status(folder)
+    if status is not None and is_live(folder, status):
+        raise UserError(
+            f"run={folder.name}: is alive (process {status.pid} on {status.host}); stop it first, or wait for its end"
+        )
+
+
+def users_of(root: Path, folders: Iterable[Path]) -> dict[str, list[str]]:
+    """What names each of these runs, by the run's id: other runs of `root`, and folders of the study here.
+
+    A cell that is deleted together with the run that names it is named by nothing.
+    """
+    going = {folder.name for folder in folders}
+    found: dict[str, list[str]] = {name: [] for name in going}
+    for other in run_folders(root):
+        if other.name in going:
+            continue
+        text = b"\n".join(_read(other / name) for name in NAMING)
+        for name in going:
+            if name.encode() in text:
+                found[name].append(f"run {other.name}")
+    for receipt in sorted(STUDY.glob("*/receipt.json")):
+        name = str(read_json(receipt).get("run"))
+        if name in found:
+            found[name].append(f"the study ({receipt.parent})")
+    return found
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of its files. Links are not followed."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete a run's folder; links in it are removed, what they lead to stays. Raises UserError.
+
+    The status goes first: what an interruption leaves behind is no run.
+    """
+    try:
+        (folder / "status.json").unlink()
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise UserError(f"run={folder.name}: cannot delete {error.filename}: {error.strerror}") from error
+
+
+def cells_of(folder: Path) -> list[str]:
+    """The ids of the runs of a grid's cells that are still there; none of a run that is no grid."""
+    lines = _read(folder / "cells.txt").decode(errors="replace").split()
+    return [Path(line).name for line in lines if (folder.parent / Path(line).name).is_dir()]
+
+
+def named(users: Mapping[str, list[str]]) -> list[str]:
+    """A line for each run that something names."""
+    return [f"{name} is named by {', '.join(others)}" for name, others in users.items() if others]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError:
+        return b""
