@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,12 +55,24 @@ def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
 def ready(config: Config, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
     from pipeline.machine.device import count_by_bus
-    from pipeline.machine.installed import check_installed
 
     count_by_bus()
     if config.get("run") is None:
         cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
-    experiment = _built(config, overridden)
+    return _on_this_machine(_built(config, overridden), overridden)
+
+
+def ready_again(config: Config) -> tuple[Experiment, Resolved]:
+    """`ready` for the config of a saved run as its config.yaml has it. Raises UserError."""
+    from pipeline.machine.device import count_by_bus
+
+    count_by_bus()
+    return _on_this_machine(load_checked(config), ())
+
+
+def _on_this_machine(experiment: Experiment, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
+    from pipeline.machine.installed import check_installed
+
     _check_stage(experiment, overridden)
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
@@ -146,10 +158,15 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
     return 0
 
 
-def record(experiment: Experiment, resolved: Resolved, member: GridMember | None = None) -> int:
+def record(
+    experiment: Experiment,
+    resolved: Resolved,
+    member: GridMember | None = None,
+    began: Callable[[Path], None] | None = None,
+) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
 
-    `member` is given to a cell of a grid, and ties its run to the grid's.
+    `member` is given to a cell of a grid, and ties its run to the grid's. `began` is called with the run's folder.
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs.journal import Journal
@@ -158,6 +175,8 @@ def record(experiment: Experiment, resolved: Resolved, member: GridMember | None
 
     journal = Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
     run = Run(journal, messages())
+    if began is not None:
+        began(run.folder)
     try:
         tracker = start(experiment.tracking, journal, member.grid if member else None)
         if member:

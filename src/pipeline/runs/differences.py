@@ -14,6 +14,7 @@ from pipeline.runs.result import Metric, metrics_of, read_result
 
 SECTIONS = ("config", "code", "data", "software", "machine")
 NOT_COMPARED = ("name", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
+FILLED = "config_sha256"  # alone tells that a variable which the config names was another one
 ABSENT = "-"  # of a key that one of the runs does not have
 
 
@@ -42,7 +43,10 @@ def account_of(folder: Path) -> Account:
     }
     code = {"code_sha256": receipt.get("code_sha256"), **_flat(receipt.get("git") or {})}
     sections: dict[str, Mapping[str, Any]] = {
-        "config": flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
+        "config": {
+            **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
+            FILLED: receipt.get("config_sha256"),
+        },
         "code": {**code, **_flat(receipt.get("imported_beside") or {}, "beside.")},
         "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
         "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
@@ -58,7 +62,10 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     every = [account.sections[section] for account in accounts]
     keys = dict.fromkeys(key for one in every for key in one)
     rows = {key: [one.get(key, ABSENT) for one in every] for key in keys}
-    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+    found = {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+    if len(found) > 1:
+        found.pop(FILLED, None)
+    return found
 
 
 def differing_metrics(accounts: Sequence[Account], *, of_machine: bool) -> dict[str, list[float | None]]:
@@ -85,7 +92,7 @@ def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
 
 def _but_seed(account: Account) -> dict[str, Any]:
     code, data = account.sections["code"].get("code_sha256"), account.sections["data"]
-    return {**account.sections["config"], "seed": None, "code": code, "data": _but_split(data)}
+    return {**account.sections["config"], "seed": None, FILLED: None, "code": code, "data": _but_split(data)}
 
 
 def _but_split(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Compare(AboutRuns):
         console = results()
         named = zip(letters(len(accounts)), (one.folder.name for one in accounts), strict=True)
         show(console, "", list(named))
-        found = print_differences(console, accounts)
+        found = print_differences(console, accounts, letters(len(accounts)))
         _print_metrics(console, accounts)
         console.print()
         for line in conclusion(accounts, found):
@@ -69,8 +69,8 @@ def letters(count: int) -> list[str]:
     return [alphabet[n % 26] + (str(n // 26) if n >= 26 else "") for n in range(count)]
 
 
-def print_differences(console: Console, accounts: Sequence[Account]) -> list[str]:
-    """A table for each section in which something differs; returns these sections."""
+def print_differences(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> list[str]:
+    """A table for each section in which something differs, with a column for each run; returns these sections."""
     found = []
     for section in SECTIONS:
         rows = differing(accounts, section)
@@ -82,7 +82,6 @@ def print_differences(console: Console, accounts: Sequence[Account]) -> list[str
             lines = tuple(
                 (key, *(_shown(values, place) for place in range(len(values)))) for key, values in rows.items()
             )
-            names = letters(len(accounts))
             show_table(console, Table(section, ("", *names), lines), left=names)
         else:
             show(console, section, [(key, _by_value(values)) for key, values in rows.items()])

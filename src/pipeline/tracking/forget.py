@@ -14,8 +14,8 @@ LOCK_SECONDS = 5.0  # a tracker that still sends the run holds its lock
 def forget(folder: Path) -> str | None:
     """Mark the run's entry as deleted, as MLflow's page does; `mlflow gc` frees what it takes.
 
-    Returns the entry's id, None for a run without one. Raises RunError where the tracker still sends it, or where MLflow
-    does not answer.
+    Returns the entry's id, None for a run without one. Raises RunError where the tracker still sends it, or where
+    MLflow does not answer.
     """
     record = records.read(folder)
     if record is None or record.run_id is None:

@@ -1,0 +1,92 @@
+"""stage=rerun: a saved run's experiment again, by the code as it is now, and whether the same came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+from pipeline.cli.terminal import results
+from pipeline.contracts.runs import AboutRuns
+from pipeline.errors import UserError
+from pipeline.experiment import Settings
+from pipeline.report.table import show_table
+from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
+from pipeline.runs.journal import read_config, read_status
+from pipeline.runs.lookup import find_run
+from pipeline.runs.result import Table, read_result
+from pipeline.spec import Config, spec
+from pipeline.stages.compare import print_differences
+
+NOW = ("output_dir", "tracking", "profiler", "sweep")  # decide no result: as the command says, not as the run did
+BOTH = ("then", "now")
+
+
+@spec
+class Rerun(AboutRuns):
+    """No settings: the run is named by `run=<id>`."""
+
+    keys: ClassVar[tuple[str, ...]] = ("run", "tracking")
+
+    def act(self, settings: Settings, config: Config) -> int:
+        """Run it again as a new run, then compare. 0 where weights and results are the same to the bit, else 1."""
+        from pipeline.runner import ready_again, record
+
+        source = _source(settings)
+        saved = read_config(source)
+        experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
+        made: list[Path] = []
+        status = record(experiment, resolved, began=made.append)
+        if status != 0:
+            return status
+        return 0 if _report(results(), account_of(source), account_of(made[0])) else 1
+
+
+def _source(settings: Settings) -> Path:
+    """The folder of the run, which has to have an end to compare with. Raises UserError."""
+    if not settings.run:
+        raise UserError("run=null with stage=rerun: name the saved run, by its id, its folder or latest")
+    folder = find_run(Path(settings.output_dir), settings.run, holding="config.yaml")
+    status = read_status(folder)
+    if status is None or status.state != "FINISHED" or read_result(folder) is None:
+        how = "damaged" if status is None else status.state
+        raise UserError(f"run={folder.name}: is {how} and has no result to compare with; rerun one that finished")
+    if not read_config(folder):
+        raise UserError(f"run={folder.name}: config.yaml is missing or damaged")
+    return folder
+
+
+def _report(console: Console, then: Account, now: Account) -> bool:
+    """What came out otherwise, then in what the runs differ that may be the cause. Whether the same came out."""
+    accounts = (then, now)
+    metrics = differing_metrics(accounts, of_machine=False)
+    other: Mapping[str, list[Any]] = {"weights": [then.weights, now.weights]} if then.weights != now.weights else {}
+    same = not metrics and not other
+    console.print()
+    if not same:
+        rows = [(name, *map(_digest, values)) for name, values in other.items()]
+        rows += [(name, *map(repr, values)) for name, values in metrics.items()]
+        show_table(console, Table("came out otherwise", ("", *BOTH), tuple(rows)))
+    found = print_differences(console, accounts, BOTH)
+    if found or not same:
+        console.print()
+    equal = [section for section in SECTIONS if section not in found]
+    console.print(
+        f"{_verdict(then, same, found)} The same: {', '.join(equal) or 'nothing'}.", highlight=False, markup=False
+    )
+    return same
+
+
+def _verdict(then: Account, same: bool, found: list[str]) -> str:
+    if same:
+        what = "weights and results" if then.weights else "results"
+        despite = f", though {', '.join(found)} differ{'s' if len(found) == 1 else ''}" if found else ""
+        return f"Run {then.folder.name} again: the same {what} to the bit{despite}."
+    cause = f"differences in {', '.join(found)}" if found else "nothing that is recorded differs"
+    return f"Run {then.folder.name} again: not the same; {cause}."
+
+
+def _digest(value: str | None) -> str:
+    return value[:12] if value else "none"

@@ -1,0 +1,87 @@
+"""stage=rerun: the same comes out again, and where it does not that is said first."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import DIGITS, done, pipeline, refused, runs
+from rich.console import Console
+from test_runs_compare import a_run, words
+
+from pipeline.runs.differences import account_of
+from pipeline.runs.journal import read_json
+from pipeline.stages.rerun import _report
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return done(tmp_path_factory.mktemp("rerun"), *DIGITS, "tracking=none", "seed=3", "name=first", "output_dir=runs")
+
+
+def again(source: Path, *arguments: str) -> tuple[int, str, Path]:
+    """Exit status and output of the command, and the new run."""
+    folder = source.parents[1]
+    before = set(runs(folder))
+    result = pipeline(folder, "stage=rerun", "tracking=none", f"run={source.name}", *arguments)
+    (made,) = set(runs(folder)) - before
+    return result.returncode, result.stdout, made
+
+
+def test_a_run_comes_out_the_same_again(trained: Path) -> None:
+    status, text, made = again(trained)
+    assert status == 0, text
+    assert f"Run {trained.name} again: the same weights and results to the bit." in " ".join(text.split())
+    assert "The same: config, code, data, software, machine." in " ".join(text.split())
+    assert read_json(made / "receipt.json")["weights_sha256"] == read_json(trained / "receipt.json")["weights_sha256"]
+
+
+@pytest.mark.wide
+def test_an_evaluation_is_repeated_on_the_run_that_it_was_of(trained: Path) -> None:
+    folder = trained.parents[1]
+    evaluated = done(folder, "stage=evaluate", f"run={trained.name}", "tracking=none")
+    status, text, made = again(evaluated)
+    assert status == 0, text
+    assert read_json(made / "receipt.json")["source_run"] == trained.name
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "changed", "status", "said"),
+    [
+        (0.5, {}, True, "again: the same weights and results to the bit. The same: config, code, data, software, mach"),
+        (0.5, {"versions": {"torch": "9"}}, True, "results to the bit, though software differs."),
+        (0.5, {"weights_sha256": "9" * 64}, False, "again: not the same; nothing that is recorded differs."),
+        (0.625, {"code_sha256": "0" * 64}, False, "again: not the same; differences in code. The same: config, data"),
+        (0.5, {"config_sha256": "0" * 64}, True, "to the bit, though config differs."),
+    ],
+)
+def test_what_is_said_of_the_second_run(
+    tmp_path: Path, accuracy: float, changed: dict[str, Any], status: bool, said: str
+) -> None:
+    then, now = a_run(tmp_path, 0.5), a_run(tmp_path, accuracy, speed=1.0, **changed)
+    console = Console(file=io.StringIO(), width=80)
+    assert _report(console, account_of(then), account_of(now)) is status
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said in " ".join(text.split())
+    if not status:  # first of all
+        assert re.match(r"\s*came out otherwise", text)
+        assert (["test/accuracy", "0.5", "0.625"] in words(text)) is (accuracy != 0.5)
+        assert (["weights", "abc", "999999999999"] in words(text)) is ("weights_sha256" in changed)
+
+
+def test_a_run_that_cannot_be_repeated_is_refused(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "copied"
+    shutil.copytree(trained, folder)
+    assert "run=null with stage=rerun" in refused(tmp_path, "stage=rerun")
+    assert "seed with stage=rerun: this stage is about saved" in refused(
+        tmp_path, "stage=rerun", "run=latest", "seed=1"
+    )
+    (folder / "result.json").unlink()
+    assert "has no result to compare with; rerun one that finished" in refused(tmp_path, "stage=rerun", "run=copied")
+    shutil.copy(trained / "result.json", folder)
+    (folder / "config.yaml").write_text("model: [")
+    assert "config.yaml is missing or damaged" in refused(tmp_path, "stage=rerun", "run=copied")
