@@ -145,6 +145,8 @@ class OwnModels:
     choosy: dict[str, Ran] = field(default_factory=dict)  # by the message of its builder
     diverged_at_the_end: dict[int, Ran] = field(default_factory=dict)  # by the number of images held out
     unknown: Moved | None = None  # a layer of unknown layout
+    eighth: Moved | None = None  # the kernel of a model with its own start, trained by next to nothing
+    starts: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # by model, as the receipt has them
     twins: Ran = field(default_factory=Ran)  # two weights of one path
     graph: list[tuple[str, str, str]] = field(default_factory=list)  # TensorFlow's: operation, device, dtype
     memory_fraction: dict[str, dict[str, Any]] = field(default_factory=dict)  # JAX's

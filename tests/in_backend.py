@@ -783,6 +783,12 @@ def own_models(bench: Bench) -> OwnModels:
     trail.clear()
     kept = bench.fit(**{**FEW, "model": {"_target_": "own_models.Unknown"}}).weights
     found.unknown = _moved(trail[0], kept, "strength")
+    trail.clear()
+    eighth = bench.fit(
+        **{**FEW, "model": {"_target_": "own_models.Eighth"}, "optimizer": ("sgd", {"learning_rate": 1e-9})}
+    )
+    found.eighth = _moved(trail[0], eighth.weights, "kernel")
+    found.starts = {"eighth": eighth.start.plain(), "linear": found.one_thread.receipt["initial_weights"]}
     if bench.backend != "torch":
         found.twins = _stage(bench, model={"_target_": "own_models.Twins"})
     for message in ("depth=3: too deep", "no such\n   image"):

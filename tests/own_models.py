@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from pipeline.spec import spec
 @spec
 class Normalized(Model):
     """A convolution and a Dense layer, each normalized over the batch; the frameworks' defaults for that differ."""
+
+    shared_start: ClassVar[bool] = True
 
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn
@@ -50,6 +53,24 @@ class Normalized(Model):
                 dense,
             ]
         )
+
+
+@spec
+class Eighth(Model):
+    """A softmax regression whose kernel is an eighth from the start; it says nothing of a shared one."""
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        dense = nn.Linear(math.prod(shapes.x), shapes.classes)
+        nn.init.constant_(dense.weight, 0.125)
+        return nn.Sequential(nn.Flatten(), dense)
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        dense = keras.layers.Dense(shapes.classes, kernel_initializer=keras.initializers.Constant(0.125))
+        return keras.Sequential([keras.Input(shapes.x), keras.layers.Flatten(), dense])
 
 
 @spec

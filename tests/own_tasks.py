@@ -57,6 +57,8 @@ class Counting(Dataset):
 class TinyTransformer(Model):
     """Embeddings, one block of causal self-attention, and logits; `tied`: by the embeddings' own weights."""
 
+    shared_start: ClassVar[bool] = True
+
     tied: bool = False
 
     def torch(self, shapes: Shapes) -> Any:
@@ -244,6 +246,8 @@ class Plane(Dataset):
 class Dense(Model):
     """One linear layer, from any shape of real numbers."""
 
+    shared_start: ClassVar[bool] = True
+
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn
 
@@ -258,6 +262,8 @@ class Dense(Model):
 @spec
 class Subclassed(Model):
     """The same; for Keras a subclass of keras.Model, which has no weights before it has seen an input."""
+
+    shared_start: ClassVar[bool] = True
 
     def torch(self, shapes: Shapes) -> Any:
         return Dense().torch(shapes)
@@ -325,6 +331,8 @@ class Reversed(Dataset):
 @spec
 class EncoderDecoder(Model):
     """Embeds source and target, and mixes the source's positions by one Dense layer into the target's."""
+
+    shared_start: ClassVar[bool] = True
 
     def torch(self, shapes: Shapes) -> Any:
         import torch

@@ -99,6 +99,18 @@ def test_a_layer_of_unknown_layout_keeps_its_tensors_names_and_start(found: Outc
     assert all(end != [0.5] for end in result.end)
 
 
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_models_own_initialization_stays(found: Outcomes[OwnModels], backend: str) -> None:
+    """A layer set to 0.125 and trained at 1e-9 was saved with Glorot's values, from -0.1 to 0.1."""
+    eighth = found[backend].eighth
+    assert eighth is not None
+    np.testing.assert_array_equal(eighth.start, 0.125)
+    np.testing.assert_allclose(eighth.end, 0.125, rtol=0, atol=1e-6)
+    assert found[backend].starts["eighth"] == {"shared": [], "own": eighth.names}
+    linear = found[backend].starts["linear"]
+    assert ([*map(kind_of, linear["shared"])], linear["own"]) == (["kernel", "bias"], [])
+
+
 @pytest.mark.parametrize("backend", OTHERS)
 def test_two_weights_of_one_path_are_refused(found: Outcomes[OwnModels], backend: str) -> None:
     assert found[backend].twins.failed == (

@@ -150,7 +150,13 @@ class Backend(Part):
 
 
 class Model(Part):
-    """A network for a dataset. `layer_dtypes`: a dtype for each layer (None: the precision's), or none at all."""
+    """A network for a dataset. `layer_dtypes`: a dtype for each layer (None: the precision's), or none at all.
+
+    `shared_start`: its kernels, biases, embeddings and normalizations start from values drawn by the seed, the same on
+    every backend (pipeline.models.weights). A model that does not say so starts from the values that it was made with.
+    """
+
+    shared_start: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -14,6 +14,8 @@ from pipeline.spec import spec
 @spec
 class Cnn(Model):
     """Convolutions keep the image's size; each 2x2 max-pool halves it (an odd last row or column is dropped)."""
+
+    shared_start: ClassVar[bool] = True
 
     filters: tuple[PositiveInt, ...] = (32, 64)
     kernel_size: PositiveInt = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
@@ -13,6 +13,8 @@ from pipeline.spec import spec
 @spec
 class Linear(Model):
     """Flatten, Dense(classes)."""
+
+    shared_start: ClassVar[bool] = True
 
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn

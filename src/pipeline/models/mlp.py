@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -16,6 +16,8 @@ from pipeline.spec import spec
 @spec
 class Mlp(Model):
     """`units` per hidden layer; `layer_dtypes`, if given, has a dtype (or null) for each Dense layer, the last too."""
+
+    shared_start: ClassVar[bool] = True
 
     units: tuple[PositiveInt, ...] = (128,)
     activation: Activation = "relu"

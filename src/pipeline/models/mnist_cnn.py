@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -16,6 +16,8 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 @spec
 class MnistCnn(Model):
     """Unpadded 3x3 convolutions of `filters`, max-pool 2, dropout, Dense(`units`), dropout, Dense(classes)."""
+
+    shared_start: ClassVar[bool] = True
 
     filters: tuple[PositiveInt, ...] = (32, 64)
     units: PositiveInt = 128

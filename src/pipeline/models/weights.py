@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.contracts import Model
 from pipeline.errors import UserError
+from pipeline.runs.fit import Start
 from pipeline.runs.weights import Weights
 
 ZEROS = ("bias", "beta", "moving_mean")
@@ -24,8 +26,16 @@ NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean
 EMBEDDING_DEVIATION = 0.02  # as GPT-2's
 
 
+def start_of(model: Model, made: Weights, seed: int) -> tuple[Weights, Start]:
+    """The values that a training of `model` starts from, and whose they are. `made`: as its builder made them."""
+    if not model.shared_start:
+        return made, Start(own=tuple(made))
+    own = tuple(own_start(made))
+    return initial(made, seed), Start(shared=tuple(name for name in made if name not in own), own=own)
+
+
 def initial(like: Weights, seed: int) -> Weights:
-    """Starting values for the shapes and dtypes of `like`, by each weight's kind.
+    """Starting values that every backend shares, for the shapes and dtypes of `like`, by each weight's kind.
 
     Kernels Glorot uniform, biases zero, normalizations 1 and 0, embeddings normal. What has another name stays as the
     framework made it. Drawn in float64 from `seed` alone and cast last, so that every backend and precision starts from

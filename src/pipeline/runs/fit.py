@@ -84,6 +84,21 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Whose values the weights started from, by their names.
+
+    `shared`: drawn by the seed, the same on every backend; `own`: as the model, or its framework, made them.
+    """
+
+    shared: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, list[str]]:
+        """As the receipt keeps it."""
+        return {"shared": list(self.shared), "own": list(self.own)}
+
+
+@dataclass(frozen=True)
 class Fit:
     """A trained model: its weights, how each epoch went and what was observed. `kept`: which weights these are."""
 
@@ -93,7 +108,7 @@ class Fit:
     parameters: int
     peak_memory: dict[str, int]
     loss_scale: LossScale | None = None  # of a training in mixed float16
-    own_start: tuple[str, ...] = ()  # weights that started as their framework made them, not from the shared values
+    start: Start = Start()
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     kept: dict[str, object] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON

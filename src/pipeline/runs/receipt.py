@@ -79,7 +79,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["weights_sha256"] = weights.digest(fit.weights)
     receipt["kept_weights"] = fit.kept
     receipt["parameters"] = fit.parameters
-    receipt["started_by_the_framework"] = list(fit.own_start)
+    receipt["initial_weights"] = fit.start.plain()
     receipt["peak_memory"] = fit.peak_memory
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
     receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"

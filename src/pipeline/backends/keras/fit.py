@@ -31,7 +31,7 @@ from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
 from pipeline.machine.quiet import quiet_import
 from pipeline.models import Shapes, built, check_outputs, weights
 from pipeline.profilers import Subject
-from pipeline.runs.fit import Fit, Observation, Predict
+from pipeline.runs.fit import Fit, Observation, Predict, Start
 from pipeline.runs.weights import Weights
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -104,8 +104,7 @@ class Engine(Protocol):
 def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
-        keras.utils.set_random_seed(experiment.seed)
-        model, parameters = _initial_model(experiment, data, resolved)
+        model, parameters, start = _initial_model(experiment, data, resolved)
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
@@ -133,7 +132,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             loss_scale=watch.loss_scale,
             observed=engine.observe(),
             parameters=parameters,
-            own_start=tuple(weights.own_start(kept)),
+            start=start,
             peak_memory=peak_memory(resolved),
             files={"model.json": model.to_json(indent=2) + "\n"},
         )
@@ -279,17 +278,21 @@ def _built(experiment: Experiment, shapes: Shapes) -> Any:
     return model
 
 
-def _initial_model(experiment: Experiment, data: Data, resolved: Resolved) -> tuple[Any, int]:
-    """The model with its seeded weights, after checking whether it can be trained in the memory there is."""
+def _initial_model(experiment: Experiment, data: Data, resolved: Resolved) -> tuple[Any, int, Start]:
+    """The model as training starts from it, how many weights are trained, and whose values they have.
+
+    Keras's generators are seeded first. Raises UserError where it cannot be trained in the memory there is.
+    """
+    keras.utils.set_random_seed(experiment.seed)
     shapes = data.task.shapes
     model = _built(experiment, shapes)
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
-    start = weights.initial(weights.from_keras(model), experiment.seed)
-    weights.to_keras(model, start, "the initial weights")
-    return model, parameters
+    values, start = weights.start_of(experiment.data_model, weights.from_keras(model), experiment.seed)
+    weights.to_keras(model, values, "the initial weights")
+    return model, parameters, start
 
 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:

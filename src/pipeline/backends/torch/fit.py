@@ -49,8 +49,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     lowering, shapes = Lowering(resolved), data.task.shapes
     with runtime_settings(experiment, resolved):
-        torch.manual_seed(experiment.seed)
-        net, parameters = initial_net(experiment, shapes, lowering)
+        net, parameters, start = initial_net(experiment, shapes, lowering)
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             one = example(shapes, next(net.parameters()).dtype)
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
@@ -74,7 +73,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             loss_scale=watch.loss_scale,
             observed=module.observation,
             parameters=parameters,
-            own_start=tuple(weights.own_start(kept)),
+            start=start,
             peak_memory=peak_memory(lowering.device),
             files={"model.txt": f"{net}\n"},
         )

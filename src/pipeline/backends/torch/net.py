@@ -10,16 +10,20 @@ import torch
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large, still_free
 from pipeline.models import Shapes, built, check_outputs, weights
+from pipeline.runs.fit import Start
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 
-def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> tuple[torch.nn.Module, int]:
-    """The model with its seeded weights and how many there are, after checking whether it can fit at all.
+def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> tuple[torch.nn.Module, int, Start]:
+    """The model as training starts from it, how many weights are trained, and whose values they have.
+
+    Torch's generator is seeded first, and whether the model can fit at all is checked before it is made.
 
     Raises UserError for a model that is too large for the device or gives another shape than the task compares.
     """
+    torch.manual_seed(experiment.seed)
     with torch.device("meta"):
         sketch = built(experiment.data_model.torch, shapes)
     parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
@@ -29,12 +33,13 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     net = built(experiment.data_model.torch, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
-    weights.to_torch(net, weights.initial(weights.from_torch(net), experiment.seed), "the initial weights")
+    values, start = weights.start_of(experiment.data_model, weights.from_torch(net), experiment.seed)
+    weights.to_torch(net, values, "the initial weights")
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
     with torch.no_grad():  # not in inference mode: a model may keep what it makes in its first forward pass
         check_outputs(net.eval()(example(shapes, wide)).shape, shapes)
     net.train()
-    return net, parameters
+    return net, parameters, start
 
 
 def example(shapes: Shapes, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:

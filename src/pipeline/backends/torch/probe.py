@@ -41,7 +41,7 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
     """The first step again, from the same weights and examples, without dropout."""
     lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved):
-        net, _ = initial_net(experiment, data.task.shapes, lowering)
+        net, *_ = initial_net(experiment, data.task.shapes, lowering)
         step = Step(lowering.moved(net).to(lowering.device), experiment, data.task, lowering)
         for layer in net.modules():
             if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
