@@ -147,6 +147,6 @@ class OwnModels:
     unknown: Moved | None = None  # a layer of unknown layout
     eighth: Moved | None = None  # the kernel of a model with its own start, trained by next to nothing
     starts: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # by model, as the receipt has them
-    twins: Ran = field(default_factory=Ran)  # two weights of one path
+    twins: Ran = field(default_factory=Ran)  # of Keras: two weights of one path
     graph: list[tuple[str, str, str]] = field(default_factory=list)  # TensorFlow's: operation, device, dtype
     memory_fraction: dict[str, dict[str, Any]] = field(default_factory=dict)  # JAX's

@@ -112,10 +112,9 @@ def test_a_models_own_initialization_stays(found: Outcomes[OwnModels], backend: 
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_two_weights_of_one_path_are_refused(found: Outcomes[OwnModels], backend: str) -> None:
-    assert found[backend].twins.failed == (
-        "model: 2 weights have the path doubled.strength; give their layers different names"
-    )
+def test_two_weights_of_one_path_are_numbered(found: Outcomes[OwnModels], backend: str) -> None:
+    names = ["doubled.strength", "doubled#2.strength", "dense.kernel", "dense.bias"]
+    assert found[backend].twins.receipt["initial_weights"]["own"] == names
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)

@@ -202,7 +202,7 @@ def test_a_choice_that_is_not_yaml(mine: Path, tmp_path: Path) -> None:
 def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "model=narrow", "dataset=squares", f"backend={backend}", *QUICK[:2])
-    said = failed(tmp_path, *wanted, **known)
+    said = refused(tmp_path, *wanted, **known)
     assert said == "model: gives (N, 1); the dataset's task needs (N, 2)"
 
 

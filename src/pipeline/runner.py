@@ -35,6 +35,7 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
         return status
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
+    experiment.stage.rehearse(experiment, resolved)
     return record(experiment, resolved)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +99,9 @@ class Stage(Part):
         """Where it computes whatever the config says; None: as the config says."""
         return None
 
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse what only the data and the framework can tell, in the process that will run it. Raises UserError."""
+
     def needs_less(self) -> str:
         """What to change where memory ran out, by keys that the stage takes."""
         if self.starts_from_run:  # the saved run's model is fixed
@@ -154,9 +157,11 @@ class Model(Part):
 
     `shared_start`: its kernels, biases, embeddings and normalizations start from values drawn by the seed, the same on
     every backend (pipeline.models.weights). A model that does not say so starts from the values that it was made with.
+    `layout`: "channels_first" for a module that takes images as (N, C, H, W); `shapes` is (H, W, C) all the same.
     """
 
     shared_start: ClassVar[bool] = False
+    layout: ClassVar[Literal["channels_last", "channels_first"]] = "channels_last"
 
     if TYPE_CHECKING:
 

@@ -12,8 +12,19 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 
+_ahead: list[tuple[Experiment, Data]] = []  # at most one
+
+
+def load_ahead(experiment: Experiment) -> Data:
+    """The experiment's dataset; the next `load_data` of the same experiment gives it without reading it again."""
+    _ahead[:] = [(experiment, load_data(experiment))]
+    return _ahead[0][1]
+
+
 def load_data(experiment: Experiment) -> Data:
     """The experiment's dataset. Raises UserError for data that are missing, damaged or not what their task needs."""
+    if _ahead and _ahead[0][0] is experiment:
+        return _ahead.pop()[1]
     dataset = experiment.data_source
     data: Data = dataset.load(cache_root(dataset.cache), experiment.seed)
     check_data(data, type(dataset).__name__.lower())

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.errors import UserError
+from pipeline.contracts import Model
+from pipeline.errors import UserError, cut
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
@@ -51,6 +52,28 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
         message = " ".join(str(error).split())
         names_a_field = re.match(r"\w+=", message)
         raise UserError(f"model.{message}" if names_a_field else f"model: {message}") from error
+
+
+def takes_channels_first(model: Model, shapes: Shapes) -> bool:
+    """Whether a model's module takes (N, C, H, W). Raises UserError where the examples are no images."""
+    if model.layout == "channels_first":
+        try:
+            return bool(shapes.image)
+        except ValueError as error:
+            raise UserError(f"model: layout=channels_first {error}") from error
+    return False
+
+
+def fails_on(shapes: Shapes, error: Exception, layout: str, *, if_turned: bool = False) -> UserError:
+    """A model's own error on one example, with what it was given; `if_turned`: it takes the other order of axes."""
+    height, width, channels = shapes.x if len(shapes.x) == 3 else (0, 0, 0)
+    sizes = (channels, height, width) if layout == "channels_first" else shapes.x
+    given = f"a batch of shape ({', '.join(map(str, (1, *sizes)))})"
+    if if_turned:
+        given += f", but takes ({', '.join(map(str, (1, channels, height, width)))}): images are (N, H, W, C) here"
+        return UserError(f'model: fails on {given}; write layout: ClassVar = "channels_first" in its class')
+    lines = str(error).strip().splitlines() or [""]
+    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}")
 
 
 def check_outputs(shape: Sequence[int | None], shapes: Shapes) -> None:

@@ -129,14 +129,17 @@ def to_torch(net: Any, weights: Weights, source: str) -> None:
 
 def _torch_tensors(net: Any) -> list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]]:
     """(name, tensor, axes to the common layout, axes back) of all that is kept, in the order of the layers."""
-    saved = net.state_dict(keep_vars=True).keys()  # a buffer that is not saved is one that the model makes anew
     rows, seen = [], set[int]()
     for path, layer in net.named_modules():
-        for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):
-            if f"{path}.{name}".removeprefix(".") not in saved or name == "num_batches_tracked" or id(tensor) in seen:
+        anew = {"num_batches_tracked", *layer._non_persistent_buffers_set}  # buffers that the model makes anew
+        named = dict((*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
+        for name, tensor in named.items():
+            if name in anew or id(tensor) in seen:
                 continue
             seen.add(id(tensor))  # tied weights are one
             common, *axes = _torch_layout(layer, name)
+            if common != name and common in named:  # a layer of the user's own that has both
+                common, axes = name, [(), ()]
             rows.append((f"{path}.{common}".removeprefix("."), tensor, *axes))
     return rows
 
@@ -174,14 +177,19 @@ def to_keras(model: Any, weights: Weights, source: str) -> None:
 
 
 def _keras_variables(model: Any) -> list[tuple[str, Any]]:
-    """(name, variable) of all that is kept, layer by layer. Raises UserError for two weights of one path."""
+    """(name, variable) of all that is kept, layer by layer.
+
+    Keras lets two weights have one path. Those after the first are numbered: `block.kernel`, `block#2.kernel`.
+    """
     layers = list(dict.fromkeys(_keras_layers(model)))
     of_layers = [variable for layer in layers for variable in layer.weights]
     unique = list({id(variable): variable for variable in (*of_layers, *model.weights)}.values())
-    named = [(variable.path.removeprefix(f"{model.name}/").replace("/", "."), variable) for variable in unique]
-    for name, count in Counter(name for name, _ in named).most_common(1):
-        if count > 1:
-            raise UserError(f"model: {count} weights have the path {name}; give their layers different names")
+    named, times = [], Counter[str]()
+    for variable in unique:
+        name = variable.path.removeprefix(f"{model.name}/").replace("/", ".")
+        times[name] += 1
+        layer, dot, kind = name.rpartition(".")
+        named.append((name if times[name] == 1 else f"{layer}#{times[name]}{dot or '.'}{kind}", variable))
     return named
 
 

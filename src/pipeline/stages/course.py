@@ -12,7 +12,7 @@ from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.best import check_monitor
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data, Split
-from pipeline.datasets.loading import load_data
+from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import RunError, UserError
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
@@ -73,6 +73,24 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
         metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
     )
+
+
+def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
+    """Refuse a model of the user's own that cannot be trained on the data. Raises UserError.
+
+    The shipped ones are known to work. What is no mistake of the user's is left to the run, which has a journal.
+    """
+    if type(experiment.model).__module__.startswith("pipeline."):
+        return
+    try:
+        data = load_ahead(experiment)
+        check_task(experiment, data, task)
+        check_settings(experiment, data)
+        experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
+    except UserError:
+        raise
+    except Exception:
+        return
 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:

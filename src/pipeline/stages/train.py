@@ -25,6 +25,12 @@ class Train(Stage):
 
     imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
 
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse a model of the user's own that cannot be trained on the data."""
+        from pipeline.stages import course
+
+        course.rehearse(experiment, resolved, self.task)
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""
         from pipeline.stages import course

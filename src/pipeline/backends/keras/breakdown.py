@@ -75,7 +75,7 @@ def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_
     """The operations of a training's steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
     with runtime_settings(experiment, resolved):
-        model, *_ = _initial_model(experiment, data, resolved)
+        model, *_ = _initial_model(experiment, data.task.shapes, resolved)
         engine = engine_module.Engine(
             experiment, data.task, model, _optimizer(experiment, model, resolved), _loss(experiment)
         )

@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,8 +27,8 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
 from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
-from pipeline.machine.quiet import quiet_import
-from pipeline.models import Shapes, built, check_outputs, weights
+from pipeline.machine.quiet import quiet_import, quiet_imports
+from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Observation, Predict, Start
 from pipeline.runs.weights import Weights
@@ -42,6 +41,8 @@ else:
     engine_module = quiet_import("pipeline.backends.keras.engine_tensorflow")
 keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
+with quiet_imports():
+    from pipeline.backends.keras import net
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -60,7 +61,6 @@ POLICIES = {
 
 
 KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
-KERAS_NAMES = "object_name_uids"
 
 
 class Engine(Protocol):
@@ -104,7 +104,7 @@ class Engine(Protocol):
 def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
-        model, parameters, start = _initial_model(experiment, data, resolved)
+        model, parameters, start = _initial_model(experiment, data.task.shapes, resolved)
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
@@ -134,14 +134,14 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             parameters=parameters,
             start=start,
             peak_memory=peak_memory(resolved),
-            files={"model.json": model.to_json(indent=2) + "\n"},
+            files={"model.json": net.description(model)},
         )
 
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
     """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
     with runtime_settings(experiment, resolved):
-        model = _built(experiment, shapes)
+        model = net.made(experiment.data_model, shapes)
         weights.to_keras(model, saved, "the saved run")
         forward = engine_module.inference(model)
 
@@ -259,33 +259,19 @@ class HeldOut:
                 yield self.whole[0][rows], self.whole[1][rows]
 
 
-def _built(experiment: Experiment, shapes: Shapes) -> Any:
-    """The Keras model, built. Its layers' names are those of a fresh process: Keras counts over all that it has built.
-
-    Raises UserError for one that gives another shape than the task compares.
-    """
-    before = global_state.get_global_attribute(KERAS_NAMES)
-    global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
-    try:
-        model = built(experiment.data_model.keras, shapes)
-        if not model.built:  # a subclass of keras.Model that has not seen an input
-            tokens = shapes.vocabulary is not None
-            model(keras.ops.zeros((1, *shapes.x), "int32" if tokens else keras.config.floatx()))
-    finally:
-        global_state.set_global_attribute(KERAS_NAMES, before)
-    if hasattr(model, "output_shape"):  # a subclass of keras.Model need not know its own
-        check_outputs(model.output_shape, shapes)
-    return model
+def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
+    with runtime_settings(experiment, resolved):
+        _initial_model(experiment, shapes, resolved)
 
 
-def _initial_model(experiment: Experiment, data: Data, resolved: Resolved) -> tuple[Any, int, Start]:
+def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> tuple[Any, int, Start]:
     """The model as training starts from it, how many weights are trained, and whose values they have.
 
     Keras's generators are seeded first. Raises UserError where it cannot be trained in the memory there is.
     """
     keras.utils.set_random_seed(experiment.seed)
-    shapes = data.task.shapes
-    model = _built(experiment, shapes)
+    model = net.made(experiment.data_model, shapes)
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()

@@ -32,7 +32,7 @@ SIDE = {"cpu": 1024, "gpu": 8192}
 def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstStep:
     """The first step again, from the same weights and examples, without dropout."""
     with runtime_settings(experiment, resolved):
-        model, *_ = _initial_model(experiment, data, resolved)
+        model, *_ = _initial_model(experiment, data.task.shapes, resolved)
         for layer in model._flatten_layers():
             if isinstance(layer, keras.layers.Dropout):
                 layer.rate = 0.0

@@ -21,7 +21,7 @@ from pipeline.backends.torch.blocks import Batches, HeldOut, ResidentBlocks, Str
 from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate_as_tensor
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.net import example, initial_net, peak_memory
+from pipeline.backends.torch.net import example, initial_net, made, peak_memory
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import Losses, Step
@@ -31,7 +31,7 @@ from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.loaders.memory import Memory
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
-from pipeline.models import Shapes, built, weights
+from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import ON_CPU, Fit, Observation, Predict
 from pipeline.runs.weights import Weights
@@ -83,7 +83,7 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
     """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
     lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved):
-        net = lowering.moved(built(experiment.data_model.torch, shapes))
+        net = lowering.moved(made(experiment.data_model, shapes))
         weights.to_torch(net, saved, "the saved run")
         net = net.to(lowering.device).eval()
 
@@ -93,6 +93,12 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
             return outputs
 
     return predict
+
+
+def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
+    with runtime_settings(experiment, resolved):
+        initial_net(experiment, shapes, Lowering(resolved))
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:

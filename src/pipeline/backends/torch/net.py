@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import psutil
 import torch
+from torch.nn.parameter import is_lazy
 
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.machine.memory import process_peak_bytes, refuse_too_large, still_free
-from pipeline.models import Shapes, built, check_outputs, weights
+from pipeline.contracts import Model
+from pipeline.errors import UserError
+from pipeline.machine.memory import is_out_of_memory, process_peak_bytes, refuse_too_large, still_free
+from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first, weights
 from pipeline.runs.fit import Start
 
 if TYPE_CHECKING:
@@ -24,22 +28,77 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     Raises UserError for a model that is too large for the device or gives another shape than the task compares.
     """
     torch.manual_seed(experiment.seed)
-    with torch.device("meta"):
-        sketch = built(experiment.data_model.torch, shapes)
-    parameters = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
-    free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
-    numbers = 2 + experiment.optimizer.slots()
-    refuse_too_large(parameters, numbers, lowering.dtype.itemsize, free, str(lowering.device))
-    net = built(experiment.data_model.torch, shapes)
+    model = experiment.data_model
+    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):  # not every builder works without memory
+        with torch.device("meta"):
+            sketch = made(model, shapes)
+        free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
+        numbers = 2 + experiment.optimizer.slots()
+        refuse_too_large(trained(sketch), numbers, lowering.dtype.itemsize, free, str(lowering.device))
+    net = made(model, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
     values, start = weights.start_of(experiment.data_model, weights.from_torch(net), experiment.seed)
     weights.to_torch(net, values, "the initial weights")
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
-    with torch.no_grad():  # not in inference mode: a model may keep what it makes in its first forward pass
-        check_outputs(net.eval()(example(shapes, wide)).shape, shapes)
+    check_outputs(_tried(net.eval(), model, shapes, wide).shape, shapes)
     net.train()
-    return net, parameters, start
+    return net, trained(net), start
+
+
+def made(model: Model, shapes: Shapes) -> torch.nn.Module:
+    """The module that a model's builder makes, ready to take the dataset's batches.
+
+    Raises UserError for what is no plain module.
+    """
+    net = built(model.torch, shapes)
+    if not isinstance(net, torch.nn.Module):
+        raise UserError(f"model: torch() gives a {type(net).__name__}; give a torch.nn.Module")
+    if any(base.__name__ == "LightningModule" for base in type(net).__mro__):
+        raise UserError(
+            f"model: {type(net).__name__} is a LightningModule, and this stage would never call its training_step; "
+            "use stage=lightning, or give the module that it trains"
+        )
+    if takes_channels_first(model, shapes):
+        net.register_forward_pre_hook(_channels_first)
+    if any(map(is_lazy, (*net.parameters(), *net.buffers()))):
+        with torch.no_grad():  # the layers of torch's Lazy kind get their shapes from an example
+            net.eval()(example(shapes, torch.float32))
+    return net.train()
+
+
+def trained(net: torch.nn.Module) -> int:
+    """How many numbers of a net are trained."""
+    return sum(p.numel() for p in net.parameters() if p.requires_grad)
+
+
+def _channels_first(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """(N, H, W, C) to (N, C, H, W), in that order in memory too: the module may look at its input as one row."""
+    return inputs[0].permute(0, 3, 1, 2).contiguous(), *inputs[1:]
+
+
+def _tried(net: torch.nn.Module, model: Model, shapes: Shapes, wide: torch.dtype) -> torch.Tensor:
+    """The outputs of one example. Raises UserError where it fails; it names the order of the axes where that is why."""
+    x = example(shapes, wide)
+    with torch.no_grad():  # not in inference mode: a model may keep what it makes in its first forward pass
+        try:
+            outputs = net(x)
+        except Exception as error:
+            if isinstance(error, UserError) or is_out_of_memory(error):
+                raise
+            turned = model.layout == "channels_last" and len(shapes.x) == 3 and _takes(net, x.permute(0, 3, 1, 2))
+            raise fails_on(shapes, error, model.layout, if_turned=turned) from error
+    if not isinstance(outputs, torch.Tensor):
+        raise UserError(f"model: gives a {type(outputs).__name__}; give one tensor")
+    return outputs
+
+
+def _takes(net: torch.nn.Module, x: torch.Tensor) -> bool:
+    try:
+        net(x.contiguous())
+    except Exception:
+        return False
+    return True
 
 
 def example(shapes: Shapes, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:

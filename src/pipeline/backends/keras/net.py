@@ -1,0 +1,83 @@
+"""A Keras model as its builder makes it, ready to take the dataset's batches."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from pipeline.contracts import Model
+from pipeline.errors import UserError
+from pipeline.machine.memory import is_out_of_memory
+from pipeline.machine.quiet import quiet_import
+from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first
+
+keras = quiet_import("keras")
+global_state = quiet_import("keras.src.backend.common.global_state")
+
+KERAS_NAMES = "object_name_uids"
+
+
+def made(model: Model, shapes: Shapes) -> Any:
+    """The Keras model, built. Its layers' names are those of a fresh process: Keras counts over all that it has built.
+
+    Raises UserError for what is not an uncompiled keras.Model, fails on an example or gives another shape than the task
+    compares.
+    """
+    before = global_state.get_global_attribute(KERAS_NAMES)
+    global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
+    try:
+        net = built(model.keras, shapes)
+        _check_kind(net)
+        if takes_channels_first(model, shapes):
+            moved = keras.layers.Permute((3, 1, 2), input_shape=shapes.x, name="channels_first")
+            net = keras.Sequential([keras.Input(shapes.x), moved, net])
+        if not net.built:  # a subclass of keras.Model that has not seen an input
+            _tried(net, model, shapes)
+    finally:
+        global_state.set_global_attribute(KERAS_NAMES, before)
+    if hasattr(net, "output_shape"):  # a subclass of keras.Model need not know its own
+        _check_shape(net.output_shape, shapes)
+    return net
+
+
+def description(net: Any) -> str:
+    """The model as JSON, as far as Keras can describe it: a class of a user's own may have no `get_config`."""
+    try:
+        text: str = net.to_json(indent=2)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        text = json.dumps({"class_name": type(net).__name__, "name": net.name, "no_config": said}, indent=2)
+    return text + "\n"
+
+
+def _check_kind(net: Any) -> None:
+    if not isinstance(net, keras.Model):
+        raise UserError(f"model: keras() gives a {type(net).__name__}; give a keras.Model")
+    if net.compiled:
+        raise UserError(
+            f"model: {net.name} is compiled, and this stage uses the loss and the optimizer of the config; "
+            "give it uncompiled, or use stage=keras"
+        )
+
+
+def _tried(net: Any, model: Model, shapes: Shapes) -> None:
+    """Show the model one example: it makes its weights then, and says what it gives."""
+    tokens = shapes.vocabulary is not None
+    x = keras.ops.zeros((1, *shapes.x), "int32" if tokens else keras.config.floatx())
+    try:
+        outputs = net(x)
+    except Exception as error:
+        if isinstance(error, UserError) or is_out_of_memory(error):
+            raise
+        raise fails_on(shapes, error, model.layout) from error
+    _check_shape(getattr(outputs, "shape", type(outputs).__name__), shapes)
+
+
+def _check_shape(shape: Any, shapes: Shapes) -> None:
+    several = isinstance(shape, dict) or any(isinstance(size, (tuple, list)) for size in shape)
+    if isinstance(shape, str) or several:
+        raise UserError(
+            f"model: gives {f'a {shape}' if isinstance(shape, str) else 'several tensors'}; give one tensor"
+        )
+    check_outputs(shape, shapes)
