@@ -93,6 +93,7 @@ os.environ["KERAS_BACKEND"] = "{backend}"
 from types import SimpleNamespace as Names
 import numpy as np
 from pipeline.backends.keras import fit as keras
+from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.threads import Threads
 from pipeline.datasets import Data, Split
 from pipeline.tasks.classification import Classification
@@ -100,7 +101,7 @@ given = done = 0
 most = []
 class Engine:
     compile_s = 0.0
-    def batch(self, x, y):
+    def batch(self, x, y, block):
         global given
         given += 1
         most.append(given - done)
@@ -113,12 +114,14 @@ class Engine:
     def settle(self):
         global done
         done = given
+plan = Plan(examples=40, batch_size=2, steps=20, seed=0)
 split = Split(np.zeros((40, 1)), np.zeros(40, int))
 data = Data(split, split, split, Classification((1,), ("one",)), "")
 experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
 profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
-watch = Names(profile=profile, step=0, run=Names(mark=lambda name: None))
-for _ in keras._feed(Engine(), experiment, data, watch)(0):
+watch = Names(profile=profile, plan=plan, batches=0, run=Names(mark=lambda name: None))
+watch.blocks, watch.keeper = lambda most: plan.period(0, most), Names(interrupts=lambda: False)
+for _ in keras._feed(Engine(), experiment, data, watch)():
     pass
 print(len(most), max(most))
 """

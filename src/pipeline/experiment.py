@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
@@ -35,6 +35,24 @@ from pipeline.variables import filled
 
 
 @spec
+class Checkpoints:
+    """When a training keeps what it needs to go on after it was killed. None of it changes a bit of the result.
+
+    `every`: optimizer steps between two checkpoints; `every_s`: seconds (0: none). `keep`: how many stay. `strict`:
+    whether another machine, another version or other code refuses to go on from one.
+    """
+
+    every: PositiveInt | None = None
+    every_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    keep: PositiveInt = 2
+    strict: bool = True
+
+
+def _checkpoints(value: object) -> object:
+    return build_as(Checkpoints, value, "training.checkpoint") if isinstance(value, Mapping) else value
+
+
+@spec
 class Training(Part):
     """How long and in what portions to train.
 
@@ -49,6 +67,8 @@ class Training(Part):
     report beside loss and score. `evaluation_batch_size`: examples per step where nothing is learned.
     """
 
+    locations: ClassVar[tuple[str, ...]] = ("checkpoint",)
+
     epochs: Annotated[int, Field(gt=0, le=1_000_000)] = 10
     steps: PositiveInt | None = None
     batch_size: PositiveInt = 32
@@ -62,6 +82,7 @@ class Training(Part):
     monitor: str = "validation/loss"
     patience: PositiveInt | None = None
     weights: Literal["last", "best"] = "last"
+    checkpoint: Annotated[Checkpoints, BeforeValidator(_checkpoints)] = Field(default_factory=Checkpoints)
     log_every_n_steps: PositiveInt = 10
     metrics: tuple[str, ...] = ()
     evaluation_batch_size: PositiveInt = 1000
@@ -97,6 +118,7 @@ class Settings:
     name: Text | None = None
     seed: NonNegativeInt = Field(default=0, lt=2**32)
     run: Text | None = None
+    resume: Text | None = None
     output_dir: str = "runs"
 
     def __post_init__(self) -> None:
@@ -153,7 +175,7 @@ SINCE = {
 }
 
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
-NOT_DECIDING = ("name", "run", "output_dir", "profiler", "tracking", "sweep")
+NOT_DECIDING = ("name", "run", "resume", "output_dir", "profiler", "tracking", "sweep")
 
 
 @dataclass(frozen=True, kw_only=True)

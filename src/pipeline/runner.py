@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.machine.device import Place
+    from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.journal import Journal
     from pipeline.runs.result import Result
     from pipeline.runs.run import Run
@@ -26,6 +27,8 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
 
+    if config.get("resume") is not None:
+        return resume(config, overridden)
     about_runs = about_runs_of(config)
     if about_runs is not None:
         return act(about_runs, config, overridden)
@@ -159,23 +162,45 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
     return 0
 
 
+def resume(config: Config, overridden: Sequence[str]) -> int:
+    """Go on with a run that was killed, in its own folder. Raises UserError where that cannot end as it would have."""
+    from pipeline.cli.terminal import messages
+    from pipeline.runs import receipt as receipts
+    from pipeline.runs.resume import differences, resumed
+
+    folder, saved, checkpoint, notes = resumed(config, overridden)
+    experiment, resolved = ready_again(saved)
+    other = differences(folder, checkpoint, receipts.before(experiment, resolved))
+    if other and experiment.training.checkpoint.strict:
+        raise UserError(
+            f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "
+            "training.checkpoint.strict=false goes on all the same"
+        )
+    console = messages()
+    for note in [*notes, *(f"not exact: {one}" for one in other)]:
+        console.print(f"resume={folder.name}: {note}", highlight=False, markup=False, soft_wrap=True)
+    return record(experiment, resolved, checkpoint=checkpoint)
+
+
 def record(
     experiment: Experiment,
     resolved: Resolved,
     member: GridMember | None = None,
     began: Callable[[Path], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
 
     `member` is given to a cell of a grid, and ties its run to the grid's. `began` is called with the run's folder.
+    `checkpoint`: of a run that goes on.
     """
     from pipeline.cli.terminal import messages
-    from pipeline.runs.journal import Journal
+    from pipeline.runs.checkpoint import remove as remove_checkpoints
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
 
-    journal = Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
-    run = Run(journal, messages())
+    journal = _journal(experiment, checkpoint)
+    run = Run(journal, messages(), checkpoint)
     if began is not None:
         began(run.folder)
     try:
@@ -203,7 +228,17 @@ def record(
             raise
         raise message from error
     journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
+    if not result.failed:
+        remove_checkpoints(journal.folder)
     return report(experiment, run, result, tracker)
+
+
+def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
+    from pipeline.runs.journal import Journal
+
+    if checkpoint is not None:
+        return Journal.reopen(checkpoint.folder.parent.parent, checkpoint.progress["journal_bytes"])
+    return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
 
 
 def keep_imported(experiment: Experiment, journal: Journal) -> None:
@@ -225,6 +260,8 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
 
     run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
     run.say(f"run {run.id}")
+    if run.checkpoint is not None:
+        run.say(f"goes on at step {run.checkpoint.step:,}")
     if gpus() and resolved.device_reason not in ("as requested", "auto: the first GPU"):
         run.say(f"device={resolved.device_reason}")
     if resolved.precision != experiment.precision.name:

@@ -15,7 +15,7 @@ from pipeline.cli.streams import leave, printable
 from pipeline.errors import RunError, Stopped, UserError, cut
 
 LONGEST_MESSAGE = 2000
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # SIGUSR1: Slurm's warning, if asked for
 
 
 def status_of(task: Callable[[], int]) -> int:
@@ -72,6 +72,11 @@ def stop_on_signals() -> None:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
     sys.unraisablehook = _unraisable
+
+
+def stop_asked() -> bool:
+    """Whether a signal has asked for a stop."""
+    return _asked is not None
 
 
 def raise_if_stopped() -> None:

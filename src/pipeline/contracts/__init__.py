@@ -42,9 +42,9 @@ def defines(part: object, contract: type[Part], name: str) -> bool:
 class Part(ABC):  # noqa: B024  # the contracts below have abstract methods
     """A choice of any config group.
 
-    `packages`: distributions whose versions decide the result, beside the backend's. `locations`: fields that only say
-    where files lie, and stay out of the config's hash. `imports`: modules that a run needs late and a grid's worker
-    imports once.
+    `packages`: distributions whose versions decide the result, beside the backend's. `locations`: fields that decide
+    nothing (where files lie, when checkpoints are written), and stay out of the config's hash. `imports`: modules that
+    a run needs late and a grid's worker imports once.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
@@ -284,10 +284,13 @@ class Loader(Part):
         steps_per_execution: int
         pin_memory = False
 
-    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Iterable[tuple[Sized, Sized]]:
+    def stream(
+        self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)
+    ) -> Iterable[tuple[Sized, Sized]]:
         """Training batches by `data.inputs` and `data.targets`; the n-th pass over them is the n-th epoch.
 
-        Only `memory` has none: there the whole set lies on the device.
+        `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training). Only
+        `memory` has none: there the whole set lies on the device.
         """
         raise NotImplementedError
 

@@ -76,8 +76,8 @@ class Plan:
         step = epoch * self.steps_per_epoch + within // self.accumulate
         return step // (self.validate_every or self.steps_per_epoch)
 
-    def period(self, number: int, most: int) -> Iterator[Block]:
-        """The blocks of a period (from 0), each of `most` batches at most.
+    def period(self, number: int, most: int, after: int = 0) -> Iterator[Block]:
+        """The blocks of a period (from 0), each of `most` batches at most; those `after` so many batches of training.
 
         A block ends with its epoch, and a last smaller batch is its own block: a compiled program serves one shape.
         """
@@ -85,6 +85,8 @@ class Plan:
         step, end = number * length, min((number + 1) * length, self.steps)
         epoch, within = divmod(step, self.steps_per_epoch)
         first = within * self.accumulate
+        if after > epoch * self.batches + first:
+            epoch, first = divmod(after, self.batches)
         full = self.examples // self.batch_size
         while epoch * self.steps_per_epoch + first // self.accumulate < end:
             last = min(self.batches, (end - epoch * self.steps_per_epoch) * self.accumulate)

@@ -42,7 +42,7 @@ class DataLoader(Loader):
                 "use loader.pin_memory=false"
             )
 
-    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Any:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> Any:
         """A DataLoader of (x, y) batches; each pass over it is the next epoch."""
         import torch
         from torch.utils.data import DataLoader as TorchDataLoader
@@ -50,7 +50,7 @@ class DataLoader(Loader):
         return TorchDataLoader(
             Items(data, dtype),  # type: ignore[arg-type]  # map-style by its methods
             batch_size=batch_size,
-            sampler=Order(len(data.train), seed),
+            sampler=Order(len(data.train), seed, start[0], start[1] * batch_size),
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor,
@@ -78,15 +78,15 @@ class Items:
 
 
 class Order:
-    """A sampler whose n-th pass is the order of the n-th epoch."""
+    """A sampler whose n-th pass is the order of the n-th epoch. The first is of `epoch`, from example `first` on."""
 
-    def __init__(self, examples: int, seed: int) -> None:
-        self.examples, self.seed, self.epoch = examples, seed, 0
+    def __init__(self, examples: int, seed: int, epoch: int = 0, first: int = 0) -> None:
+        self.examples, self.seed, self.epoch, self.first = examples, seed, epoch, first
 
     def __len__(self) -> int:
-        return self.examples
+        return self.examples - self.first
 
     def __iter__(self) -> Any:
-        order = epoch_order(self.examples, self.seed, self.epoch).tolist()
-        self.epoch += 1
+        order = epoch_order(self.examples, self.seed, self.epoch)[self.first :].tolist()
+        self.epoch, self.first = self.epoch + 1, 0
         return iter(order)

@@ -34,21 +34,24 @@ class TfData(Loader):
         if self.cache and self.shuffle:
             raise ValueError("shuffle=true: the cache keeps the first epoch's order; set loader.cache=false with it")
 
-    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> TfBatches:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
         if isinstance(data.train.x, np.memmap):
             raise UserError(
                 "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads"
             )
-        return TfBatches(self, data, dtype, batch_size, seed)
+        return TfBatches(self, data, dtype, batch_size, seed, start)
 
 
 class TfBatches:
     """The pipeline, built once; only the stream of indices in front of it changes with the epoch."""
 
-    def __init__(self, loader: TfData, data: Data, dtype: str, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, loader: TfData, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int]
+    ) -> None:
         self.loader, self.data, self.dtype = loader, data, dtype
-        self.batch_size, self.seed, self.epoch = batch_size, seed, 0
+        self.batch_size, self.seed = batch_size, seed
+        self.epoch, self.first = start
         self.cached: Any = None
 
     def __iter__(self) -> Any:
@@ -57,7 +60,9 @@ class TfBatches:
             pipeline = self._pipeline()
             if self.loader.cache:
                 self.cached = pipeline = pipeline.cache()
-        self.epoch += 1
+        if self.first:  # a cache is filled by whole passes: the batches are made and left out
+            pipeline = pipeline.skip(self.first)
+        self.epoch, self.first = self.epoch + 1, 0
         if self.loader.prefetch != 0:
             pipeline = pipeline.prefetch(_tuned(self.loader.prefetch))
         return iter(pipeline)

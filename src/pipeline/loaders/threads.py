@@ -36,17 +36,20 @@ class Threads(Loader):
     prefetch: PositiveInt = 4
     steps_per_execution: PositiveInt = 64
 
-    def stream(self, data: Data, dtype: str, batch_size: int, seed: int) -> Batches:
+    def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> Batches:
         """(x, y) batches; each pass is the next epoch."""
-        return Batches(self, data, dtype, batch_size, seed)
+        return Batches(self, data, dtype, batch_size, seed, start)
 
 
 class Batches:
     """The stream of a Threads loader."""
 
-    def __init__(self, loader: Threads, data: Data, dtype: str, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, loader: Threads, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int]
+    ) -> None:
         self.loader, self.data, self.dtype = loader, data, dtype
-        self.batch_size, self.seed, self.epoch = batch_size, seed, 0
+        self.batch_size, self.seed = batch_size, seed
+        self.epoch, self.first = start
 
     def _batch(self, rows: np.ndarray) -> Batch:
         x, y = self.data.train.x[rows], self.data.train.y[rows]
@@ -54,7 +57,8 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         order = epoch_order(len(self.data.train), self.seed, self.epoch)
-        self.epoch += 1
+        order = order[self.first * self.batch_size :]
+        self.epoch, self.first = self.epoch + 1, 0
         indices = (block[0] for block in blocks(order, self.batch_size, 1))
         with ThreadPoolExecutor(self.loader.workers) as pool:
             ahead = deque(pool.submit(self._batch, rows) for rows in islice(indices, self.loader.prefetch))

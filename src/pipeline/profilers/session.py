@@ -44,6 +44,12 @@ class Session:
             self.tool.attach(subject)
             self.run.profile = {"profiler": self.name, "steps": None}
 
+    def skip_to(self, step: int) -> None:
+        """Steps that were taken before the training was killed; a window that had begun by then is not measured."""
+        self.step = step
+        if self.window is not None and step > self.window.start:
+            self.done, self.window = False, range(0)
+
     def steps(self, batches: Iterable[Any], make: Callable[[Any], Any] = lambda batch: batch) -> Iterator[Any]:
         """What `make` makes of each batch, a step each; the window opens before its first batch is made."""
         if self.window is None:

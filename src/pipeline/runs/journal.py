@@ -71,6 +71,15 @@ class Record(NamedTuple):
     metrics: dict[str, float]
 
 
+class Known(NamedTuple):
+    """A record that is on the disk already: its step, the names of its metrics, and the bytes that it takes."""
+
+    step: int
+    names: set[str]
+    begin: int
+    end: int
+
+
 class Journal:
     """The writer of one run's folder. One process writes; any number may read."""
 
@@ -81,6 +90,7 @@ class Journal:
         self._flushed = 0.0
         self._lock = threading.Lock()
         self._size = 0  # bytes of metrics.jsonl that are whole
+        self._known: list[Known] = []  # records of before, which a run that goes on makes again
         self._file: int | None = os.open(folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     @classmethod
@@ -97,9 +107,34 @@ class Journal:
             shutil.rmtree(folder, ignore_errors=True)  # made a moment ago, by us: half a run helps nobody
             raise cannot_write(folder, error) from error
 
+    @classmethod
+    def reopen(cls, folder: Path, size: int) -> Journal:
+        """Go on with the run in `folder`, which has ended without a result; `size`: bytes of metrics.jsonl to begin at.
+
+        The records after those are made again. As long as they are the same, what is written stays as it is, so that
+        whoever has read it (MLflow) need not read it again.
+        """
+        import filelock
+
+        with filelock.FileLock(folder / "status.lock", timeout=5):
+            status = read_status(folder)
+            if status is None or status.state in ("RUNNING", "FINISHED"):
+                raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
+            again = replace(_first_status(folder.name, status.name), started=status.started)
+            write_json(folder / "status.json", asdict(again))
+        journal = cls(folder, again)
+        journal._known = _steps_after(folder, size)
+        journal._size = journal._known[-1].end if journal._known else size
+        return journal
+
     @property
     def id(self) -> str:
         return self.folder.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of metrics.jsonl that are written, or were written of this part before."""
+        return self._known[0].begin if self._known else self._size
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Keep one record; it reaches the disk with the next flush, at most every half second.
@@ -107,9 +142,19 @@ class Journal:
         There is no flushing thread: the tail of a burst waits for the next record, `flush` or `finish`.
         """
         now = time.time()
+        if self._known and self._is_known(metrics, int(step)):
+            return
         self._pending.append((int(step), now, {name: float(value) for name, value in metrics.items()}))
         if not 0.0 <= now - self._flushed < FLUSH_SECONDS:  # also after the clock was set back
             self.flush()
+
+    def _is_known(self, metrics: Mapping[str, float], step: int) -> bool:
+        """Whether the next record is there from before; where another one is, the rest of what is there goes."""
+        known = self._known.pop(0)
+        if (known.step, known.names) == (step, set(metrics)):
+            return True
+        self._size, self._known = known.begin, []
+        return False
 
     def flush(self) -> None:
         """Write what is pending. At the end of an epoch, so that whoever follows sees it."""
@@ -250,6 +295,18 @@ def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
     whole = data[: data.rfind(b"\n") + 1]
     records = [record for line in whole.splitlines() if (record := _parse(line)) is not None]
     return records, offset + len(whole)
+
+
+def _steps_after(folder: Path, size: int) -> list[Known]:
+    """The whole records of metrics.jsonl from byte `size` on."""
+    found, begin = [], size
+    for line in read_regular(folder / "metrics.jsonl")[size:].splitlines(keepends=True):
+        record = _parse(line) if line.endswith(b"\n") else None
+        if record is None:
+            break
+        found.append(Known(record.step, set(record.metrics), begin, begin + len(line)))
+        begin += len(line)
+    return found
 
 
 def read_metrics(folder: Path) -> Iterator[Record]:

@@ -12,19 +12,23 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.result import Metric, values
 
 if TYPE_CHECKING:
+    from pipeline.runs.checkpoint import Checkpoint
     from rich.console import Console
 
 
 class Run:
     """The open run."""
 
-    def __init__(self, journal: Journal, console: Console) -> None:
+    def __init__(self, journal: Journal, console: Console, checkpoint: Checkpoint | None = None) -> None:
         self.journal, self.console = journal, console
         self.started = time.perf_counter()
         self.marks: dict[str, float] = {}
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
         self.last_epoch: tuple[Metric, ...] = ()
+        self.checkpoint = checkpoint  # that the run goes on from
+        self.earlier_s = 0.0 if checkpoint is None else float(checkpoint.progress["seconds"])  # before that
+        self.identity: dict[str, object] = {}  # what a run that goes on has to share, beside its receipt
         self.profile: dict[str, Any] | None = None  # what a profiler has seen (profilers/session.py)
 
     @property

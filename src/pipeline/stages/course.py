@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, Predict, not_finite
+from pipeline.runs.journal import read_json
 from pipeline.runs.result import Metric, Result, values
+from pipeline.runs.resume import identity
 from pipeline.runs.saved import card_sha256
 from pipeline.spec import choice
 from pipeline.stages import training_table
@@ -37,9 +40,11 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
 
     Raises UserError for data that do not fit the settings and RunError where training cannot go on.
     """
-    receipt = receipts.before(experiment, resolved)
+    receipt = receipts.before(experiment, resolved) | resumptions(run)
     run.journal.write_receipt(receipt)
     data = load_data(experiment)
+    run.identity = {**identity(), "data_sha256": data.sha256}
+    check_same_data(experiment, run)
     check_task(experiment, data, task)
     check_settings(experiment, data)
     judge = data.task.judge(experiment.loss, experiment.training.metrics)
@@ -91,6 +96,22 @@ def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None
         raise
     except Exception:
         return
+
+
+def resumptions(run: Run) -> dict[str, Any]:
+    """For the receipt of a run that goes on: where it did, this time and before."""
+    if run.checkpoint is None:
+        return {}
+    earlier = read_json(run.folder / "receipt.json").get("resumed", [])
+    return {"resumed": [*earlier, {"step": run.checkpoint.step, "time": time.time()}]}
+
+
+def check_same_data(experiment: Experiment, run: Run) -> None:
+    """Refuse to go on with other data than the run began with. Raises UserError."""
+    if run.checkpoint is None or not experiment.training.checkpoint.strict:
+        return
+    if run.checkpoint.progress["identity"]["data_sha256"] != run.identity["data_sha256"]:
+        raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:

@@ -41,7 +41,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...], unit: str) -> dict[str, Any]:
     profiled = {} if run.profile is None else {"profile": run.profile}
     return {
         **profiled,
-        "wall_time_s": seconds_since_start(),
+        "wall_time_s": run.earlier_s + seconds_since_start(),
         "training_s": sum(epoch.seconds for epoch in epochs),
         **run.marks,
         "training_rate": {

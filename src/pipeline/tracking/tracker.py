@@ -112,6 +112,9 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
     except ValueError as error:
         raise UserError(f"MLFLOW_TRACKING_URI={os.environ['MLFLOW_TRACKING_URI']}: {error}") from error
     record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
+    before = records.read(journal.folder)
+    if before is not None and (before.uri, before.experiment) == (record.uri, record.experiment):  # a run that goes on
+        record = replace(record, run_id=before.run_id, offset=before.offset)
     try:
         records.write(journal.folder, record)
         if grid is not None:

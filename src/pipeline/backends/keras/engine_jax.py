@@ -93,6 +93,17 @@ class Engine:
         """Wait until the device has done the steps so far."""
         jax.block_until_ready(self.state)
 
+    def values(self) -> list[np.ndarray]:
+        """All that decides the rest of the training, copied."""
+        return [np.array(value) for value in jax.tree.leaves(self.state)]
+
+    def put(self, values: list[np.ndarray]) -> None:
+        """Put back what `values` returned."""
+        leaves, form = jax.tree.flatten(self.state)
+        restored = [jnp.asarray(value, old.dtype) for value, old in zip(values, leaves, strict=True)]
+        self.state = jax.tree.unflatten(form, restored)
+        self.sync()
+
     def sync(self) -> None:
         """Write the carried values into the Keras variables."""
         for group, values in zip(self.variables, self.state[:3], strict=True):

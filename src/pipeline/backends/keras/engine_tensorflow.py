@@ -102,6 +102,19 @@ class Engine:
         """Wait until the device has done the steps so far: a GPU does them in turn, so reading one number waits."""
         self.optimizer.iterations.numpy()
 
+    def values(self) -> list[np.ndarray]:
+        """All that decides the rest of the training, copied."""
+        return [np.asarray(variable.numpy()) for variable in self._kept()]
+
+    def put(self, values: list[np.ndarray]) -> None:
+        """Put back what `values` returned."""
+        for variable, value in zip(self._kept(), values, strict=True):
+            variable.assign(value)
+
+    def _kept(self) -> list[Any]:
+        keras_own = [variable.value for variable in (*self.model.variables, *self.optimizer.variables)]
+        return [*keras_own, *self.gathered, *self.average]
+
     def sync(self) -> None:
         """Nothing to do: the steps write the model's own variables."""
 

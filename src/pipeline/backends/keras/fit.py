@@ -12,12 +12,14 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import psutil
 
+from pipeline.backends.keras import state
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
 from pipeline.loaders import paced
@@ -80,6 +82,14 @@ class Engine(Protocol):
         """A batch from the host, which `block` describes; what `block` returns, as scalars on the device."""
         ...
 
+    def values(self) -> list[np.ndarray]:
+        """All that decides the rest of the training, copied to the host."""
+        ...
+
+    def put(self, values: list[np.ndarray]) -> None:
+        """Put back what `values` returned."""
+        ...
+
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """The moving average in the place of the model's weights, where there is one."""
         ...
@@ -108,22 +118,25 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
+        watch.keeper.snapshot = lambda: partial(state.write, engine.values())
+        if run.checkpoint is not None:
+            engine.put(state.read(run.checkpoint.state, engine.values()))
         feed = _feed(engine, experiment, data, watch)
         held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
             over = False
-            while not over:
-                _period(engine, feed, watch)
-                engine.sync()
-                with engine.averaged():
-                    measured = held_out.measured() if len(data.validation) else None
-                    over = watch.end_epoch(measured, lambda: weights.from_keras(model))
+            with watch.keeper.stops_held_back():
+                while not over:
+                    _period(engine, feed, watch)
+                    engine.sync()
+                    with engine.averaged():
+                        measured = held_out.measured() if len(data.validation) else None
+                    over = watch.end_epoch(measured, partial(_validated_weights, engine, model))
         finally:
             watch.close()
         engine.sync()
-        with engine.averaged():
-            kept = weights.from_keras(model) if watch.best.weights is None else watch.best.weights
+        kept = _validated_weights(engine, model) if watch.best.weights is None else watch.best.weights
         return Fit(
             cpu_threads=engine_module.cpu_threads(),
             weights=kept,
@@ -153,6 +166,12 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
     return predict
 
 
+def _validated_weights(engine: Engine, model: Any) -> Weights:
+    """A copy of the weights that are validated and saved: the moving average, where there is one."""
+    with engine.averaged():
+        return weights.from_keras(model)
+
+
 def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subject:
     """What a profiler may look at."""
 
@@ -176,7 +195,8 @@ def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> A
                 yield block, *engine.block(block)
 
         return resident
-    stream = loader.stream(data, keras.config.floatx(), batch_size, seed)
+    start = divmod(watch.batches, watch.plan.batches)
+    stream = loader.stream(data, keras.config.floatx(), batch_size, seed, start)
     batches: Iterator[Any] | None = None  # of an epoch that has begun
 
     def streamed() -> Iterator[tuple[Any, ...]]:
@@ -190,7 +210,12 @@ def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> A
                 if not watch.batches and len(steps) == 1:
                     engine.settle()
                     watch.run.mark("first_step_s")
-            yield block, *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True))
+                if watch.keeper.interrupts():
+                    break
+            yield (
+                block[: len(steps)],
+                *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True)),
+            )
             if block.ends_epoch:
                 next(batches, None)  # the loader sees its end
                 batches = None

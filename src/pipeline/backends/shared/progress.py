@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.backends.shared.best import Best, Snapshot
+from pipeline.backends.shared.keeper import Keeper
 from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import RunError
 from pipeline.loaders.batch_plan import Block, Plan
@@ -48,10 +49,24 @@ class Watch:
         self.number = -1
         self.asked = 0  # periods whose blocks were asked for
         self.ended_by: str | None = None  # the setting that ended training before its last step
+        self.in_period = self.resumes_in_period = False
+        self.loss_sum = self.score_sum = 0.0
+        self.seen = self.first_step = 0
+        self.epoch_started = time.perf_counter()
+        self.epoch_seconds_before = 0.0
+        self.keeper = Keeper(experiment, run, self)
+        if run.checkpoint is not None:
+            self.keeper.restore(run.checkpoint)
 
     def begin_epoch(self) -> None:
-        """Start the clock of the next epoch."""
+        """Start the clock of the next period, or of the rest of one in which training was killed."""
+        if self.resumes_in_period:
+            self.resumes_in_period = False
+            self.epoch_started = time.perf_counter() - self.epoch_seconds_before
+            self.profile.begin_epoch()
+            return
         self.number += 1
+        self.in_period = True
         self.loss_sum = self.score_sum = 0.0
         self.seen = 0  # examples
         self.first_step = self.step
@@ -72,7 +87,7 @@ class Watch:
     def blocks(self, most: int) -> Iterator[Block]:
         """The blocks of the next period, until the time is over. Lightning asks for the first before it has begun."""
         number, self.asked = self.asked, self.asked + 1
-        for block in self.plan.period(number, most):
+        for block in self.plan.period(number, most, self.batches):
             if self.out_of_time:
                 return
             yield block
@@ -90,7 +105,6 @@ class Watch:
         `scales`: the loss scale (k,) after each, where the loss is scaled; `norms`: the gradient's norm (k,), which
         counts where the weights were updated.
         """
-        raise_if_stopped()
         updates = block.updates
         if scales is not None:
             self._journal_scales(scales[updates])
@@ -109,6 +123,8 @@ class Watch:
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"
         self.progress.advance(int(updates.sum()), state)
+        ends_period = self.plan.period_of(self.batches) != self.number or self.out_of_time
+        self.keeper.after_block(ends_period=ends_period)
 
     def _wait(self, block: Block, losses: np.ndarray, scores: np.ndarray, norms: np.ndarray | None) -> None:
         """Fold batches into optimizer steps."""
@@ -170,7 +186,12 @@ class Watch:
         self.run.end_epoch(epoch.number, metrics, self.step)
         if validation is not None and weights is not None:
             self.best.take(validation, self.step, epoch.number, weights)
-        return self._over()
+        self.in_period = False
+        over = self._over()
+        if not over:
+            self.keeper.after_block(ends_period=False)
+        raise_if_stopped()
+        return over
 
     def _over(self) -> bool:
         """Whether training ends here, and why it does before its time."""
@@ -198,8 +219,9 @@ class Watch:
         return f"step {self.step:,}/{self.plan.steps:,}"
 
     def close(self) -> None:
-        """Take the progress bar down and end the profiler."""
+        """Take the progress bar down, finish the last checkpoint and end the profiler."""
         self.progress.close()
+        self.keeper.writer.close()
         self.profile.close()
 
     def _journal_waiting(self, *, final: bool) -> None:

@@ -10,13 +10,16 @@ import contextlib
 import itertools
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from pipeline.backends.shared.keeper import observation_of
 from pipeline.backends.shared.progress import Watch
+from pipeline.backends.torch import state
 from pipeline.backends.torch.blocks import Batches, HeldOut, ResidentBlocks, StreamedBlocks
 from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate_as_tensor
 from pipeline.backends.torch.lean_import import lean_import
@@ -55,11 +58,12 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         module = Training(lowering.moved(net), experiment, data, lowering, watch)
-        trainer = _trainer(watch.plan.periods, resolved)
+        trainer = _trainer(watch.plan.periods - watch.asked, resolved)
         fed = module.training_blocks()
         try:
             watch.profile.attach(_subject(net, shapes, resolved.place))
-            trainer.fit(module, fed, module.validation_batches())
+            with watch.keeper.stops_held_back():
+                trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
             if isinstance(fed, StreamedBlocks):
@@ -121,6 +125,9 @@ class Training(pl.LightningModule):
         if self.home.type == "cpu":
             self.observation.tf32, self.observation.tf32_by = False, ON_CPU
         self.compiled: CompiledStep | None = None
+        self.copy = state.HostCopy()
+        watch.keeper.snapshot = self.snapshot
+        watch.keeper.observation = lambda: self.observation
         # Sums, exact in float64. nan_strategy's default would leave a NaN out.
         self.held_out = [torchmetrics.SumMetric(nan_strategy="disable").set_dtype(torch.float64) for _ in range(2)]
 
@@ -133,6 +140,19 @@ class Training(pl.LightningModule):
                 rate_as_tensor(self.step.optimizer, self.home)
         return self.step.optimizer
 
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copy all that decides the rest of the training; returns what writes the copy."""
+        return self.copy.of(state.of(self.step, mid_step=not self.step.fresh))
+
+    def on_train_start(self) -> None:
+        checkpoint = self.watch.run.checkpoint
+        if checkpoint is None:
+            return
+        state.restore(self.step, checkpoint.state)
+        self.observation = observation_of(checkpoint) or self.observation
+        if self.experiment.backend.compile:
+            self._compile()
+
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once a period: blocks with their (x, y) batches."""
         loader = self.experiment.loader
@@ -140,7 +160,8 @@ class Training(pl.LightningModule):
             return ResidentBlocks(self, loader.steps_per_execution)
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
-        stream = loader.stream(self.data, self.lowering.numpy, size, self.experiment.seed)
+        start = divmod(self.watch.batches, self.watch.plan.batches)
+        stream = loader.stream(self.data, self.lowering.numpy, size, self.experiment.seed, start)
         return StreamedBlocks(self, stream, loader.steps_per_execution, ahead=loader.pin_memory)
 
     def validation_batches(self) -> Any:
@@ -181,6 +202,9 @@ class Training(pl.LightningModule):
             found["scales"] += self.step.scale()
             if self.experiment.training.needs_norm:
                 found["norms"].append(self._norm())
+            if self.watch.keeper.interrupts():
+                block = block[: len(found["losses"])]
+                break
         kept = {name: torch.stack(each).double() for name, each in found.items() if each}
         copied = torch.stack([*kept.values()]).cpu().numpy()  # one copy a block
         if self.compiled is not None:
@@ -217,9 +241,12 @@ class Training(pl.LightningModule):
         self.watch.run.mark("first_step_s")
         if self.experiment.backend.compile:
             self.observation.how += "; the compiled steps after it are not observed"
-            self.compiled = CompiledStep(self.step, self.experiment.training.batch_size)
-            self.watch.run.say(f"backend.compile: {self.compiled.how}")
+            self._compile()
         return found
+
+    def _compile(self) -> None:
+        self.compiled = CompiledStep(self.step, self.experiment.training.batch_size)
+        self.watch.run.say(f"backend.compile: {self.compiled.how}")
 
     def on_train_epoch_end(self) -> None:
         if not len(self.data.validation):

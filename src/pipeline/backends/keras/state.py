@@ -1,0 +1,21 @@
+"""The arrays of a Keras training that a checkpoint holds, as an .npz without pickles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.runs import weights
+
+
+def write(arrays: list[np.ndarray], path: Path) -> None:
+    """In their order. bfloat16, which NumPy has no name for, as bytes."""
+    with path.open("wb") as file:
+        np.savez(file, **{f"{number:06}": array for number, array in enumerate(arrays)})  # type: ignore[arg-type]
+
+
+def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
+    """What `write` wrote, in the dtypes of `like`."""
+    kept = weights.load(path)
+    return [kept[f"{number:06}"].view(array.dtype) for number, array in enumerate(like)]

@@ -1,0 +1,149 @@
+"""Checkpoints of a fit: when one is due, what of the training's progress goes into it, and how a fit goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
+from pipeline.runs import weights
+from pipeline.runs.checkpoint import Checkpoint, Write, Writer
+from pipeline.runs.fit import Epoch, Observation
+from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.run import seconds_since_start
+
+if TYPE_CHECKING:
+    from pipeline.backends.shared.progress import Watch
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+SUMS = ("step", "batches", "number", "loss_sum", "score_sum", "seen", "first_step", "ended_by", "out_of_time")
+
+
+class Keeper:
+    """One per fit. `snapshot`: what copies the backend's state and returns what writes the copy; set by the backend."""
+
+    def __init__(self, experiment: Experiment, run: Run, watch: Watch) -> None:
+        self.run, self.watch, self.resumed = run, watch, run.checkpoint
+        step = 0 if self.resumed is None else self.resumed.step
+        self.writer = Writer(run.folder, experiment.training.checkpoint, step, run.say)
+        self.snapshot: Callable[[], Write] | None = None
+        self.observation: Callable[[], Observation | None] = lambda: None
+
+    def stops_held_back(self) -> contextlib.AbstractContextManager[None]:
+        """Round a training: a signal stops it between two blocks, where its state is whole."""
+        return stop_held_back() if self.writer.active else contextlib.nullcontext()
+
+    def interrupts(self) -> bool:
+        """Whether a block is to end early, for a stop that a signal has asked for."""
+        return self.writer.active and stop_asked()
+
+    def after_block(self, *, ends_period: bool) -> None:
+        """Write a checkpoint where one is due, or where the training is asked to stop.
+
+        Not at a period's last block: its validation comes first.
+        """
+        if not self.writer.active:
+            raise_if_stopped()
+            return
+        if ends_period:
+            return
+        if stop_asked():
+            self.save()
+            self.writer.wait()
+            raise_if_stopped()
+        if self.writer.due(self.watch.step):
+            self.save()
+
+    def save(self) -> None:
+        """Begin to write a checkpoint of the training as it stands."""
+        assert self.snapshot is not None
+        self.writer.wait()  # the copy before this one may still be read
+        files: dict[str, Write] = {"state": self.snapshot()}
+        best = self.watch.best.weights
+        if best is not None:
+            files["best.npz"] = partial(_write_weights, best)
+        self.run.journal.flush()
+        self.writer.write(self.watch.step, self.progress(), files)
+
+    def progress(self) -> dict[str, Any]:
+        """Where the training stands, as plain data."""
+        watch, scale, seen = self.watch, self.watch.loss_scale, self.observation()
+        now = time.perf_counter()
+        return {
+            **{name: getattr(watch, name) for name in SUMS},
+            "in_period": watch.in_period,
+            "epoch_seconds": now - watch.epoch_started,
+            "time_left": None if watch.ends_at is None else watch.ends_at - now,
+            "begun": watch.begun.tolist(),
+            "waiting": [dict(one) for one in watch.waiting],
+            "epochs": [asdict(epoch) for epoch in watch.epochs],
+            "best": {name: getattr(watch.best, name) for name in ("value", "step", "epoch", "since")},
+            "loss_scale": None if scale is None else asdict(scale),
+            "observation": None if seen is None else _plain(seen),
+            "marks": dict(self.run.marks),
+            "seconds": self.run.earlier_s + seconds_since_start(),
+            "journal_bytes": self.run.journal.size,
+            "identity": dict(self.run.identity),
+        }
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put the watch where it stood."""
+        watch, kept = self.watch, checkpoint.progress
+        for name in SUMS:
+            setattr(watch, name, kept[name])
+        watch.in_period = watch.resumes_in_period = kept["in_period"]
+        watch.epoch_seconds_before = kept["epoch_seconds"]
+        watch.asked = watch.number if watch.in_period else watch.number + 1
+        if kept["time_left"] is not None:
+            watch.ends_at = time.perf_counter() + kept["time_left"]
+        watch.begun, watch.waiting = np.array(kept["begun"]), list(kept["waiting"])
+        watch.epochs = [Epoch(**epoch) for epoch in kept["epochs"]]
+        for name, value in kept["best"].items():
+            setattr(watch.best, name, value)
+        watch.best.weights = None if checkpoint.best is None else weights.load(checkpoint.best)
+        watch.loss_scale = None if kept["loss_scale"] is None else _loss_scale(kept["loss_scale"])
+        watch.profile.skip_to(watch.batches)
+        watch.progress.advance(watch.step, "resumed")
+        self.run.marks |= kept["marks"]
+
+
+def observation_of(checkpoint: Checkpoint) -> Observation | None:
+    """What was seen of the first step, before the training was killed."""
+    kept: Mapping[str, Any] | None = checkpoint.progress["observation"]
+    if kept is None:
+        return None
+    return Observation(
+        how=kept["how"],
+        matmuls=Counter(kept["matmuls"]),
+        devices=Counter(kept["devices"]),
+        product_devices=Counter(kept["product_devices"]),
+        operations=Counter({(name, device, dtype): count for (name, device, dtype), count in kept["operations"]}),
+        compiled=None if kept["compiled"] is None else Counter(kept["compiled"]),
+        tf32=kept["tf32"],
+        tf32_by=kept["tf32_by"],
+    )
+
+
+def _plain(seen: Observation) -> dict[str, Any]:
+    operations = [[list(key), count] for key, count in seen.operations.items()]
+    return {**vars(seen), "operations": operations}
+
+
+def _loss_scale(kept: Mapping[str, Any]) -> LossScale:
+    found = LossScale(kept["initial"])
+    found.final, found.skipped_steps = kept["final"], kept["skipped_steps"]
+    found.changes = [(step, scale) for step, scale in kept["changes"]]
+    return found
+
+
+def _write_weights(best: weights.Weights, path: Any) -> None:
+    with path.open("wb") as file:  # savez would add .npz to a name without it
+        np.savez(file, **best)  # type: ignore[arg-type]

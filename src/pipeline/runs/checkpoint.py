@@ -1,0 +1,163 @@
+"""Checkpoints: what a training that was killed needs to go on, in the run's own folder.
+
+    checkpoints/step-0000000120/
+      progress.json   where the training stood, and the hashes of the other files
+      state           weights, optimizer, random generators: as the backend writes them
+      best.npz        the best weights so far, where they are kept
+
+A folder appears whole or not at all: it is written under another name and renamed. Writing is a thread's work; the
+training waits only while its state is copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.machine.regular_file import open_regular, read_regular
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Checkpoints as Settings
+
+FOLDER = "checkpoints"
+WRITING = ".writing"
+Write = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One that is whole. `step`: optimizer steps that had been taken."""
+
+    folder: Path
+    step: int
+    progress: Mapping[str, Any]
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def best(self) -> Path | None:
+        path = self.folder / "best.npz"
+        return path if path.exists() else None
+
+
+def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint of a run that is whole, and a note for each newer one that is damaged."""
+    notes: list[str] = []
+    for folder in sorted((run / FOLDER).glob("step-*"), reverse=True):
+        try:
+            return _read(folder), notes
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            notes.append(f"{folder.name} is damaged ({error}); the one before it is used")
+    return None, notes
+
+
+def _read(folder: Path) -> Checkpoint:
+    kept = json.loads(read_regular(folder / "progress.json"))
+    if _sha256_of(json.dumps(kept["progress"], sort_keys=True).encode()) != kept["sha256"]:
+        raise ValueError("progress.json has another sha256")
+    for name, sha256 in kept["files"].items():
+        if _file_sha256(folder / name) != sha256:
+            raise ValueError(f"{name} has another sha256")
+    return Checkpoint(folder, int(kept["progress"]["step"]), kept["progress"])
+
+
+def remove(run: Path) -> None:
+    """The run is finished, and nobody will go on from here."""
+    shutil.rmtree(run / FOLDER, ignore_errors=True)
+
+
+class Writer:
+    """Writes a run's checkpoints, one at a time. `say`: gets a line where one cannot be written; training goes on."""
+
+    def __init__(self, run: Path, settings: Settings, step: int, say: Callable[[str], object]) -> None:
+        self.root, self.settings, self.say = run / FOLDER, settings, say
+        self.last_step, self.last_time = step, time.monotonic()
+        self.pool: ThreadPoolExecutor | None = None
+        self.under_way: Future[None] | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.settings.every is not None or self.settings.every_s > 0
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for another one, and the one before it is on the disk."""
+        if self.under_way is not None and not self.under_way.done():
+            return False
+        every, every_s = self.settings.every, self.settings.every_s
+        by_steps = every is not None and step // every > self.last_step // every
+        return by_steps or (every_s > 0 and time.monotonic() - self.last_time >= every_s)
+
+    def write(self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
+        """Begin to write. `files`: what writes each, of a state that is a copy."""
+        self.wait()
+        self.last_step, self.last_time = step, time.monotonic()
+        self.pool = self.pool or ThreadPoolExecutor(1, "checkpoint")
+        self.under_way = self.pool.submit(self._write, step, progress, files)
+
+    def wait(self) -> None:
+        """Until what was begun is on the disk."""
+        if self.under_way is not None:
+            self.under_way.result()
+            self.under_way = None
+
+    def close(self) -> None:
+        """After the last step."""
+        self.wait()
+        if self.pool is not None:
+            self.pool.shutdown()
+
+    def _write(self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
+        try:
+            self._write_whole(self.root / f"step-{step:010}", progress, files)
+        except OSError as error:
+            self.say(f"no checkpoint of step {step:,}: {error.strerror or error}")
+
+    def _write_whole(self, folder: Path, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
+        writing = self.root / WRITING
+        shutil.rmtree(writing, ignore_errors=True)
+        writing.mkdir(parents=True)
+        for name, write in files.items():
+            write(writing / name)
+            _sync(writing / name)
+        kept = {
+            "progress": progress,
+            "sha256": _sha256_of(json.dumps(progress, sort_keys=True).encode()),
+            "files": {name: _file_sha256(writing / name) for name in files},
+        }
+        (writing / "progress.json").write_text(json.dumps(kept), encoding="utf-8")
+        _sync(writing / "progress.json")
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was resumed and got here once before
+        writing.rename(folder)
+        _sync(self.root)
+        for old in sorted(self.root.glob("step-*"))[: -self.settings.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    total = hashlib.sha256()
+    with open_regular(path) as file:
+        while data := file.read(1 << 20):
+            total.update(data)
+    return total.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

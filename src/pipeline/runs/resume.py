@@ -1,0 +1,90 @@
+"""Runs that were killed: which one `resume=` means, and whether what is here now may go on with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.runs.checkpoint import Checkpoint, newest
+from pipeline.runs.journal import Status, read_config, read_json, read_status
+from pipeline.runs.lookup import find_run, reap, run_folders
+from pipeline.spec import Config
+
+DEAD = ("KILLED", "FAILED")
+STRICT = "training.checkpoint.strict"
+OWN = ("resume", "output_dir", STRICT)
+
+
+def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, Any], Checkpoint, list[str]]:
+    """The folder of the run that `resume=` names, its config, its newest checkpoint that is whole, and notes.
+
+    `overridden`: the keys that the user set. Raises UserError for a run that nobody can go on with.
+    """
+    reference, root = str(config["resume"]), Path(str(config["output_dir"]))
+    other = next((key for key in overridden if key not in OWN), None)
+    if other is not None:
+        raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")
+    reap(root)
+    folder = _latest(root) if reference == "latest" else find_run(root, reference)
+    _check_status(reference, folder, read_status(folder))
+    checkpoint, notes = newest(folder)
+    if checkpoint is None:
+        why = f"; {notes[0].partition('; ')[0]}" if notes else ""
+        raise UserError(f"resume={reference}: {folder.name} has no checkpoint{why}; run it anew")
+    saved = read_config(folder)
+    if not saved:
+        raise UserError(f"resume={reference}: {folder / 'config.yaml'} is missing or damaged")
+    saved["output_dir"] = str(folder.parent)
+    if STRICT in overridden:
+        saved["training"]["checkpoint"]["strict"] = config["training"]["checkpoint"]["strict"]
+    return folder, saved, checkpoint, notes
+
+
+def _latest(root: Path) -> Path:
+    """The newest run that died unfinished and has a checkpoint."""
+    for folder in reversed(run_folders(root)):
+        status = read_status(folder)
+        if status is not None and status.state in DEAD and newest(folder)[0] is not None:
+            return folder
+    raise UserError(f"resume=latest: no run in {root} was killed and has a checkpoint")
+
+
+def _check_status(reference: str, folder: Path, status: Status | None) -> None:
+    if status is None:
+        raise UserError(f"resume={reference}: {folder / 'status.json'} is missing or damaged")
+    if status.state == "RUNNING":
+        raise UserError(f"resume={reference}: {folder.name} is still running (process {status.pid} on {status.host})")
+    if status.state not in DEAD:
+        raise UserError(f"resume={reference}: {folder.name} is {status.state}; stage=rerun run={reference} repeats it")
+
+
+def identity() -> dict[str, object]:
+    """What of this machine decides the order of sums, beside what a receipt has."""
+    return {"cores": len(os.sched_getaffinity(0))}
+
+
+def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]) -> list[str]:
+    """What is not as it was when the run was killed, so that it may not end with the same bits."""
+    then = read_json(folder / "receipt.json")
+    if not then:
+        return ["receipt.json is missing or damaged"]
+    found = [what for name, what in (("config_sha256", "settings"), ("code_sha256", "code")) if _differs(then, receipt, name)]
+    versions = (then.get("versions", {}), receipt["versions"])
+    names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
+    found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]
+    devices = [one.get("device", {}) for one in (then, receipt)]
+    hardware = [device.get("hardware", {}).get("name") for device in devices]
+    if hardware[0] != hardware[1]:
+        found.append(f"device {hardware[0]}, now {hardware[1]}")
+    for name, value in identity().items():
+        before = checkpoint.progress["identity"].get(name)
+        if before != value:
+            found.append(f"{name} {before}, now {value}")
+    return found
+
+
+def _differs(then: Mapping[str, Any], now: Mapping[str, Any], name: str) -> bool:
+    return then.get(name) != now[name]
