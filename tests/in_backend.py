@@ -81,10 +81,11 @@ MODELS: dict[str, Choice] = {
 }
 MIXED_LAYERS: Choice = ("mlp", {"units": [32], "layer_dtypes": ["float64", "float32"]})
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "elu")
+CLASS_WEIGHTS = [1, 2, 0.3, 1, 1, 0, 1, 1, 1, 0.7]
 LOSSES: dict[str, Choice] = {
     "cross_entropy": "cross_entropy",
     "smoothed": ("cross_entropy", {"label_smoothing": 0.1}),
-    "weighted": ("cross_entropy", {"label_smoothing": 0.1, "class_weights": [1, 2, 0.3, 1, 1, 0, 1, 1, 1, 0.7]}),
+    "weighted": ("cross_entropy", {"label_smoothing": 0.1, "class_weights": CLASS_WEIGHTS}),
     "mse": "mse",
     "hinge": "hinge",
     "wide hinge": ("hinge", {"margin": 5.0}),

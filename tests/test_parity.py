@@ -6,11 +6,13 @@ the shipped training loop. torch is the side that the two others are held agains
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import in_backend
 import numpy as np
 import pytest
 from findings import Parity
-from in_backend import LOSSES, MODELS, OPTIMIZERS, STEPS, Outcomes, outcomes
+from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OPTIMIZERS, STEPS, Outcomes, outcomes
 from scipy.special import log_softmax, softmax
 
 pytestmark = pytest.mark.timeout(900)  # three frameworks side by side compile 30 programs each, on two cores
@@ -169,11 +171,14 @@ def test_the_loss_of_the_test_set_is_the_loss_that_is_trained(name: str) -> None
         assert result == pytest.approx(REFERENCES[name](logits.astype("float64"), labels)[0], abs=1e-12)
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> tuple[float, np.ndarray]:
+def cross_entropy(
+    logits: np.ndarray, labels: np.ndarray, smoothing: float, class_weights: Sequence[float] = (1.0,) * 10
+) -> tuple[float, np.ndarray]:
     """Independent of the package: targets as distributions, by SciPy."""
     target = np.eye(10)[labels] * (1 - smoothing) + smoothing / 10
-    value = -(target * log_softmax(logits, axis=1)).sum(axis=1).mean()
-    return float(value), (softmax(logits, axis=1) - target) / len(labels)
+    weight_N = np.array(class_weights)[labels]
+    value = -(weight_N * (target * log_softmax(logits, axis=1)).sum(axis=1)).mean()
+    return float(value), weight_N[:, None] * (softmax(logits, axis=1) - target) / len(labels)
 
 
 def mse(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
@@ -198,6 +203,7 @@ def hinge(logits: np.ndarray, labels: np.ndarray, margin: float) -> tuple[float,
 REFERENCES = {
     "cross_entropy": lambda x, y: cross_entropy(x, y, 0.0),
     "smoothed": lambda x, y: cross_entropy(x, y, 0.1),
+    "weighted": lambda x, y: cross_entropy(x, y, 0.1, CLASS_WEIGHTS),
     "mse": mse,
     "hinge": lambda x, y: hinge(x, y, 1.0),
     "wide hinge": lambda x, y: hinge(x, y, 5.0),

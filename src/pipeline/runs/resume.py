@@ -23,7 +23,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
 
     `overridden`: the keys that the user set. Raises UserError for a run that nobody can go on with.
     """
-    reference, root = str(config["resume"]), Path(str(config["output_dir"]))
+    reference, root = str(config["resume"]), Path(str(config["output_dir"])).absolute()
     other = next((key for key in overridden if key not in OWN), None)
     if other is not None:
         raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")

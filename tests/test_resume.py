@@ -1,0 +1,209 @@
+"""A training that is killed goes on from its checkpoint, and ends as the one that nobody killed, to the bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.runs.checkpoint import newest
+from pipeline.runs.journal import Journal, read_json, read_metrics
+
+TIMED = "per_s"
+CHECKPOINTS = "runs/*/checkpoints/step-*"
+# Dropout and batches from a loader; gradients of a step that has begun, an average, the best weights so far.
+EVERYTHING = (
+    *("dataset=digits", "model=mnist_cnn", "loader=threads", "precision=mixed_fp16", "training.batch_size=16"),
+    *("training.accumulate=3", "training.ema=0.95", "training.weights=best", "schedule=cosine"),
+    *("training.steps=120", "training.validate_every=37", "training.log_every_n_steps=1"),
+    *("training.checkpoint.every=5", "loader.steps_per_execution=7"),
+)
+
+
+def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL) -> int:
+    """Start a command, and send it a signal so many seconds after its first record or its resumption."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pipeline", *words]
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    started = time.time()
+    while process.poll() is None and not any(path.stat().st_mtime > started for path in folder.glob(CHECKPOINTS)):
+        time.sleep(0.01)
+    time.sleep(after)
+    process.send_signal(number)
+    return process.wait(timeout=120)
+
+
+def outcome(folder: Path) -> tuple[str, list[tuple[int, dict[str, float]]], dict[str, Any]]:
+    """The weights' digest, every record but for its times, and what was observed."""
+    (run,) = runs(folder)
+    receipt = read_json(run / "receipt.json")
+    records = [
+        (record.step, {name: value for name, value in record.metrics.items() if TIMED not in name})
+        for record in read_metrics(run)
+    ]
+    return receipt["weights_sha256"], records, receipt["precision"]["observed"]
+
+
+def resumed(folder: Path) -> Path:
+    result = pipeline(folder, "resume=latest")
+    assert result.returncode == 0, result.stderr
+    (run,) = runs(folder)
+    return run
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_killed_training_ends_as_one_that_nobody_killed(tmp_path: Path, backend: str) -> None:
+    words = (*EVERYTHING, f"backend={backend}", "tracking=none")
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words).returncode == 0
+    for number, name in ((signal.SIGKILL, "killed"), (signal.SIGTERM, "stopped")):
+        assert killed(tmp_path / name, words, random.uniform(0, 0.3), number) in (-9, 143)
+        run = resumed(tmp_path / name)
+        assert outcome(tmp_path / name) == outcome(tmp_path / "whole")
+        receipt = read_json(run / "receipt.json")
+        assert [one["step"] for one in receipt["resumed"]] == [receipt["resumed"][0]["step"]]
+        assert not (run / "checkpoints").exists()
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_killed_at_twenty_moments(tmp_path: Path, backend: str) -> None:
+    """In the middle of writing a checkpoint too, which happens at every block."""
+    kept = (word for word in EVERYTHING if not word.startswith("training.checkpoint"))
+    words: tuple[str, ...] = (*kept, "training.checkpoint.every=1", f"backend={backend}", "tracking=none")
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words).returncode == 0
+    generator, kills = random.Random(7), 0
+    command = words
+    while kills < 20 and killed(tmp_path / "killed", command, generator.uniform(0, 0.15)) == -9:
+        kills, command = kills + 1, ("resume=latest",)
+    if kills == 20:
+        resumed(tmp_path / "killed")
+    assert kills > 3
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+
+
+def test_mlflow_has_each_point_once(tmp_path: Path) -> None:
+    words = (
+        *("dataset=digits", "model=linear", "training.steps=2000", "training.batch_size=8"),
+        *("training.log_every_n_steps=20", "training.validate_every=100", "training.checkpoint.every=20"),
+        "loader.steps_per_execution=10",
+    )
+    killed(tmp_path, words, 1.0)
+    run = resumed(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        (state,) = database.execute("select status from runs").fetchone()
+        points = database.execute("select step from metrics where key = 'train/loss'").fetchall()
+    assert state == "FINISHED"
+    assert sorted(points) == [(step,) for step in range(20, 2001, 20)]
+    assert [record.step for record in read_metrics(run) if "train/loss" in record.metrics] == list(range(20, 2001, 20))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that was killed, with two checkpoints."""
+    folder = tmp_path_factory.mktemp("stopped")
+    words = ("dataset=digits", "model=linear", "training.steps=100000", "training.checkpoint.every=50", "tracking=none")
+    killed(folder, words, 0.5, signal.SIGINT)
+    return folder
+
+
+def copied(stopped: Path, folder: Path) -> Path:
+    shutil.copytree(stopped / "runs", folder / "runs")
+    (run,) = runs(folder)
+    return run
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path)
+    before, last = sorted((run / "checkpoints").iterdir())
+    with (last / "state").open("r+b") as file:
+        file.seek(100)
+        file.write(b"damage")
+    found, notes = newest(run)
+    assert found is not None
+    assert found.folder == before
+    assert notes == [f"{last.name} is damaged (state has another sha256); the one before it is used"]
+    shutil.rmtree(before)
+    assert refused(tmp_path, f"resume={run.name}") == (
+        f"resume={run.name}: {run.name} has no checkpoint; {last.name} is damaged (state has another sha256); "
+        "run it anew"
+    )
+
+
+def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path)
+    receipt = read_json(run / "receipt.json")
+    receipt["code_sha256"] = "0"
+    receipt["versions"]["torch"] = "1.0"
+    (run / "receipt.json").write_text(json.dumps(receipt))
+    said = refused(tmp_path, "resume=latest")
+    assert said.startswith(f"resume={run.name}: not as it was when it was killed (code; torch 1.0, now ")
+    assert said.endswith("training.checkpoint.strict=false goes on all the same")
+
+
+def test_mistakes(stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path)
+    assert refused(tmp_path, "resume=latest", "model=mlp") == (
+        "model with resume=latest: a run goes on with its own settings; leave it out"
+    )
+    status = read_json(run / "status.json")
+    (run / "status.json").write_text(json.dumps({**status, "state": "FINISHED"}))
+    assert refused(tmp_path, f"resume={run.name}") == (
+        f"resume={run.name}: {run.name} is FINISHED; stage=rerun run={run.name} repeats it"
+    )
+    folder = tmp_path.absolute() / "runs"
+    assert refused(tmp_path, "resume=latest") == f"resume=latest: no run in {folder} was killed and has a checkpoint"
+    (run / "status.json").write_text(json.dumps(status))
+    shutil.rmtree(run / "checkpoints")
+    assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} has no checkpoint; run it anew"
+
+
+def test_a_checkpoint_changes_no_bit(tmp_path: Path) -> None:
+    words = ("dataset=digits", "model=mnist_cnn", "training.epochs=1", "tracking=none")
+    for cadence in ("training.checkpoint.every=1", "training.checkpoint.every_s=0"):
+        assert pipeline(tmp_path, *words, cadence).returncode == 0
+    first, second = (read_json(run / "receipt.json") for run in runs(tmp_path))
+    assert first["weights_sha256"] == second["weights_sha256"]
+    assert first["config_sha256"] == second["config_sha256"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 40))
+def test_a_journal_that_goes_on_has_every_record_once(tmp_path: Path, at: int, until: int, torn: int) -> None:
+    """Killed after `until` records, the last line torn; a checkpoint was at record `at`."""
+    root = tmp_path / f"{at}-{until}-{torn}-{random.random()}"
+    journal = Journal.begin(root, "killed", {})
+    size = 0
+    for step in range(max(at, until)):
+        if step == at:
+            journal.flush()
+            size = journal.size
+        journal.log({"loss": step / 3, "number": float(step)}, step)
+    if at >= until:
+        journal.flush()
+        size = journal.size
+    journal.finish("KILLED", "killed")
+    path = journal.folder / "metrics.jsonl"
+    written = path.read_bytes()
+    path.write_bytes(written[: max(len(written) - torn, size)])
+    again = Journal.reopen(journal.folder, size)
+    for step in range(at if at < until else max(at, until), 15):
+        again.log({"loss": step / 3, "number": float(step)}, step)
+    again.finish("FINISHED")
+    assert [record.step for record in read_metrics(journal.folder)] == list(range(15))
+    assert len(path.read_bytes().splitlines()) == 15
