@@ -28,6 +28,8 @@ OPTIONAL = (
     "tensorboard",
     "submitit",
     "ray",
+    "onnx",
+    "safetensors",
 )
 
 

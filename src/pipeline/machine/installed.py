@@ -18,6 +18,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "deepxde": ("deepxde",),
     "physics": ("flax", "tensorflow-probability", "tf_keras"),
     "tensorboard": ("tensorboard",),
+    "export": ("safetensors", "onnx", "onnxscript", "onnxruntime"),
     "study": ("dvc", "ruamel.yaml"),
     "slurm": ("submitit",),
     "ray": ("ray",),

@@ -1,0 +1,92 @@
+"""A Keras model in formats that others read: weights (safetensors), Keras's own file, TensorFlow's SavedModel."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from pipeline.backends.keras import fit
+from pipeline.backends.shared.exported import Exported
+from pipeline.errors import RunError
+from pipeline.machine.capability import Resolved
+from pipeline.models import Shapes, weights
+from pipeline.models.keras_layers import Convolution, gelu
+from pipeline.runs.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+READER = Path(__file__).with_name("read_back.py")
+
+
+def write(
+    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, form: str, folder: Path, x: np.ndarray
+) -> Exported:
+    """Write the model with the weights `saved` as `form` into `folder`.
+
+    Raises RunError for a layer that the format cannot hold.
+    """
+    with fit.runtime_settings(experiment, resolved):
+        model = fit._built(experiment, shapes)
+        weights.to_keras(model, saved, "the saved run")
+        WRITERS[form](model, folder)
+        dtypes = {str(layer.compute_dtype) for layer in model._flatten_layers() if layer.weights}
+        tensors = _tensors(model) if form == "safetensors" else {}
+    return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
+
+
+def _tensors(model: Any) -> dict[str, np.ndarray]:
+    return {variable.path: keras.ops.convert_to_numpy(variable.value) for variable in model.weights}
+
+
+def _safetensors(model: Any, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(one) for name, one in _tensors(model).items()}, folder / "model.safetensors")
+
+
+def _keras(model: Any, folder: Path) -> None:
+    """Keras's own file names each layer's class, so all have to be Keras's."""
+    for layer in model._flatten_layers():  # the model itself first
+        kind = type(layer)
+        if not isinstance(layer, Convolution) and kind.__module__.partition(".")[0] != "keras":
+            what = "the model" if layer is model else f"layer {layer.name}"
+            raise RunError(
+                f"stage.format=keras: cannot hold {what}, a {kind.__module__}.{kind.__name__}: the file names a class "
+                "that a process without its code does not have; stage.format=saved_model holds it"
+            )
+    stock = keras.models.clone_model(model, clone_function=_stock)
+    stock.set_weights(model.get_weights())
+    stock.save(folder / "model.keras")
+
+
+def _stock(layer: Any) -> Any:
+    """The layer as Keras itself has it: our convolution and our gelu differ in how they are computed alone."""
+    config = layer.get_config()
+    for name in ("activation", "recurrent_activation"):
+        if getattr(layer, name, None) is gelu:
+            config[name] = "gelu"
+    kind = keras.layers.Conv2D if isinstance(layer, Convolution) else type(layer)
+    return kind.from_config(config)
+
+
+def _saved_model(model: Any, folder: Path) -> None:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            model.export(folder / "saved_model", format="tf_saved_model", verbose=False)
+    except Exception as error:  # whatever TensorFlow raises of a layer that it cannot trace
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise RunError(f"stage.format=saved_model: {' '.join(lines)[:300] or type(error).__name__}") from error
+
+
+WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    "safetensors": _safetensors,
+    "keras": _keras,
+    "saved_model": _saved_model,
+}

@@ -1,0 +1,48 @@
+"""Read an export back without this package: `python -I read_back.py <format> <folder> <inputs.npz> <read.npz>`.
+
+As torch's (backends/torch/read_back.py); Keras computes on the backend that KERAS_BACKEND names.
+"""
+
+import sys
+from pathlib import Path
+
+
+class Without:
+    """A finder that makes our package one that is not there."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name.partition(".")[0] == "pipeline":
+            raise ModuleNotFoundError(f"{name}: not in this process")
+
+
+def read(form, folder):  # type: ignore[no-untyped-def]
+    """A function from a batch to outputs (None for a file of weights alone), and tensors by name."""
+    if form == "safetensors":
+        from safetensors.numpy import load_file
+
+        return None, load_file(folder / "model.safetensors")
+    if form == "saved_model":
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(str(folder / "saved_model"))
+        return lambda x: loaded.serve(tf.constant(x)).numpy(), {}
+    import keras
+
+    model = keras.saving.load_model(folder / "model.keras", compile=False)
+    return lambda x: keras.ops.convert_to_numpy(model(x, training=False)), {}
+
+
+def main(form, folder, inputs, target):  # type: ignore[no-untyped-def]
+    """Read, compute all of the batch and its first example alone, and write."""
+    sys.meta_path.insert(0, Without())
+    import numpy as np
+
+    run, tensors = read(form, Path(folder))
+    found = {f"tensor/{name}": tensor for name, tensor in tensors.items()}
+    x = np.load(inputs)["x"]
+    outputs = {} if run is None else {"outputs": run(x), "alone": run(x[:1])}
+    np.savez(target, **found, **outputs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

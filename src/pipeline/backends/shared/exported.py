@@ -1,0 +1,20 @@
+"""What an export wrote, as the stage compares it with what another process reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Exported:
+    """`program`: it computes outputs. `tensors`: those that it holds by name, where it is read by name.
+
+    `dtypes`: in which it computes.
+    """
+
+    program: bool
+    dtypes: tuple[str, ...]
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)

@@ -1,0 +1,186 @@
+"""A torch model in formats that others read: weights (safetensors, a state dict), and programs with its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pipeline.backends.shared.exported import Exported
+from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.settings import runtime_settings
+from pipeline.errors import RunError
+from pipeline.machine.capability import Resolved
+from pipeline.models import Shapes, built, weights
+from pipeline.runs.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+READER = Path(__file__).with_name("read_back.py")
+ONE_FILE_BYTES = 1 << 30  # ONNX's file holds two GiB at most; larger weights lie beside it
+
+
+def write(
+    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, form: str, folder: Path, x: np.ndarray
+) -> Exported:
+    """Write the model with the weights `saved` as `form` into `folder`. `x`: inputs to trace it with.
+
+    Raises RunError for an operation that the format cannot hold.
+    """
+    lowering = Lowering(resolved)
+    with runtime_settings(experiment, resolved), _quiet(), lowering.defaults():
+        net = lowering.moved(built(experiment.data_model.torch, shapes))
+        weights.to_torch(net, saved, "the saved run")
+        net.eval().requires_grad_(False)
+        example = lowering.entered(torch.from_numpy(x.copy()))
+        WRITERS[form](net, example, folder)
+    state = net.state_dict()
+    dtypes = {str(one.dtype).removeprefix("torch.") for one in net.parameters()} or {str(example.numpy().dtype)}
+    tensors = {name: one.numpy() for name, one in state.items()} if form in ("safetensors", "torch") else {}
+    return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
+
+
+def _safetensors(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    # Tied weights share memory, which the format refuses: each name gets its own copy.
+    tensors = {name: one.contiguous().clone() for name, one in net.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def _torch(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
+    torch.save(net.state_dict(), folder / "state_dict.pt")
+    with _said("torch", net):
+        torch.jit.trace(net, example, check_trace=False).save(folder / "model.torchscript.pt")
+
+
+def _torch_export(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
+    torch.export.save(_program("torch_export", net, example), folder / "model.pt2")
+
+
+def _onnx(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
+    program = _program("onnx", net, example)
+    large = sum(one.nbytes for one in net.state_dict().values()) > ONE_FILE_BYTES
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            torch.onnx.export(
+                program,
+                (),
+                folder / "model.onnx",
+                external_data=large,
+                verbose=False,
+                input_names=["x"],
+                output_names=["outputs"],
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise RunError(_of_onnx(program, error)) from error
+
+
+WRITERS: dict[str, Callable[[torch.nn.Module, torch.Tensor, Path], None]] = {
+    "safetensors": _safetensors,
+    "torch": _torch,
+    "torch_export": _torch_export,
+    "onnx": _onnx,
+}
+
+
+def _program(form: str, net: torch.nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+    """The net as torch.export traces it, for batches of any size."""
+    with _said(form, net):
+        sizes = ({0: torch.export.Dim.DYNAMIC},)
+        return torch.export.export(net, (example,), dynamic_shapes=sizes)
+
+
+@contextlib.contextmanager
+def _said(form: str, net: torch.nn.Module) -> Iterator[None]:
+    """Turn what tracing raises into one message: the layer that was entered last, and the line of its code."""
+    entered: list[str] = []
+    hooks = []
+
+    def leave(*_: object) -> None:
+        entered.pop()
+
+    for name, module in net.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: entered.append(name)))
+        hooks.append(module.register_forward_hook(leave))
+    try:
+        yield
+    except Exception as error:  # torch.export raises types of its own, and whatever a model's code raises
+        raise RunError(
+            f"stage.format={form}: cannot hold {_operation(error)}{_layer(net, entered)}; {_last(error)}"
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _operation(error: BaseException) -> str:
+    """The line of the model's own code at which tracing stopped."""
+    own = str(Path(torch.__file__).parent)
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((own, "<"))]
+    frames = [one for one in frames if one.filename != __file__]
+    if not frames:
+        return "an operation"
+    return f"{frames[-1].line!r} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+
+
+def _layer(net: torch.nn.Module, entered: list[str]) -> str:
+    if not entered:
+        return ""
+    name = entered[-1]
+    kind = type(net.get_submodule(name)).__name__
+    return f" of layer {name} ({kind})" if name else f" of the model ({kind})"
+
+
+def _last(error: BaseException) -> str:
+    """The first line of what was raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def _of_onnx(program: torch.export.ExportedProgram, error: BaseException) -> str:
+    """The operator that ONNX has none for, and the layer that uses it."""
+    text = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        text += str(cause)
+        cause = cause.__cause__ or cause.__context__
+    found = re.search(r"torch\.ops\.([\w.]+)|OpOverload\(op='([\w.:]+)'|for ([\w]+[.:]+[\w.]+)", text)
+    if not found:
+        return f"stage.format=onnx: {_last(error)}"
+    operator = (found[1] or found[2] or found[3]).replace("::", ".")
+    short = operator.split(".")[1]  # ONNX decomposes aten.special_bessel_j0 to prims.bessel_j0 before it gives up
+    layer = next((_of_node(node) for node in program.graph.nodes if short in str(node.target)), "")
+    return f"stage.format=onnx: cannot hold {operator}{layer}; ONNX has no such operator"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings and logs of its own internals, a graph of the whole model among them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _of_node(node: Any) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return ""
+    path, kind = stack[-1]
+    kind = (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+    return f" of layer {path} ({kind})" if path else f" of the model ({kind})"

@@ -1,0 +1,55 @@
+"""Read an export back without this package: `python -I read_back.py <format> <folder> <inputs.npz> <read.npz>`.
+
+`inputs.npz` has the batch `x`; `read.npz` gets `outputs`, those of the first example `alone`, and each tensor as
+`tensor/<name>`. It imports nothing of this package and refuses that anything else does.
+"""
+
+import sys
+from pathlib import Path
+
+
+class Without:
+    """A finder that makes our package one that is not there."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name.partition(".")[0] == "pipeline":
+            raise ModuleNotFoundError(f"{name}: not in this process")
+
+
+def read(form, folder):  # type: ignore[no-untyped-def]
+    """A function from a batch to outputs (None for a file of weights alone), and tensors by name."""
+    if form == "safetensors":
+        from safetensors.numpy import load_file
+
+        return None, load_file(folder / "model.safetensors")
+    if form == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        return lambda x: session.run(None, {name: x})[0], {}
+    import torch
+
+    torch.set_grad_enabled(False)
+    if form == "torch_export":
+        program = torch.export.load(folder / "model.pt2").module()
+        return lambda x: program(torch.from_numpy(x)).numpy(), {}
+    script = torch.jit.load(folder / "model.torchscript.pt")
+    stored = torch.load(folder / "state_dict.pt", weights_only=True)
+    return lambda x: script(torch.from_numpy(x)).numpy(), {name: one.numpy() for name, one in stored.items()}
+
+
+def main(form, folder, inputs, target):  # type: ignore[no-untyped-def]
+    """Read, compute all of the batch and its first example alone, and write."""
+    sys.meta_path.insert(0, Without())
+    import numpy as np
+
+    run, tensors = read(form, Path(folder))
+    found = {f"tensor/{name}": tensor for name, tensor in tensors.items()}
+    x = np.load(inputs)["x"]
+    outputs = {} if run is None else {"outputs": run(x), "alone": run(x[:1])}
+    np.savez(target, **found, **outputs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,221 @@
+"""stage=export: a saved run's model in a format that others read, read back without this package and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pipeline.contracts import Stage
+from pipeline.contracts.physics import Problem
+from pipeline.datasets.loading import load_data
+from pipeline.errors import RunError, UserError, bad_choice
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
+from pipeline.machine.installed import check_installed
+from pipeline.report.table import size
+from pipeline.runs import receipt, weights
+from pipeline.runs.journal import cannot_write
+from pipeline.runs.result import Metric, Result, count
+from pipeline.runs.run import Run
+from pipeline.runs.saved import check_hashes, saved_weights
+from pipeline.spec import spec
+from pipeline.stages.course import input_dtype
+
+if TYPE_CHECKING:
+    from pipeline.backends.shared.exported import Exported
+    from pipeline.experiment import Experiment
+
+WRITTEN_BY = {  # the formats of each backend
+    "torch": ("safetensors", "torch", "torch_export", "onnx"),
+    "tensorflow": ("safetensors", "keras", "saved_model"),
+    "jax": ("safetensors", "keras"),
+}
+MODULES = {
+    "torch": "pipeline.backends.torch.export",
+    "tensorflow": "pipeline.backends.keras.export",
+    "jax": "pipeline.backends.keras.export",
+}
+PACKAGES = {"safetensors": ("safetensors",), "onnx": ("onnx", "onnxscript", "onnxruntime")}
+EXAMPLES = 64  # of the test set, on which the outputs are compared
+# The largest difference that rounding explains, in parts of the largest output, by the narrowest dtype that computes.
+LIMITS = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+LONG = 600.0  # seconds for another process to import a framework, read and compute
+
+
+@spec
+class Export(Stage):
+    """`format`: safetensors, torch, torch_export, onnx, keras or saved_model. `path`: the folder to write (none: in
+    the run's artifacts).
+
+    What is written computes in float32, or in float64 where the run did.
+    """
+
+    starts_from_run: ClassVar[bool] = True
+    headline: ClassVar[str] = "export/largest_difference"
+
+    format: str = "safetensors"
+    path: str | None = None
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a format that the backend does not write, one whose packages are missing, and a path that is taken."""
+        if isinstance(experiment.dataset, Problem):
+            raise UserError("stage=export with a run that solved a problem: it exports models of datasets")
+        every = tuple(dict.fromkeys(form for forms in WRITTEN_BY.values() for form in forms))
+        if self.format not in every:
+            raise bad_choice("stage.format", self.format, every)
+        backend = experiment.backend.name
+        if self.format not in WRITTEN_BY[backend]:
+            others = " or ".join(f"backend={name}" for name, forms in WRITTEN_BY.items() if self.format in forms)
+            raise UserError(
+                f"stage.format={self.format} with backend={backend}: it writes {', '.join(WRITTEN_BY[backend])}; "
+                f"{others} writes {self.format}, if the model has a builder for it"
+            )
+        check_installed({f"stage.format={self.format}": PACKAGES.get(self.format, ())})
+        if self.path is not None and Path(self.path).expanduser().exists():
+            raise UserError(f"stage.path={self.path}: exists already; name a new folder")
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a precision that no export computes in."""
+        name = experiment.precision.name
+        if any(key.partition(".")[0] == "precision" for key in keys) and name not in ("fp32", "fp64"):
+            raise UserError(f"precision={name} with stage=export: what is written computes in fp32 or fp64")
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Write, read back, compare. Raises RunError where it cannot be written, read, or gives other outputs."""
+        source = Path(str(experiment.settings.run))
+        saved, data = saved_weights(source), load_data(experiment)
+        notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
+        plain = on_cpu(resolved)
+        backend = experiment.backend.load()
+        x = np.ascontiguousarray(data.inputs(data.test.x[:EXAMPLES], input_dtype(plain)))
+        expected = backend.predictor(experiment, data.task.shapes, saved, plain)(x)
+        folder = run.artifact(f"export/{self.format}")
+        module = importlib.import_module(MODULES[experiment.backend.name])
+        try:
+            folder.mkdir()
+            wrote = module.write(experiment, data.task.shapes, saved, plain, self.format, folder, x[:2])
+            read = read_back(module.READER, self.format, folder, x, experiment.backend.name)
+            difference = compare(wrote, read, expected, self.format)
+        except BaseException:  # also when it is stopped: what has not been compared is not left lying about
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        folder = self._moved(folder)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
+        hashes = {str(path.relative_to(folder)): _sha256(path) for path in files}
+        kept = receipt.of_saved(experiment, plain, saved, data.sha256)
+        run.journal.write_receipt({**kept, "export": {**about, "files": hashes}})
+        return Result(
+            metrics=(
+                Metric("export/largest_difference", difference, direction="min"),
+                count("export/bytes", sum(path.stat().st_size for path in files), "bytes"),
+            ),
+            table=tuple(_rows(source, folder, files, wrote, difference, len(x), resolved)),
+            notes=notes,
+        )
+
+    def _moved(self, folder: Path) -> Path:
+        """Where the export lies in the end: in the run, or where `path` wants it."""
+        if self.path is None:
+            return folder
+        target = Path(self.path).expanduser().absolute()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(folder, target)
+        except OSError as error:
+            raise cannot_write(target, error, key="stage.path: ") from error
+        return target
+
+
+def on_cpu(resolved: Resolved) -> Resolved:
+    """What an export computes with: the CPU, in the plain precision of the run's inputs."""
+    precision = "fp64" if resolved.precision == "fp64" else "fp32"
+    why = "exported and compared on the CPU"
+    return replace(resolved, place=Place("cpu"), precision=precision, device_reason=why, precision_reason=why)
+
+
+def read_back(reader: Path, form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[str, np.ndarray]:
+    """What a process that cannot import this package reads, and its outputs for `x`. Raises RunError."""
+    with tempfile.TemporaryDirectory() as temporary:
+        inputs, target = Path(temporary) / "inputs.npz", Path(temporary) / "read.npz"
+        np.savez(inputs, x=x)
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+        if x.dtype == np.float64:
+            environment["JAX_ENABLE_X64"] = "true"
+        command = [sys.executable, "-I", str(reader), form, str(folder), str(inputs), str(target)]
+        done = subprocess.run(
+            command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
+        )
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")
+        with np.load(target) as read:
+            return {name: read[name] for name in read.files}
+
+
+def compare(wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarray, form: str) -> float:
+    """The largest difference of what was read back, outputs and tensors. Raises RunError where it is not rounding."""
+    tensors = {name.removeprefix("tensor/"): one for name, one in read.items() if name.startswith("tensor/")}
+    if set(tensors) != set(wrote.tensors):
+        other = ", ".join(sorted(set(tensors) ^ set(wrote.tensors))[:3])
+        raise RunError(f"stage.format={form}: read back with other names of tensors ({other})")
+    for name, tensor in wrote.tensors.items():
+        if tensors[name].dtype != tensor.dtype or not np.array_equal(tensors[name], tensor, equal_nan=True):
+            raise RunError(f"stage.format={form}: {name} read back is not what was written")
+    if not wrote.program:
+        return 0.0
+    limit = max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes) * float(np.max(np.abs(expected)))
+    return max(_difference(read[name], wanted, limit, form) for name, wanted in _wanted(expected).items())
+
+
+def _wanted(expected: np.ndarray) -> dict[str, np.ndarray]:
+    """By the readers' names: a program that was traced may take batches of one size alone."""
+    return {"outputs": expected, "alone": expected[:1]}
+
+
+def _difference(outputs: np.ndarray, expected: np.ndarray, limit: float, form: str) -> float:
+    """The largest difference. Raises RunError where it is above `limit`, or no number."""
+    if outputs.shape != expected.shape:
+        raise RunError(f"stage.format={form}: outputs of shape {outputs.shape} read back, expected {expected.shape}")
+    difference = float(np.max(np.abs(outputs.astype(np.float64) - expected)))
+    if not difference <= limit:
+        raise RunError(
+            f"stage.format={form}: its outputs differ by up to {difference:.2e} from the run's, more than rounding "
+            f"explains ({limit:.1e}); it does not hold all of what the model does"
+        )
+    return difference
+
+
+def _rows(
+    source: Path,
+    folder: Path,
+    files: Sequence[Path],
+    wrote: Exported,
+    difference: float,
+    examples: int,
+    resolved: Resolved,
+) -> list[tuple[str, str]]:
+    computes = ", ".join(wrote.dtypes)
+    if resolved.precision not in ("fp32", "fp64"):
+        computes += f"; the run's own precision was {resolved.precision}"
+    what = f"the outputs of {examples} test examples" if wrote.program else "the tensors"
+    rows: list[tuple[str, Any]] = [("run", source.name)]
+    rows.append(("computes in" if wrote.program else "holds", computes))
+    rows.append(("read back", f"without this package: {what} differ by {difference:.1e} at the most"))
+    shown = [(str(path.relative_to(folder)), size(path.stat().st_size)) for path in files[:10]]
+    return [*rows, ("folder", str(folder)), *shown]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

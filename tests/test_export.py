@@ -1,0 +1,167 @@
+"""stage=export: every format is read back by a process without this package; what a format cannot hold is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import DIGITS, done, refused
+
+from pipeline.backends.shared.exported import Exported
+from pipeline.errors import RunError
+from pipeline.runs.journal import read_json
+from pipeline.stages.export import WRITTEN_BY, compare
+
+TORCH = ("torch_export", *(pytest.param(name, marks=pytest.mark.wide) for name in ("safetensors", "torch", "onnx")))
+KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
+
+
+@pytest.fixture(scope="module")
+def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolutional net with batches of channels-last images, trained narrowly."""
+    folder = tmp_path_factory.mktemp("torch")
+    return done(folder, *DIGITS[:2], "training.epochs=1", "tracking=none", "model=cnn", "precision=mixed_bf16")
+
+
+def exported(run: Path, form: str, *arguments: str) -> dict[str, Any]:
+    """The receipt's account of an export of the run; its files are there, with these hashes."""
+    made = done(run.parents[1], "stage=export", f"run={run.name}", f"stage.format={form}", "tracking=none", *arguments)
+    found: dict[str, Any] = read_json(made / "receipt.json")["export"]
+    assert found["format"] == form
+    assert all((made / "artifacts" / "export" / form / name).is_file() for name in found["files"])
+    return found
+
+
+@pytest.mark.parametrize("form", TORCH)
+def test_a_torch_model_is_read_without_this_package(torch_run: Path, form: str) -> None:
+    """Compared on 64 test examples and on one alone; the dtype is float32, whatever the run computed in."""
+    found = exported(torch_run, form)
+    assert found["computes_in"] == ["float32"]
+    assert 0 <= found["largest_difference"] < 1e-4
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("backend", "form"), KERAS)
+def test_a_keras_model_is_read_without_this_package(keras_runs: dict[str, Path], backend: str, form: str) -> None:
+    """Its convolutions and its gelu are classes and functions of ours: Keras's own file gets Keras's in their place."""
+    found = exported(keras_runs[backend], form, f"backend={backend}")
+    assert found["computes_in"] == ["float32"]
+    assert 0 <= found["largest_difference"] < 1e-4
+
+
+@pytest.fixture(scope="module")
+def keras_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("keras")
+    arguments = (*DIGITS[:2], "training.epochs=1", "tracking=none", "model=cnn", "model.activation=gelu")
+    run = done(folder, "backend=jax", *arguments)
+    return {"jax": run, "tensorflow": run}
+
+
+@pytest.mark.wide
+def test_a_double_precision_model_computes_in_double_precision(tmp_path: Path) -> None:
+    run = done(tmp_path, *DIGITS[:2], "training.epochs=1", "tracking=none", "precision=fp64")
+    for form in ("torch", "onnx"):
+        found = exported(run, form)
+        assert found["computes_in"] == ["float64"]
+        assert found["largest_difference"] < 1e-12
+
+
+def test_what_cannot_be_exported_is_refused_before_the_run(torch_run: Path, tmp_path: Path) -> None:
+    folder, run = torch_run.parents[1], f"run={torch_run.name}"
+
+    def said(*arguments: str) -> str:
+        return refused(folder, "stage=export", run, *arguments)
+
+    assert (
+        "stage.format=keras with backend=torch: it writes safetensors, torch, torch_export, onnx; backend=tensorflow"
+        in (said("stage.format=keras"))
+    )
+    assert "stage.format=saved_model with backend=jax: it writes safetensors, keras; backend=tensorflow writes" in (
+        said("stage.format=saved_model", "backend=jax")
+    )
+    assert "stage.format=h5: no such choice; choose from keras, onnx, safetensors" in said("stage.format=h5")
+    assert f"stage.path={tmp_path}: exists already" in said(f"stage.path={tmp_path}")
+    assert "precision=bf16 with stage=export: what is written computes in fp32" in said("precision=bf16")
+
+
+def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "model"
+    made = done(torch_run.parents[1], "stage=export", f"run={torch_run.name}", f"stage.path={target}", "tracking=none")
+    assert [path.name for path in target.iterdir()] == ["model.safetensors"]
+    assert not list((made / "artifacts").rglob("*.safetensors"))
+
+
+def test_our_package_is_not_there_where_an_export_is_read() -> None:
+    from pipeline.backends.keras import read_back as of_keras_source  # the file alone; it imports no Keras
+    from pipeline.backends.torch import read_back
+
+    for module in (read_back, of_keras_source):
+        assert module.__file__ is not None
+        code = f"import runpy, sys; sys.meta_path.insert(0, runpy.run_path({module.__file__!r})['Without']())"
+        result = subprocess.run(
+            [sys.executable, "-I", "-c", f"{code}; import pipeline"], capture_output=True, text=True, check=False
+        )
+        assert "ModuleNotFoundError: pipeline: not in this process" in result.stderr
+
+
+EXPECTED = np.array([[1.0, -2.0], [0.5, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "alone", "said"),
+    [
+        (EXPECTED + 1e-3, EXPECTED[:1], "differ by up to 1.00e-03 from the run's, more than rounding explains"),
+        (EXPECTED * np.nan, EXPECTED[:1], "differ by up to nan"),
+        (EXPECTED, EXPECTED[:1] + 1, r"differ by up to 1.00e\+00"),
+        (EXPECTED[:, :1], EXPECTED[:1], r"outputs of shape \(2, 1\) read back, expected \(2, 2\)"),
+    ],
+)
+def test_other_outputs_fail_the_export(outputs: np.ndarray, alone: np.ndarray, said: str) -> None:
+    wrote = Exported(program=True, dtypes=("float32",))
+    assert compare(wrote, {"outputs": EXPECTED + 1e-6, "alone": EXPECTED[:1]}, EXPECTED, "onnx") == pytest.approx(1e-6)
+    with pytest.raises(RunError, match=said):
+        compare(wrote, {"outputs": outputs, "alone": alone}, EXPECTED, "onnx")
+
+
+def test_other_tensors_fail_the_export() -> None:
+    wrote = Exported(program=False, dtypes=("float32",), tensors={"a": EXPECTED})
+    assert compare(wrote, {"tensor/a": EXPECTED}, EXPECTED, "safetensors") == 0.0
+    for read, said in (
+        ({"tensor/a": EXPECTED + 1e-9}, "a read back is not what was written"),
+        ({"tensor/a": EXPECTED.astype("float32")}, "a read back is not what was written"),
+        ({}, r"other names of tensors \(a\)"),
+    ):
+        with pytest.raises(RunError, match=said):
+            compare(wrote, read, EXPECTED, "safetensors")
+
+
+def test_an_operation_that_a_format_cannot_hold_is_named_with_its_layer(tmp_path: Path) -> None:
+    import torch
+
+    from pipeline.backends.torch.export import WRITERS
+
+    class Branching(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    class Bessel(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.special.bessel_j0(x)
+
+    def said(form: str, inner: torch.nn.Module) -> str:
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), inner).eval().requires_grad_(False)
+        with pytest.raises(RunError) as error:
+            WRITERS[form](net, torch.ones(2, 3), tmp_path)
+        return str(error.value)
+
+    branch = said("torch_export", Branching())
+    assert branch.startswith(
+        "stage.format=torch_export: cannot hold 'return x if x.sum() > 0 else -x' (test_export.py,"
+    )
+    assert "of layer 1 (Branching); " in branch
+    bessel = said("onnx", Bessel())
+    assert bessel.endswith("cannot hold prims.bessel_j0 of layer 1 (Bessel); ONNX has no such operator")
