@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from pipeline.backends.keras import fit
+from pipeline.backends.keras import fit, net
 from pipeline.backends.shared.exported import Exported
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
@@ -33,7 +33,7 @@ def write(
     Raises RunError for a layer that the format cannot hold.
     """
     with fit.runtime_settings(experiment, resolved):
-        model = fit._built(experiment, shapes)
+        model = net.made(experiment.data_model, shapes)
         weights.to_keras(model, saved, "the saved run")
         WRITERS[form](model, folder)
         dtypes = {str(layer.compute_dtype) for layer in model._flatten_layers() if layer.weights}

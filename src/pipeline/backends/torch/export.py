@@ -17,10 +17,11 @@ import torch
 
 from pipeline.backends.shared.exported import Exported
 from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.net import made
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
-from pipeline.models import Shapes, built, weights
+from pipeline.models import Shapes, weights
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def write(
     """
     lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved), _quiet(), lowering.defaults():
-        net = lowering.moved(built(experiment.data_model.torch, shapes))
+        net = lowering.moved(made(experiment.data_model, shapes))
         weights.to_torch(net, saved, "the saved run")
         net.eval().requires_grad_(False)
         example = lowering.entered(torch.from_numpy(x.copy()))
