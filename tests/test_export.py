@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import DIGITS, done, refused
+from command import DIGITS, done, environment, refused
 
 from pipeline.backends.shared.exported import Exported
 from pipeline.errors import RunError
@@ -165,3 +165,47 @@ def test_an_operation_that_a_format_cannot_hold_is_named_with_its_layer(tmp_path
     assert "of layer 1 (Branching); " in branch
     bessel = said("onnx", Bessel())
     assert bessel.endswith("cannot hold prims.bessel_j0 of layer 1 (Bessel); ONNX has no such operator")
+
+
+REFUSED_BY_KERAS = """
+import sys
+from pathlib import Path
+import keras
+from pipeline.backends.keras.export import WRITERS
+from pipeline.errors import RunError
+
+class Own(keras.layers.Layer):
+    def call(self, x):
+        if sys.argv[1] == "keras":
+            return 2 * x
+        import tensorflow as tf
+        return tf.ensure_shape(tf.py_function(lambda x: 2 * x, [x], x.dtype), x.shape)
+
+try:
+    WRITERS[sys.argv[1]](keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Own(name="mine")]), Path.cwd())
+except RunError as error:
+    print(error)
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ("keras", "cannot hold layer mine (__main__.Own): the file names a class that a process without its code"),
+        (
+            "saved_model",
+            "cannot hold EagerPyFunc of sequential_1/mine_1: it calls Python, which the file does not hold",
+        ),
+    ],
+)
+def test_what_a_format_of_keras_cannot_hold_is_named_with_its_layer(tmp_path: Path, form: str, wanted: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", REFUSED_BY_KERAS, form],
+        cwd=tmp_path,
+        env=environment(KERAS_BACKEND="tensorflow"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"stage.format={form}: {wanted}" in result.stdout

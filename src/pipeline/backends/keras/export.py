@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from pipeline.runs.weights import Weights
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")  # operations that call back into the process that made them
 READER = Path(__file__).with_name("read_back.py")
 
 
@@ -58,8 +59,8 @@ def _keras(model: Any, folder: Path) -> None:
         if not isinstance(layer, Convolution) and kind.__module__.partition(".")[0] != "keras":
             what = "the model" if layer is model else f"layer {layer.name}"
             raise RunError(
-                f"stage.format=keras: cannot hold {what}, a {kind.__module__}.{kind.__name__}: the file names a class "
-                "that a process without its code does not have; stage.format=saved_model holds it"
+                f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class that "
+                "a process without its code does not have; backend=tensorflow stage.format=saved_model holds it"
             )
     stock = keras.models.clone_model(model, clone_function=_stock)
     stock.set_weights(model.get_weights())
@@ -77,12 +78,29 @@ def _stock(layer: Any) -> Any:
 
 
 def _saved_model(model: Any, folder: Path) -> None:
+    target = folder / "saved_model"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            model.export(folder / "saved_model", format="tf_saved_model", verbose=False)
+            model.export(target, format="tf_saved_model", verbose=False)
     except Exception as error:  # whatever TensorFlow raises of a layer that it cannot trace
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise RunError(f"stage.format=saved_model: {' '.join(lines)[:300] or type(error).__name__}") from error
+    for node in _nodes(target):
+        if node.op in PYTHON:
+            raise RunError(
+                f"stage.format=saved_model: cannot hold {node.op} of {node.name.rpartition('/')[0] or 'the model'}: it "
+                "calls Python, which the file does not hold"
+            )
+
+
+def _nodes(target: Path) -> Iterator[Any]:
+    """Every operation of a SavedModel, by its own list; a node's name begins with its layer's."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    stored = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes())
+    for graph in stored.meta_graphs:
+        for function in graph.graph_def.library.function:
+            yield from function.node_def
 
 
 WRITERS: dict[str, Callable[[Any, Path], None]] = {
