@@ -170,7 +170,7 @@ REFUSALS = {
     f"loss._target_={LINEAR}": underived(f"loss._target_={LINEAR}", "Loss"),
     f"dataset._target_={JAX}": underived(f"dataset._target_={JAX}", "Dataset", "physics.Problem"),
     f"optimizer._target_={MLP}": underived(f"optimizer._target_={MLP}", "Optimizer"),
-    f"stage._target_={MLP}": underived(f"stage._target_={MLP}", "Stage", "runs.AboutRuns"),
+    f"stage._target_={MLP}": underived(f"stage._target_={MLP}", "Stage"),
     "tracking.uri=mlruns": "tracking.uri='mlruns': not a tracking server; choose sqlite:///<file>, ...",
     "stage=evaluate": "run=null with stage=evaluate: name the saved run, by its id, its folder or latest",
     "stage=evaluate run=latest": "run=latest: no finished run with artifacts/model/weights.npz in ...",

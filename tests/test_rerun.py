@@ -15,7 +15,7 @@ from test_runs_compare import a_run, words
 
 from pipeline.runs.differences import account_of
 from pipeline.runs.journal import read_json
-from pipeline.stages.rerun import _report
+from pipeline.stages.about_runs.rerun import _report
 
 
 @pytest.fixture(scope="module")

@@ -174,6 +174,8 @@ SINCE = {
     "schedule": {"_target_": "pipeline.schedules.constant.Constant"},
 }
 
+ABOUT_RUNS = "pipeline.stages.about_runs."  # the folder of those of our stages for which no experiment is built
+
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
 NOT_DECIDING = ("name", "run", "resume", "output_dir", "profiler", "tracking", "sweep")
 
@@ -302,9 +304,16 @@ def stage_of(config: Config) -> Stage:
 
 
 def about_runs_of(config: Config) -> AboutRuns | None:
-    """The stage of a composed config where it is about saved runs; None for any other. Raises UserError."""
+    """The stage of a composed config where it is about saved runs; None for any other. Raises UserError.
+
+    Ours lie in one folder: any other stage of ours imports NumPy, which a refusal can do without.
+    """
     _check_keys(config)
-    stage = build(_node(config, "stage"), "stage", (*GROUPS["stage"], AboutRuns))
+    node = _node(config, "stage")
+    target = str(node.get("_target_"))
+    if target.startswith("pipeline.") and not target.startswith(ABOUT_RUNS):
+        return None
+    stage = build(node, "stage", (*GROUPS["stage"], AboutRuns))
     return stage if isinstance(stage, AboutRuns) else None
 
 

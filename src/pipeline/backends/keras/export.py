@@ -59,8 +59,8 @@ def _keras(model: Any, folder: Path) -> None:
         if not isinstance(layer, Convolution) and kind.__module__.partition(".")[0] != "keras":
             what = "the model" if layer is model else f"layer {layer.name}"
             raise RunError(
-                f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class that "
-                "a process without its code does not have; backend=tensorflow stage.format=saved_model holds it"
+                f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class "
+                "that a process without its code does not have; backend=tensorflow stage.format=saved_model holds it"
             )
     stock = keras.models.clone_model(model, clone_function=_stock)
     stock.set_weights(model.get_weights())

@@ -18,7 +18,7 @@ from pipeline.runs.journal import read_config, read_status
 from pipeline.runs.lookup import find_run
 from pipeline.runs.result import Table, read_result
 from pipeline.spec import Config, spec
-from pipeline.stages.compare import print_differences
+from pipeline.stages.about_runs.compare import print_differences
 
 NOW = ("output_dir", "tracking", "profiler", "sweep")  # decide no result: as the command says, not as the run did
 BOTH = ("then", "now")
