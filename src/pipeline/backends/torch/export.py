@@ -116,7 +116,7 @@ def _said(form: str, net: torch.nn.Module) -> Iterator[None]:
         hooks.append(module.register_forward_hook(leave))
     try:
         yield
-    except Exception as error:  # torch.export raises types of its own, and whatever a model's code raises
+    except Exception as error:  # torch.export's many types, and whatever a model's code raises
         raise RunError(
             f"stage.format={form}: cannot hold {_operation(error)}{_layer(net, entered)}; {_last(error)}"
         ) from error
@@ -167,7 +167,7 @@ def _of_onnx(program: torch.export.ExportedProgram, error: BaseException) -> str
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings and logs of its own internals, a graph of the whole model among them."""
+    """Without torch's warnings and logs about its internals, a graph of the whole model among them."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
