@@ -42,6 +42,7 @@ KEYS = (
     "solver, stage, sweep, tracking, training"
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
+ALL_KEYS = MLP_KEYS.replace("model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers")
 FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
 LINEAR, JAX, MLP = "pipeline.models.linear.Linear", "pipeline.backends.Jax", "pipeline.models.mlp.Mlp"
 
@@ -67,7 +68,7 @@ REFUSALS = {
     "training.metrics=[f2]": "training.metrics=f2: no such choice; choose from accuracy, ...",
     "modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
     "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
-    "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
+    "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {ALL_KEYS}",
     "+model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "++model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "hydra.nothing=1": "hydra.nothing: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, done, refused, write_files
+from command import TORCH_THEN_WIDE, done, message, pipeline, refused, runs, write_files
 from own_nets import ChannelsFirst
 
 from pipeline.errors import UserError
 from pipeline.models import Shapes, takes_channels_first
+from pipeline.models.start import _frozen
+from pipeline.runs import weights
 from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent
@@ -126,3 +128,90 @@ def test_channels_first_is_of_images() -> None:
         "model: layout=channels_first takes images (height, width, channels); "
         "the examples of this dataset have shape (5,)"
     )
+
+
+NET = ("model=normalized", "training.batch_size=64")
+
+
+@pytest.fixture(scope="module")
+def start(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained run of a model that normalizes."""
+    folder = tmp_path_factory.mktemp("start")
+    write_files(mine, {"own_models.py": (HERE / "own_models.py").read_text()})
+    write_files(mine, {"conf/model/normalized.yaml": "_target_: own_models.Normalized\n"})
+    done(folder, "--config-dir", str(mine / "conf"), *QUICK, *NET, "backend=torch", **with_models(mine))
+    return folder
+
+
+def with_models(mine: Path) -> dict[str, str]:
+    return {**allowed(mine), "PIPELINE_MODULES": "own_nets,own_models"}
+
+
+def kept(run: Path) -> dict[str, np.ndarray]:
+    with np.load(run / "artifacts/model/weights.npz") as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: Path, backend: str) -> None:
+    """Also on another backend than the run's, where the layers have other names; statistics are frozen too."""
+    first = kept(runs(start)[0])
+    frozen = ["1.0", "1.1"] if backend == "torch" else ["sequential.conv2d", "sequential.batch_normalization"]
+    wanted = (f"model.start={runs(start)[0].name}", f"model.freeze=[{','.join(frozen)}]", f"backend={backend}")
+    run = done(start, "--config-dir", str(mine / "conf"), *QUICK, *NET, *wanted, **with_models(mine))
+    receipt = json.loads((run / "receipt.json").read_text())["initial_weights"]
+    second = kept(run)
+    assert receipt["loaded"] == list(second)
+    assert receipt["source"].endswith(f"{runs(start)[0].name}/artifacts/model/weights.npz")
+    assert receipt["frozen"] == list(second)[:6]
+    for number, (before, after) in enumerate(zip(first.values(), second.values(), strict=True)):
+        assert np.array_equal(before, after) == (number < 6), number
+
+
+def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> None:
+    """Trained by next to nothing, the layers that were asked for are those of the file, and no others."""
+    first = {name: array + 1 for name, array in kept(runs(start)[0]).items()}
+    weights.save(tmp_path / "mine.npz", first)
+    wanted = ("model.start=mine.npz", "model.start_layers=[1.0,*.gamma]", "optimizer.learning_rate=1e-9")
+    run = done(tmp_path, "--config-dir", str(mine / "conf"), *QUICK, *NET, *wanted, **with_models(mine))
+    taken = [name for name, array in kept(run).items() if np.abs(array - first[name]).max() < 1e-4]
+    assert taken == ["1.0.kernel", "1.0.bias", "1.1.gamma", "5.gamma"]
+    assert json.loads((run / "receipt.json").read_text())["initial_weights"]["loaded"] == taken
+
+
+UNFIT = {
+    "model.start=nothing": "model.start=nothing: no such run in {folder}/runs; the folder has none yet",
+    "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz",
+    "model.start=mine.npz": "model.start={folder}/mine.npz: weights of another model: 1.kernel has shape (3, 10); "
+    "this model has (64, 10)",
+    "model.start=mine.npz model.start_layers=[1.kernel]": "model.start={folder}/mine.npz: 1.kernel has shape (3, 10); "
+    "this model's has (64, 10)",
+    "model.start=mine.npz model.start_layers=[2]": "model.start_layers=[2]: matches no weight; this model has "
+    "1.kernel, 1.bias",
+    "model.start_layers=[1]": "model.start_layers=[1]: without model.start; name a run or a file there",
+    "model.freeze=[conv*]": "model.freeze=[conv*]: matches no weight; this model has 1.kernel, 1.bias",
+    "model.freeze=[1]": "model.freeze=[1]: freezes everything; leave some of 1.kernel, 1.bias out",
+    "model.freeze=[1.10,1.bias]": "model.freeze=[1.10]: matches no weight; this model has 1.kernel, 1.bias",
+}
+
+
+@pytest.mark.parametrize("words", UNFIT)
+def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
+    weights.save(tmp_path / "mine.npz", {"1.kernel": np.zeros((3, 10)), "1.bias": np.zeros(10)})
+    wanted = UNFIT[words].format(folder=tmp_path)
+    result = pipeline(tmp_path, *QUICK, "model=linear", *words.split())
+    assert message(result) == wanted
+
+
+def test_a_solver_starts_from_no_file(tmp_path: Path) -> None:
+    said = refused(tmp_path, "stage=pinn", "dataset=ode", "model.freeze=[x]")
+    assert said == "model.freeze with stage=pinn: it would not be followed; leave it out"
+
+
+@pytest.mark.parametrize(
+    ("trained", "text"), [(["a.kernel"], "nothing that would be trained"), (["b.kernel"], "everything")]
+)
+def test_a_freeze_of_nothing_or_everything(trained: list[str], text: str) -> None:
+    made = {name: np.zeros((2, 2)) for name in ("a.kernel", "b.kernel")}
+    with pytest.raises(UserError, match=rf"model.freeze=\[b\]: freezes {text}"):
+        _frozen(["b"], made, set(trained))

@@ -32,6 +32,7 @@ from pipeline.sweep import hydra_plugins
 Act = Callable[[Mapping[str, Any], Sequence[str]], int]
 
 NUMBER_LIKE = re.compile(r"[\d_.]+(e[+-]?\d+)?|true|false|inf|nan", re.IGNORECASE)
+IN_LIST = re.compile(rf"(?<=[\[,])({NUMBER_LIKE.pattern})(?=[\],])", re.IGNORECASE)
 
 
 class Task:
@@ -129,8 +130,10 @@ def _part_to_show(package: str | None) -> Iterator[None]:
 
 
 def _name_as_text(argument: str) -> str:
-    """`run=2026` and `name=1_0` with quotes, without which Hydra makes numbers of them."""
+    """`run=2026`, `name=1_0` and `model.freeze=[1.10]` with quotes, without which Hydra makes numbers of them."""
     key, equals, value = argument.partition("=")
-    if key not in ("run", "name") or not equals:
+    if key in ("model.freeze", "model.start_layers"):
+        return key + equals + IN_LIST.sub(lambda found: repr(found[0]), value)
+    if key not in ("run", "name", "model.start") or not equals:
         return argument
     return f"{key}={','.join(repr(part) if NUMBER_LIKE.fullmatch(part) else part for part in value.split(','))}"

@@ -131,6 +131,24 @@ class Settings:
 
 
 @spec
+class Starting:
+    """The keys of the group `model` that every model has, whoever wrote it.
+
+    `start`: a file of weights to start from (a run, before the config is checked). `start_layers`: patterns of the
+    weights that are taken from it (none: all). `freeze`: patterns of the weights that stay as they start.
+    """
+
+    start: Text | None = None
+    start_layers: tuple[Text, ...] = ()
+    freeze: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.start_layers and self.start is None:
+            layers = ",".join(self.start_layers)
+            raise UserError(f"model.start_layers=[{layers}]: without model.start; name a run or a file there")
+
+
+@spec
 class Sweep(Part):
     """How a grid runs. None of it decides a cell's result.
 
@@ -174,7 +192,7 @@ SINCE = {
     "schedule": {"_target_": "pipeline.schedules.constant.Constant"},
 }
 
-ABOUT_RUNS = "pipeline.stages.about_runs."  # the folder of those of our stages for which no experiment is built
+STARTING = tuple(field.name for field in fields(Starting))  # of the group `model`; where unset, no part of the config
 
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
 NOT_DECIDING = ("name", "run", "resume", "output_dir", "profiler", "tracking", "sweep")
@@ -191,6 +209,7 @@ class Experiment:
     device: Device
     precision: Precision
     model: Model | Network
+    starting: Starting
     dataset: Dataset | Problem
     loader: Loader
     optimizer: Optimizer
@@ -284,6 +303,8 @@ class Experiment:
 
     def _deciding(self, key: str) -> object:
         locations = self.part(key).locations if key in GROUPS else ()
+        if key == "model":
+            locations = (*locations, *(name for name in STARTING if not self.config[key].get(name)))
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
@@ -339,8 +360,10 @@ def load(config: Config) -> Experiment:
     config = {**SINCE, **config}
     _check_keys(config)
     stage_of(config)
-    parts = {key: build(_node(config, key), key, contracts) for key, contracts in GROUPS.items()}
-    return Experiment(config=config, settings=settings_of(config), **parts)
+    nodes = {key: dict(_node(config, key)) for key in GROUPS}
+    starting = build_as(Starting, {key: nodes["model"].pop(key) for key in STARTING if key in nodes["model"]}, "model")
+    parts = {key: build(nodes[key], key, contracts) for key, contracts in GROUPS.items()}
+    return Experiment(config=config, settings=settings_of(config), starting=starting, **parts)
 
 
 def check_run(experiment: Experiment) -> None:

@@ -108,8 +108,10 @@ def _built(config: Config, overridden: Sequence[str]) -> Experiment:
         from pipeline.runs.saved import config_of
 
         folder, merged = config_of(config, overridden)
-        config = {**merged, "run": str(folder)}
-    return load_checked(config)
+        return load_checked({**merged, "run": str(folder)})
+    from pipeline.runs.start import located
+
+    return load_checked(located(config))
 
 
 def load_checked(config: Config) -> Experiment:

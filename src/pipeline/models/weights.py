@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pipeline.contracts import Model
 from pipeline.errors import UserError
-from pipeline.runs.fit import Start
 from pipeline.runs.weights import Weights
 
 ZEROS = ("bias", "beta", "moving_mean")
 ONES = ("gamma", "moving_variance")
 NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
 EMBEDDING_DEVIATION = 0.02  # as GPT-2's
-
-
-def start_of(model: Model, made: Weights, seed: int) -> tuple[Weights, Start]:
-    """The values that a training of `model` starts from, and whose they are. `made`: as its builder made them."""
-    if not model.shared_start:
-        return made, Start(own=tuple(made))
-    own = tuple(own_start(made))
-    return initial(made, seed), Start(shared=tuple(name for name in made if name not in own), own=own)
 
 
 def initial(like: Weights, seed: int) -> Weights:
@@ -127,6 +118,29 @@ def to_torch(net: Any, weights: Weights, source: str) -> None:
             kept.copy_(tensor.permute(*to_torch) if to_torch else tensor)
 
 
+def trained_torch(net: Any) -> list[str]:
+    """The names of the weights that an optimizer changes."""
+    return [name for name, tensor, *_ in _torch_tensors(net) if tensor.requires_grad]
+
+
+def freeze_torch(net: Any, names: Collection[str]) -> None:
+    """Let these weights of a torch module stay as they are; a layer with nothing else no longer gathers statistics."""
+    tensors = {id(tensor) for name, tensor, *_ in _torch_tensors(net) if name in names}
+    for layer in net.modules():
+        held = dict((*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
+        held.pop("num_batches_tracked", None)
+        for tensor in held.values():
+            if id(tensor) in tensors and tensor.requires_grad:
+                tensor.requires_grad_(False)
+        if held and all(id(tensor) in tensors for tensor in held.values()):
+            layer.eval()
+            layer.train = partial(_stay, layer)  # Lightning calls it after each validation
+
+
+def _stay(layer: Any, mode: bool = True) -> Any:
+    return layer
+
+
 def _torch_tensors(net: Any) -> list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]]:
     """(name, tensor, axes to the common layout, axes back) of all that is kept, in the order of the layers."""
     rows, seen = [], set[int]()
@@ -174,6 +188,22 @@ def to_keras(model: Any, weights: Weights, source: str) -> None:
     arrays = fit_to(weights, from_keras(model), source)
     for (_, variable), array in zip(_keras_variables(model), arrays, strict=True):
         variable.assign(array)
+
+
+def freeze_keras(model: Any, names: Collection[str]) -> None:
+    """Let these weights of a Keras model stay as they are; a layer with nothing else no longer gathers statistics."""
+    frozen = {id(variable) for name, variable in _keras_variables(model) if name in names}
+    for layer in model._flatten_layers():
+        if layer.weights and all(id(variable) in frozen for variable in layer.weights):
+            layer.trainable = False
+    for variable in model.weights:
+        if id(variable) in frozen:
+            variable.trainable = False
+
+
+def trained_keras(model: Any) -> list[str]:
+    """The names of the weights that an optimizer changes."""
+    return [name for name, variable in _keras_variables(model) if variable.trainable]
 
 
 def _keras_variables(model: Any) -> list[tuple[str, Any]]:

@@ -87,15 +87,23 @@ class Epoch:
 class Start:
     """Whose values the weights started from, by their names.
 
-    `shared`: drawn by the seed, the same on every backend; `own`: as the model, or its framework, made them.
+    `shared`: drawn by the seed, the same on every backend; `own`: as the model, or its framework, made them; `loaded`:
+    from the file `source`, whose weights have that digest. `frozen`: those that the training did not change.
     """
 
     shared: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    source: str | None = None
+    source_sha256: str | None = None
+    frozen: tuple[str, ...] = ()
 
-    def plain(self) -> dict[str, list[str]]:
+    def plain(self) -> dict[str, object]:
         """As the receipt keeps it."""
-        return {"shared": list(self.shared), "own": list(self.own)}
+        found: dict[str, object] = {"shared": list(self.shared), "own": list(self.own)}
+        if self.source is not None:
+            found |= {"loaded": list(self.loaded), "source": self.source, "source_sha256": self.source_sha256}
+        return found | ({"frozen": list(self.frozen)} if self.frozen else {})
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready
 from pipeline.runs.lookup import is_live, silence
+from pipeline.runs.start import located
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def check(
     resolved: Resolved | None = None
     kind: Kind = "cpu"
     try:
+        config = located(config)  # before any cell has become the latest run
         if ask is None:
             experiment, resolved = ready(config, keys)
         else:

@@ -31,6 +31,7 @@ from pipeline.machine.memory import process_peak_bytes, refuse_too_large
 from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
 from pipeline.machine.quiet import quiet_import, quiet_imports
 from pipeline.models import Shapes, weights
+from pipeline.models.start import start_of
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Observation, Predict, Start
 from pipeline.runs.weights import Weights
@@ -301,9 +302,10 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
-    values, start = weights.start_of(experiment.data_model, weights.from_keras(model), experiment.seed)
+    values, start = start_of(experiment, weights.from_keras(model), weights.trained_keras(model))
     weights.to_keras(model, values, "the initial weights")
-    return model, parameters, start
+    weights.freeze_keras(model, start.frozen)
+    return model, sum(math.prod(variable.shape) for variable in model.trainable_variables), start
 
 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:

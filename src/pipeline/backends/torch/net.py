@@ -14,6 +14,7 @@ from pipeline.contracts import Model
 from pipeline.errors import UserError
 from pipeline.machine.memory import is_out_of_memory, process_peak_bytes, refuse_too_large, still_free
 from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first, weights
+from pipeline.models.start import start_of
 from pipeline.runs.fit import Start
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     net = made(model, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
-    values, start = weights.start_of(experiment.data_model, weights.from_torch(net), experiment.seed)
+    values, start = start_of(experiment, weights.from_torch(net), weights.trained_torch(net))
     weights.to_torch(net, values, "the initial weights")
+    weights.freeze_torch(net, start.frozen)
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
     check_outputs(_tried(net.eval(), model, shapes, wide).shape, shapes)
     net.train()

@@ -102,6 +102,10 @@ def modules(experiment: Experiment) -> dict[str, str]:
     for name, files in named.items():
         read = {shown: code_files.content(file) for shown, file in files}
         hashes[name] = hash_of({name: hashes.get(name, "")} | read)
+    for number, one in enumerate((experiment, *cells)):
+        if one.starting.start is not None:
+            read = {str(number): code_files.content(Path(one.starting.start))}
+            hashes["pipeline.models.start"] = hash_of({"": hashes.get("pipeline.models.start", "")} | read)
     if cells:
         stage = type(experiment.stage).__module__
         hashes[stage] = hash_of({stage: hashes[stage]} | {str(i): one.config_sha256() for i, one in enumerate(cells)})

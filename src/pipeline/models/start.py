@@ -1,0 +1,90 @@
+"""Which weights a training starts from, and which of them stay as they are: `model.start`, `model.freeze`.
+
+A pattern names weights or layers by their path: `blocks.0`, `conv*`, `*.bias` (`*` is any text, dots too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError, cut
+from pipeline.models.weights import fit_to, initial, own_start
+from pipeline.runs import weights
+from pipeline.runs.fit import Start
+from pipeline.runs.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+def start_of(experiment: Experiment, made: Weights, trained: Iterable[str]) -> tuple[Weights, Start]:
+    """The values that a training starts from, and whose they are.
+
+    `made`: as the model's builder made them. `trained`: those that an optimizer would change. Raises UserError for
+    saved weights that do not fit, and for patterns that match nothing or leave nothing to train.
+    """
+    model, wanted = experiment.data_model, experiment.starting
+    own = tuple(own_start(made)) if model.shared_start else tuple(made)
+    values = initial(made, experiment.seed) if model.shared_start else made
+    found = Start(shared=tuple(name for name in made if name not in own), own=own)
+    if wanted.start is not None:
+        loaded = _loaded(wanted.start, wanted.start_layers, made)
+        values = {**values, **loaded}
+        found = replace(
+            found,
+            shared=tuple(name for name in found.shared if name not in loaded),
+            own=tuple(name for name in found.own if name not in loaded),
+            loaded=tuple(loaded),
+            source=wanted.start,
+            source_sha256=weights.digest(weights.load(Path(wanted.start))),
+        )
+    return values, replace(found, frozen=_frozen(wanted.freeze, made, set(trained)))
+
+
+def matching(key: str, patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    """The names that any pattern matches, in their order. Raises UserError for a pattern that matches none."""
+    every = list(names)
+    for pattern in patterns:
+        if not any(_matches(name, pattern) for name in every):
+            raise UserError(f"{key}=[{cut(pattern)}]: matches no weight; this model has {cut(', '.join(every), 600)}")
+    return tuple(name for name in every if any(_matches(name, pattern) for pattern in patterns))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+
+
+def _loaded(source: str, patterns: Sequence[str], made: Weights) -> Weights:
+    """The saved weights that go into a model that has `made`: all of them, or by name those that a pattern matches."""
+    saved = weights.load(Path(source))
+    if not patterns:
+        return dict(zip(made, fit_to(saved, made, f"model.start={source}"), strict=True))
+    chosen = matching("model.start_layers", patterns, made)
+    for name in chosen:
+        if name not in saved:
+            raise UserError(
+                f"model.start={source}: has no {name} {made[name].shape}; it has {cut(', '.join(saved), 600)}"
+            )
+        if saved[name].shape != made[name].shape:
+            raise UserError(
+                f"model.start={source}: {name} has shape {saved[name].shape}; this model's has {made[name].shape}"
+            )
+    return {name: saved[name] for name in chosen}
+
+
+def _frozen(patterns: Sequence[str], made: Weights, trained: set[str]) -> tuple[str, ...]:
+    frozen = matching("model.freeze", patterns, made)
+    named = f"model.freeze=[{cut(','.join(patterns))}]"
+    if patterns and not trained.intersection(frozen):
+        raise UserError(f"{named}: freezes nothing that would be trained; what is trained: {_some(trained, made)}")
+    if frozen and not trained.difference(frozen):
+        raise UserError(f"{named}: freezes everything; leave some of {_some(trained, made)} out")
+    return frozen
+
+
+def _some(trained: set[str], made: Weights) -> str:
+    return cut(", ".join(name for name in made if name in trained), 600)
