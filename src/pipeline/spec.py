@@ -189,24 +189,37 @@ def _listed() -> tuple[str, ...]:
     return ("pipeline", *(name.strip() for name in extra if name.strip()))
 
 
-def _spec_class(target: str, key: str) -> type[Any]:
-    module_name, _, class_name = target.rpartition(".")
-    target = cut(target, 200)
+def check_allowed(target: str, key: str) -> None:
+    """Refuse a dotted name whose module is not on the allow-list. Raises UserError."""
+    module_name = target.rpartition(".")[0]
     if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
         raise UserError(
-            f"{key}._target_={target}: not on the allow-list ({', '.join(allowed_modules())}); "
+            f"{key}={cut(target, 200)}: not on the allow-list ({', '.join(allowed_modules())}); "
             f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
         )
+
+
+def named_object(target: str, key: str) -> Any:
+    """What a dotted name means, of a module on the allow-list. Raises UserError."""
+    check_allowed(target, key)
+    module_name, _, name = target.rpartition(".")
+    target = cut(target, 200)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"{key}._target_={target}: no module {error.name} on the path") from error
+        raise UserError(f"{key}={target}: no module {error.name} on the path") from error
     except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
         message = f"{type(error).__name__}: {error}"
-        raise UserError(f"{key}._target_={target}: module {module_name} cannot be imported ({message})") from error
-    cls = getattr(module, class_name, None)
-    if cls is None:
-        raise UserError(f"{key}._target_={target}: module {module_name} has no {class_name}")
+        raise UserError(f"{key}={target}: module {module_name} cannot be imported ({message})") from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise UserError(f"{key}={target}: module {module_name} has no {name}")
+    return found
+
+
+def _spec_class(target: str, key: str) -> type[Any]:
+    cls = named_object(target, f"{key}._target_")
+    target = cut(target, 200)
     if not (isinstance(cls, type) and cls.__dict__.get("__is_spec__", False)):
         raise UserError(f"{key}._target_={target}: not a spec (a class marked with @pipeline.spec.spec)")
     return cls

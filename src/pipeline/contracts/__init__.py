@@ -102,6 +102,11 @@ class Stage(Part):
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse what only the data and the framework can tell, in the process that will run it. Raises UserError."""
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The user's code that it runs, by dotted names: it counts in the code's hash."""
+        return ()
+
     def needs_less(self) -> str:
         """What to change where memory ran out, by keys that the stage takes."""
         if self.starts_from_run:  # the saved run's model is fixed

@@ -81,6 +81,11 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["parameters"] = fit.parameters
     receipt["initial_weights"] = fit.start.plain()
     receipt["peak_memory"] = fit.peak_memory
+    check_observed(receipt, experiment, resolved, fit)
+
+
+def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit) -> None:
+    """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
     receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"
     receipt["precision"]["observed"] = observed(fit.observed)

@@ -172,6 +172,7 @@ def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     starts = [*ALWAYS, *(type(experiment.part(part)).__module__ for part in parts)]
     # A spec may be named by another module than the one that defines it.
     starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
+    starts += [target.rpartition(".")[0] for target in experiment.stage.targets]
     if "backend" in parts and not experiment.stage.solves:  # a solver trains by itself
         starts += experiment.backend.modules
         if experiment.stage.probe:

@@ -1,0 +1,91 @@
+"""A training that is the user's whole: what it is asked for, and what comes back of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.exits import raise_if_stopped
+from pipeline.errors import UserError
+from pipeline.runs.fit import Observation
+from pipeline.runs.result import Metric
+from pipeline.runs.weights import Weights
+from pipeline.spec import named_object
+
+if TYPE_CHECKING:
+    from pipeline.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Called:
+    """Something of the user's and the arguments it is called with. `key`: the setting that names it."""
+
+    key: str
+    target: str
+    arguments: Mapping[str, Any]
+
+    def made(self) -> Any:
+        """What the call gives. Raises UserError for a name that is not there, is not allowed, or takes others."""
+        found = named_object(self.target, self.key)
+        if not callable(found):
+            raise UserError(f"{self.key}={self.target}: is a {type(found).__name__}; name a class or a function")
+        try:
+            return found(**self.arguments)
+        except TypeError as error:
+            raise UserError(f"{self.key}={self.target}: {error}") from error
+
+
+@dataclass(frozen=True)
+class OwnFit:
+    """What a training of the user's came to. `metrics`: the last of each that it logged, the test's too."""
+
+    weights: Weights
+    metrics: tuple[Metric, ...]
+    epochs: int
+    steps: int
+    seconds: float
+    parameters: int
+    peak_memory: dict[str, int]
+    observed: Observation | None = None
+    cpu_threads: int | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+class Watch:
+    """Takes what the user's training logs into the journal."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.last: dict[str, float] = {}
+        self.epochs = 0
+
+    def step(self, metrics: Mapping[str, Any], step: int) -> None:
+        """What was logged at an optimizer step."""
+        raise_if_stopped()
+        if metrics:
+            self.run.log(numbers(metrics), step)
+
+    def epoch(self, metrics: Mapping[str, Any], step: int) -> None:
+        """What stands at an epoch's end."""
+        self.epochs += 1
+        found = numbers(metrics)
+        self.last |= found
+        self.run.end_epoch(self.epochs, [Metric(name, value) for name, value in found.items()], step)
+        text = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
+        self.run.say(f"epoch {self.epochs}  {text}")
+
+    def metrics(self, tested: Mapping[str, Any]) -> tuple[Metric, ...]:
+        """The last of each, with those of the test."""
+        return tuple(Metric(name, value) for name, value in (self.last | numbers(tested)).items())
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Scalars by name, as Python's numbers."""
+    return {str(name): float(value) for name, value in metrics.items()}
+
+
+def check_finite(metrics: tuple[Metric, ...]) -> str | None:
+    """The first metric that is no finite number, in words."""
+    return next((f"{one.name} is {one.value}" for one in metrics if not math.isfinite(one.value)), None)

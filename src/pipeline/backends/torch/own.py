@@ -1,0 +1,188 @@
+"""stage=lightning: a LightningModule and a LightningDataModule of the user's, run by Lightning as they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pipeline.backends.shared.own import Called, OwnFit, Watch
+from pipeline.backends.torch.lean_import import lean_import
+from pipeline.backends.torch.net import peak_memory, trained
+from pipeline.backends.torch.observer import Observer
+from pipeline.backends.torch.settings import runtime_settings
+from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.models import weights
+from pipeline.runs.fit import ON_CPU, Observation
+
+with lean_import():
+    import pytorch_lightning as pl
+    from pytorch_lightning.loggers.logger import Logger
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+PRECISIONS = {
+    "fp64": "64-true",
+    "fp32": "32-true",
+    "tf32": "32-true",
+    "fp16": "16-true",
+    "bf16": "bf16-true",
+    "mixed_fp16": "16-mixed",
+    "mixed_bf16": "bf16-mixed",
+}
+# What the run says already; by the key to use instead.
+RESERVED = {
+    "accelerator": "device",
+    "devices": "device",
+    "precision": "precision",
+    "max_epochs": "stage.epochs",
+    "logger": "tracking",
+    "default_root_dir": "output_dir",
+}
+
+
+def made(module: Called, data: Called | None) -> tuple[Any, Any]:
+    """The module and its data. Raises UserError where they are none of Lightning's."""
+    net = module.made()
+    if not _is(net, "LightningModule"):
+        raise UserError(f"{module.key}={module.target}: gives a {type(net).__name__}; name a LightningModule")
+    held = None if data is None else data.made()
+    if data is not None and not _is(held, "LightningDataModule"):
+        raise UserError(f"{data.key}={data.target}: gives a {type(held).__name__}; name a LightningDataModule")
+    return net, held
+
+
+def _is(made_object: object, name: str) -> bool:
+    return any(base.__name__ == name for base in type(made_object).__mro__)
+
+
+def check(module: Called, data: Called | None, trainer: Mapping[str, Any], seed: int) -> None:
+    """Refuse what Lightning would not run. Raises UserError."""
+    for name, instead in RESERVED.items():
+        if name in trainer:
+            raise UserError(f"stage.trainer.{name}={trainer[name]}: leave it out and use {instead}")
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        made(module, data)
+
+
+def fit(
+    module: Called,
+    data: Called | None,
+    epochs: int,
+    trainer: Mapping[str, Any],
+    experiment: Experiment,
+    resolved: Resolved,
+    run: Run,
+) -> OwnFit:
+    """Train and, where the user has a test, test."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    with runtime_settings(experiment, resolved):
+        pl.seed_everything(experiment.seed, verbose=False)
+        net, held = made(module, data)
+        watch, observation = Watch(run), Observation(how="torch dispatch, first training batch")
+        if resolved.place.kind == "cpu":
+            observation.tf32, observation.tf32_by = False, ON_CPU
+        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [_Follow(watch, observation)])
+        started = time.perf_counter()
+        made_trainer.fit(net, datamodule=held)
+        seconds = time.perf_counter() - started
+        tested: Sequence[Mapping[str, float]] = ()
+        if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
+            tested = made_trainer.test(net, datamodule=held, verbose=False)
+        return OwnFit(
+            weights=weights.from_torch(net),
+            metrics=watch.metrics({name: value for one in tested for name, value in one.items()}),
+            epochs=watch.epochs,
+            steps=made_trainer.global_step,
+            seconds=seconds,
+            parameters=trained(net),
+            peak_memory=peak_memory(torch.device(resolved.place.torch)),
+            observed=observation,
+            cpu_threads=torch.get_num_threads(),
+            files={"module.txt": f"{net}\n"},
+        )
+
+
+def _trainer(
+    chosen: Mapping[str, Any], epochs: int, resolved: Resolved, run: Run, watch: Watch, callbacks: list[Any]
+) -> pl.Trainer:
+    gpu = resolved.place.kind == "gpu"
+    ours: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    return pl.Trainer(
+        **{**ours, **chosen},
+        accelerator="gpu" if gpu else "cpu",
+        devices=[resolved.place.index] if gpu else 1,
+        precision=PRECISIONS[resolved.precision],  # type: ignore[arg-type]
+        max_epochs=epochs,
+        logger=_Journal(watch),
+        default_root_dir=run.artifact("module/checkpoints").parent,
+        callbacks=callbacks,
+    )
+
+
+def _overridden(net: Any, held: Any, name: str) -> bool:
+    """Whether the user's module, or their data, defines a hook of Lightning's."""
+    bases = ((net, pl.LightningModule), (held, pl.LightningDataModule))
+    return any(one is not None and getattr(type(one), name) is not getattr(base, name, None) for one, base in bases)
+
+
+class _Journal(Logger):
+    """Lightning's logger: what the module logs at steps goes into the journal."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    @property
+    def name(self) -> str:
+        return ""  # it is part of the checkpoints' path
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        found = {name: value for name, value in metrics.items() if name != "epoch"}
+        self.watch.step(found, step or 0)
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """The config has them."""
+
+
+class _Follow(pl.Callback):
+    """Observes the first batch, and writes what stands at each epoch's end."""
+
+    def __init__(self, watch: Watch, observation: Observation) -> None:
+        self.watch, self.observer = watch, Observer(observation)
+        self.observing = False
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        self.watch.step({}, trainer.global_step)
+        if not trainer.global_step and not self.observer.observation.devices:
+            self.observing = True
+            self.observer.__enter__()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self._leave()
+        self.watch.run.mark("first_step_s")
+
+    def on_exception(self, *_: Any) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.observing:
+            self.observing = False
+            self.observer.__exit__(None, None, None)
+
+    def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+        self.watch.epoch(trainer.callback_metrics, trainer.global_step)

@@ -1,0 +1,74 @@
+"""stage=lightning: a LightningModule with its own training_step, optimizers and callbacks, as it is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline.backends.shared.own import Called
+from pipeline.contracts import Stage
+from pipeline.errors import Impossible, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import check_allowed, spec
+from pipeline.stages import own
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Lightning(Stage):
+    """`module`, `data`: a LightningModule and a LightningDataModule by their dotted names, called with `arguments` and
+    `data_arguments`; without `data` the module has its own loaders. `trainer`: more arguments of Lightning's Trainer.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = own.READS
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.own", "pipeline.runs.receipt")
+
+    module: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    data: str | None = None
+    data_arguments: dict[str, Any] = Field(default_factory=dict)
+    epochs: PositiveInt = 10
+    trainer: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The user's code that it runs."""
+        return tuple(name for name in (self.module, self.data) if name)
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse another backend, and names that may not be imported."""
+        if self.module is None:
+            raise UserError("stage.module=null: name a LightningModule, as stage.module=mine.Lit")
+        if experiment.backend.name != "torch":
+            raise Impossible(f"stage=lightning with backend={experiment.backend.name}: use backend=torch")
+        check_allowed(self.module, "stage.module")
+        if self.data is not None:
+            check_allowed(self.data, "stage.data")
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that the user's training does not read."""
+        own.refuse_keys(experiment, keys)
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Make the module and the data once, before the run begins."""
+        experiment.backend.load()
+        torch_own = importlib.import_module("pipeline.backends.torch.own")
+        torch_own.check(*self._called(), self.trainer, experiment.seed)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train, and test where there is a test."""
+        experiment.backend.load()
+        torch_own = importlib.import_module("pipeline.backends.torch.own")
+        fit = torch_own.fit(*self._called(), self.epochs, self.trainer, experiment, resolved, run)
+        return own.finished(experiment, resolved, run, fit)
+
+    def _called(self) -> tuple[Called, Called | None]:
+        data = Called("stage.data", self.data, self.data_arguments) if self.data else None
+        return Called("stage.module", str(self.module), self.arguments), data

@@ -1,0 +1,68 @@
+"""What stage=lightning and stage=keras share: a training that is the user's whole leaves a run like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.backends.shared.own import OwnFit, check_finite
+from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.runs import receipt as receipts
+from pipeline.runs import weights
+from pipeline.runs.fit import Fit
+from pipeline.runs.result import Result, count, seconds
+from pipeline.runs.run import seconds_since_start
+from pipeline.spec import choice, group_of
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+READS = ("backend", "device", "precision", "seed")
+NOT_KNOWN = "the user's own; pipeline has not read them"
+
+
+def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:
+    """Refuse keys of the groups that such a training does not read. Raises UserError."""
+    read = (*READS, "stage", "tracking", "sweep", "name", "output_dir")
+    for key in keys:
+        if group_of(key) not in read:
+            stage = choice(experiment.stage)
+            raise UserError(f"{key} with stage={stage}: what is trained, on what and how is the user's own code here")
+
+
+def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit) -> Result:
+    """Save, write the receipt and report. A precision or device that is not as asked is noted, and fails nothing."""
+    receipt = receipts.before(experiment, resolved)
+    weights.save(run.artifact("module/weights.npz"), fit.weights)
+    for name, text in fit.files.items():
+        run.artifact(f"module/{name}").write_text(text, encoding="utf-8")
+    receipt |= {"weights_sha256": weights.digest(fit.weights), "parameters": fit.parameters, "data": NOT_KNOWN}
+    receipt |= {"initial_weights": NOT_KNOWN, "peak_memory": fit.peak_memory, "training_s": fit.seconds, **run.marks}
+    notes: list[str] = []
+    if fit.observed is None:
+        receipt["precision"] |= {"observed": None, "not_observed_because": "model.fit compiles the step itself"}
+    else:
+        seen = Fit(fit.weights, (), fit.observed, fit.parameters, fit.peak_memory, cpu_threads=fit.cpu_threads)
+        try:
+            receipts.check_observed(receipt, experiment, resolved, seen)
+        except RunError as error:
+            notes.append(str(error))
+    receipt["wall_time_s"] = seconds_since_start()
+    run.journal.write_receipt(receipt)
+    wrong = check_finite(fit.metrics)
+    table = [*((one.name, f"{one.value:.4f}") for one in fit.metrics)]
+    table += [("epochs", f"{fit.epochs} ({fit.steps:,} optimizer steps)"), ("parameters", f"{fit.parameters:,}")]
+    table += [("device", str(resolved.place)), ("precision", resolved.precision)]
+    return Result(
+        metrics=(
+            *fit.metrics,
+            count("epochs", fit.epochs),
+            count("steps", fit.steps),
+            seconds("training_s", fit.seconds),
+        ),
+        table=tuple(table),
+        notes=tuple(notes),
+        failed=f"the metric {wrong}" if wrong else None,
+    )

@@ -1,0 +1,61 @@
+"""A LightningModule with an optimizer, a schedule and a callback of its own, and its data: two clouds of points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+
+class Clouds(pl.LightningDataModule):
+    def __init__(self, examples: int = 256) -> None:
+        super().__init__()
+        self.examples = examples
+
+    def setup(self, stage: str) -> None:  # noqa: ARG002
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(self.examples) % 2
+        x = torch.randn(self.examples, 4, generator=generator) + 4 * y[:, None]
+        self.sets = torch.utils.data.TensorDataset(x, y)
+
+    def _loader(self) -> Any:
+        return torch.utils.data.DataLoader(self.sets, batch_size=32)
+
+    train_dataloader = val_dataloader = test_dataloader = _loader
+
+
+class Noted(pl.Callback):
+    def on_train_start(self, *_: Any) -> None:
+        print("the callback was called")
+
+
+class Lit(pl.LightningModule):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def _loss(self, batch: Any, name: str) -> Any:
+        x, y = batch
+        logits = self.net(x)
+        loss = nn.functional.cross_entropy(logits, y)
+        self.log(f"{name}_loss", loss, on_step=name == "train", on_epoch=True)
+        self.log(f"{name}_accuracy", (logits.argmax(1) == y).float().mean())
+        return loss
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        return self._loss(batch, "train")
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self._loss(batch, "val")
+
+    def test_step(self, batch: Any) -> None:
+        self._loss(batch, "test")
+
+    def configure_callbacks(self) -> Any:
+        return [Noted()]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}

@@ -1,0 +1,97 @@
+"""stage=lightning and stage=keras: a user's own training, unchanged, leaves a run like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import done, pipeline, refused, runs, status
+
+from pipeline.runs.result import metrics_of
+
+HERE = Path(__file__).parent
+LIT = ("stage=lightning", "stage.module=own_lightning.Lit", "stage.data=own_lightning.Clouds", "stage.epochs=3")
+KNOWN = {"PIPELINE_MODULES": "own_lightning", "PYTHONPATH": str(HERE)}
+
+
+def journal(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def lit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return done(tmp_path_factory.mktemp("lit"), *LIT, "+stage.trainer.log_every_n_steps=4", "tracking=none", **KNOWN)
+
+
+def test_a_lightning_module_runs_as_it_is(lit: Path) -> None:
+    """Equal, to the bit, to Lightning alone."""
+    import pytorch_lightning as pl
+    import torch
+    from own_lightning import Clouds, Lit
+
+    torch_threads = torch.get_num_threads()
+    pl.seed_everything(0, verbose=False)
+    module = Lit()
+    alone = pl.Trainer(
+        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+    )
+    alone.fit(module, Clouds())
+    torch.set_num_threads(torch_threads)
+    with np.load(lit / "artifacts/module/weights.npz") as kept:
+        np.testing.assert_array_equal(kept["net.0.kernel"], module.state_dict()["net.0.weight"].detach().numpy().T)
+    found = {name: metric.value for name, metric in metrics_of(lit).items()}
+    assert found["val_loss"] == pytest.approx(alone.callback_metrics["val_loss"].item(), abs=1e-6)
+    assert found["test_accuracy"] > 0.9
+    assert (found["epochs"], found["steps"]) == (3, 24)
+    assert list((lit / "artifacts/module/checkpoints").glob("*.ckpt"))
+
+
+def test_its_receipt_and_journal(lit: Path) -> None:
+    receipt = json.loads((lit / "receipt.json").read_text())
+    assert receipt["precision"]["as_requested"]
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
+    assert receipt["device"]["effective"] == "cpu"
+    assert receipt["parameters"] == 4 * 8 + 8 + 8 * 2 + 2
+    lines = journal(lit)
+    steps = [line for line in lines if "train_loss_step" in str(line)]
+    epochs = [line for line in lines if "train_loss_epoch" in str(line) and "val_loss" in str(line)]
+    assert (len(steps) >= 6, len(epochs)) == (True, 3)
+    assert lit.name.endswith("lightning-lit-torch-fp32" + lit.name[-5:])
+
+
+def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
+    result = pipeline(
+        tmp_path, "-m", *LIT, "+stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none", **KNOWN
+    )
+    assert result.returncode == 0, result.stderr
+    cells = [run for run in runs(tmp_path) if (run / "artifacts/module").exists()]
+    assert {status(run).state for run in cells} == {"FINISHED"}
+    seen = [
+        set(json.loads((run / "receipt.json").read_text())["precision"]["observed"]["matrix_products"]) for run in cells
+    ]
+    assert sorted(map(sorted, seen)) == [["bfloat16"], ["bfloat16"], ["float32"], ["float32"]]
+
+
+WRONG = {
+    "stage.module=null": "stage.module=null: name a LightningModule, as stage.module=mine.Lit",
+    "stage.module=os.getcwd": "stage.module=os.getcwd: not on the allow-list (pipeline, own_lightning); to "
+    "allow a module of yours set PIPELINE_MODULES=<module>[,<module>]",
+    "stage.module=own_lightning.Clouds": "stage.module=own_lightning.Clouds: gives a Clouds; name a LightningModule",
+    "stage.data=own_lightning.Lit": "stage.data=own_lightning.Lit: gives a Lit; name a LightningDataModule",
+    "stage.module=own_lightning.Little": "stage.module=own_lightning.Little: module own_lightning has no Little",
+    "stage.module=own_lightning.torch": "stage.module=own_lightning.torch: is a module; name a class or a function",
+    "+stage.arguments.depth=3": "stage.module=own_lightning.Lit: Lit.__init__() got an unexpected keyword argument "
+    "'depth'",
+    "+stage.trainer.precision=16": "stage.trainer.precision=16: leave it out and use precision",
+    "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
+    "backend=jax": "stage=lightning with backend=jax: use backend=torch",
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_what_lightning_would_not_run_is_refused(tmp_path: Path, word: str) -> None:
+    key = word.partition("=")[0]
+    assert refused(tmp_path, *(one for one in LIT if not one.startswith(f"{key}=")), word, **KNOWN) == WRONG[word]
