@@ -95,3 +95,46 @@ WRONG = {
 def test_what_lightning_would_not_run_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     assert refused(tmp_path, *(one for one in LIT if not one.startswith(f"{key}=")), word, **KNOWN) == WRONG[word]
+
+
+OF_KERAS = ("stage=keras", "stage.model=own_keras.model", "stage.callbacks=own_keras.callbacks", "stage.epochs=9")
+KERAS = {"PIPELINE_MODULES": "own_keras", "PYTHONPATH": str(HERE)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "data"), [("jax", "arrays"), pytest.param("tensorflow", "batches", marks=pytest.mark.wide)]
+)
+def test_a_compiled_keras_model_runs_as_it_is(tmp_path: Path, backend: str, data: str) -> None:
+    """Its own callback ends it in its third epoch of nine."""
+    run = done(tmp_path, *OF_KERAS, f"stage.data=own_keras.{data}", f"backend={backend}", "tracking=none", **KERAS)
+    found = {name: metric.value for name, metric in metrics_of(run).items()}
+    assert (found["epochs"], found["steps"]) == (3, 24)
+    assert found["test_accuracy"] > 0.9
+    epochs = [line for line in journal(run) if "val_loss" in str(line)]
+    assert len(epochs) == 3
+    receipt = json.loads((run / "receipt.json").read_text())
+    assert receipt["precision"]["observed"] is None
+    assert receipt["parameters"] == 4 * 8 + 8 + 8 * 2 + 2
+    with np.load(run / "artifacts/module/weights.npz") as kept:
+        assert kept["dense.kernel"].shape == (4, 8)
+
+
+KERAS_WRONG = {
+    "stage.model=null": "stage.model=null: name a function of yours, as stage.model=mine.model",
+    "stage.model=own_keras.loose": "stage.model=own_keras.loose: gives a model that is not compiled; give a compiled "
+    "keras.Model",
+    "stage.data=own_keras.callbacks": "stage.data=own_keras.callbacks: gives a list; give a dict with train, and "
+    "validation and test if any",
+    "stage.callbacks=own_keras.arrays": "stage.callbacks=own_keras.arrays: gives no list of keras.callbacks.Callback",
+    "+stage.fit.epochs=1": "stage.fit.epochs=1: leave it out and use stage.epochs",
+    "backend=torch": "stage=keras with backend=torch: use backend=tensorflow or backend=jax",
+}
+
+
+@pytest.mark.parametrize("word", KERAS_WRONG)
+def test_what_keras_would_not_fit_is_refused(tmp_path: Path, word: str) -> None:
+    key = word.partition("=")[0]
+    words = (*OF_KERAS, "stage.data=own_keras.arrays", "backend=jax")
+    assert (
+        refused(tmp_path, *(one for one in words if not one.startswith(f"{key}=")), word, **KERAS) == KERAS_WRONG[word]
+    )

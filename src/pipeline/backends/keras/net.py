@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from pipeline.contracts import Model
@@ -19,14 +21,12 @@ KERAS_NAMES = "object_name_uids"
 
 
 def made(model: Model, shapes: Shapes) -> Any:
-    """The Keras model, built. Its layers' names are those of a fresh process: Keras counts over all that it has built.
+    """The Keras model, built.
 
     Raises UserError for what is not an uncompiled keras.Model, fails on an example or gives another shape than the task
     compares.
     """
-    before = global_state.get_global_attribute(KERAS_NAMES)
-    global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
-    try:
+    with fresh_names():
         net = built(model.keras, shapes)
         _check_kind(net)
         if takes_channels_first(model, shapes):
@@ -34,11 +34,20 @@ def made(model: Model, shapes: Shapes) -> Any:
             net = keras.Sequential([keras.Input(shapes.x), moved, net])
         if not net.built:  # a subclass of keras.Model that has not seen an input
             _tried(net, model, shapes)
-    finally:
-        global_state.set_global_attribute(KERAS_NAMES, before)
     if hasattr(net, "output_shape"):  # a subclass of keras.Model need not know its own
         _check_shape(net.output_shape, shapes)
     return net
+
+
+@contextlib.contextmanager
+def fresh_names() -> Iterator[None]:
+    """Let layers have the names of a fresh process: Keras counts over all that it has built."""
+    before = global_state.get_global_attribute(KERAS_NAMES)
+    global_state.set_global_attribute(KERAS_NAMES, defaultdict(int))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(KERAS_NAMES, before)
 
 
 def description(net: Any) -> str:

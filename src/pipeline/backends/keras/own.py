@@ -1,0 +1,121 @@
+"""stage=keras: a compiled keras.Model of the user's, trained by its own `fit` with its own callbacks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
+from pipeline.backends.keras.net import description, fresh_names
+from pipeline.backends.shared.own import Called, OwnFit, Watch
+from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.models import weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
+
+SPLITS = ("train", "validation", "test")
+# What the run says already; by the key to use instead.
+RESERVED = {
+    "epochs": "stage.epochs",
+    "callbacks": "stage.callbacks",
+    "x": "stage.data",
+    "y": "stage.data",
+    "validation_data": "stage.data",
+}
+
+
+def made(model: Called, data: Called, callbacks: Called | None) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The model, the splits and the callbacks. Raises UserError where they are not what `fit` takes."""
+    with fresh_names():
+        net = model.made()
+    if not isinstance(net, keras.Model) or not net.compiled:
+        what = f"a {type(net).__name__}" if not isinstance(net, keras.Model) else "a model that is not compiled"
+        raise UserError(f"{model.key}={model.target}: gives {what}; give a compiled keras.Model")
+    splits = data.made()
+    if not isinstance(splits, dict) or "train" not in splits or not set(splits) <= set(SPLITS):
+        what = f"the keys {', '.join(map(str, splits))}" if isinstance(splits, dict) else f"a {type(splits).__name__}"
+        raise UserError(
+            f"{data.key}={data.target}: gives {what}; give a dict with train, and validation and test if any"
+        )
+    listed = [] if callbacks is None else callbacks.made()
+    if not isinstance(listed, list) or not all(isinstance(one, keras.callbacks.Callback) for one in listed):
+        assert callbacks is not None
+        raise UserError(f"{callbacks.key}={callbacks.target}: gives no list of keras.callbacks.Callback")
+    return net, splits, listed
+
+
+def check(
+    model: Called,
+    data: Called,
+    callbacks: Called | None,
+    chosen: Mapping[str, Any],
+    experiment: Experiment,
+    resolved: Resolved,
+) -> None:
+    """Refuse what Keras would not fit. Raises UserError."""
+    for name, instead in RESERVED.items():
+        if name in chosen:
+            raise UserError(f"stage.fit.{name}={chosen[name]}: leave it out and use {instead}")
+    with runtime_settings(experiment, resolved):
+        made(model, data, callbacks)
+
+
+def fit(
+    model: Called,
+    data: Called,
+    callbacks: Called | None,
+    epochs: int,
+    chosen: Mapping[str, Any],
+    experiment: Experiment,
+    resolved: Resolved,
+    run: Run,
+) -> OwnFit:
+    """Train and, where there is a test split, test."""
+    with runtime_settings(experiment, resolved):
+        keras.utils.set_random_seed(experiment.seed)
+        net, splits, listed = made(model, data, callbacks)
+        watch, started = Watch(run), time.perf_counter()
+        net.fit(
+            **_given(splits["train"]),
+            validation_data=splits.get("validation"),
+            epochs=epochs,
+            callbacks=[*listed, _Follow(watch)],
+            **{"verbose": 0, **chosen},
+        )
+        seconds = time.perf_counter() - started
+        tested = {}
+        if "test" in splits:
+            found = net.evaluate(**_given(splits["test"]), verbose=0, return_dict=True)
+            tested = {f"test_{name}": value for name, value in found.items()}
+        return OwnFit(
+            weights=weights.from_keras(net),
+            metrics=watch.metrics(tested),
+            epochs=watch.epochs,
+            steps=int(net.optimizer.iterations.numpy()),
+            seconds=seconds,
+            parameters=sum(math.prod(variable.shape) for variable in net.trainable_variables),
+            peak_memory=peak_memory(resolved),
+            cpu_threads=engine_module.cpu_threads(),
+            files={"model.json": description(net)},
+        )
+
+
+def _given(split: Any) -> dict[str, Any]:
+    """A split as the arguments of `fit`: a pair of arrays, or a dataset that yields batches."""
+    return dict(zip(("x", "y", "sample_weight"), split, strict=False)) if isinstance(split, tuple) else {"x": split}
+
+
+class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
+    """Writes each epoch's metrics."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self.watch.epoch(logs or {}, int(self.model.optimizer.iterations.numpy()))

@@ -1,0 +1,78 @@
+"""stage=keras: a compiled keras.Model, trained by its own `fit` with its own callbacks."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline.backends.shared.own import Called
+from pipeline.contracts import Stage
+from pipeline.errors import Impossible, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import check_allowed, spec
+from pipeline.stages import own
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Keras(Stage):
+    """`model`: the dotted name of what gives a compiled keras.Model, called with `arguments`. `data`: of what gives a
+    dict of train, validation and test, each a pair (x, y) of arrays or a dataset that `fit` takes (tf.data.Dataset,
+    PyDataset). `callbacks`: of what gives a list of callbacks. `fit`: more arguments of `keras.Model.fit`.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = own.READS
+    imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.own", "pipeline.runs.receipt")
+
+    model: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    data: str | None = None
+    data_arguments: dict[str, Any] = Field(default_factory=dict)
+    callbacks: str | None = None
+    epochs: PositiveInt = 10
+    fit: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The user's code that it runs."""
+        return tuple(name for name in (self.model, self.data, self.callbacks) if name)
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse another backend, and names that are missing or may not be imported."""
+        for name in ("model", "data"):
+            if getattr(self, name) is None:
+                raise UserError(f"stage.{name}=null: name a function of yours, as stage.{name}=mine.{name}")
+        if experiment.backend.name == "torch":
+            raise Impossible("stage=keras with backend=torch: use backend=tensorflow or backend=jax")
+        for name in ("model", "data", "callbacks"):
+            if getattr(self, name) is not None:
+                check_allowed(getattr(self, name), f"stage.{name}")
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that the user's training does not read."""
+        own.refuse_keys(experiment, keys)
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Make the model and the data once, before the run begins."""
+        experiment.backend.load()
+        keras_own = importlib.import_module("pipeline.backends.keras.own")
+        keras_own.check(*self._called(), self.fit, experiment, resolved)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train, and test where there is a test."""
+        experiment.backend.load()
+        keras_own = importlib.import_module("pipeline.backends.keras.own")
+        fit = keras_own.fit(*self._called(), self.epochs, self.fit, experiment, resolved, run)
+        return own.finished(experiment, resolved, run, fit)
+
+    def _called(self) -> tuple[Called, Called, Called | None]:
+        callbacks = Called("stage.callbacks", self.callbacks, {}) if self.callbacks else None
+        model = Called("stage.model", str(self.model), self.arguments)
+        return model, Called("stage.data", str(self.data), self.data_arguments), callbacks

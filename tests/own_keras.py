@@ -1,0 +1,36 @@
+"""A compiled keras.Model, its data (two clouds of points) and its callbacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def model(width: int = 8) -> Any:
+    layers = [keras.Input((4,)), keras.layers.Dense(width, activation="relu"), keras.layers.Dense(2)]
+    made = keras.Sequential(layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    return made
+
+
+def loose() -> Any:
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+
+
+def arrays() -> dict[str, Any]:
+    y = np.arange(256) % 2
+    x = (np.random.default_rng(0).normal(size=(256, 4)) + 4 * y[:, None]).astype("float32")
+    return dict.fromkeys(("train", "validation", "test"), (x, y))
+
+
+def batches() -> dict[str, Any]:
+    import tensorflow as tf
+
+    return {name: tf.data.Dataset.from_tensor_slices(pair).batch(32) for name, pair in arrays().items()}
+
+
+def callbacks() -> list[Any]:
+    return [keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100, start_from_epoch=1)]
