@@ -262,8 +262,8 @@ class Experiment:
         if self.settings.name:
             return self.settings.name
         stage, dataset = choice(self.stage), choice(self.dataset)
-        if self.stage.targets:  # the user's own model and data
-            made = self.stage.targets[0].rpartition(".")[2].lower()
+        if self.stage.user_code:  # the user's own model and data
+            made = self.stage.user_code[0].rpartition(".")[2].lower()
             return f"{stage}-{made}-{self.backend.name}-{self.precision.name}"
         by = choice(self.solver) if self.solver.active else choice(self.model)
         name = f"{by}-{dataset}-{self.backend.name}"

@@ -52,6 +52,16 @@ class Part(ABC):  # noqa: B024  # the contracts below have abstract methods
     imports: ClassVar[tuple[str, ...]] = ()
     one_of: ClassVar[tuple[str, ...]] = ()  # optional methods of a contract of which a spec defines one at least
 
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """The user's code that it runs, by dotted names: it counts in the code's hash."""
+        return ()
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """Files and folders that it reads and whose content decides the result."""
+        return ()
+
 
 class Stage(Part):
     """What a command does with an experiment. A stage knows no framework.
@@ -101,11 +111,6 @@ class Stage(Part):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse what only the data and the framework can tell, in the process that will run it. Raises UserError."""
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The user's code that it runs, by dotted names: it counts in the code's hash."""
-        return ()
 
     def needs_less(self) -> str:
         """What to change where memory ran out, by keys that the stage takes."""

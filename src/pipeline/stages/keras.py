@@ -40,7 +40,7 @@ class Keras(Stage):
     fit: dict[str, Any] = Field(default_factory=dict)
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def user_code(self) -> tuple[str, ...]:
         """The user's code that it runs."""
         return tuple(name for name in (self.model, self.data, self.callbacks) if name)
 

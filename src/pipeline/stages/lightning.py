@@ -38,7 +38,7 @@ class Lightning(Stage):
     trainer: dict[str, Any] = Field(default_factory=dict)
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def user_code(self) -> tuple[str, ...]:
         """The user's code that it runs."""
         return tuple(name for name in (self.module, self.data) if name)
 

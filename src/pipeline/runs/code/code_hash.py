@@ -102,10 +102,10 @@ def modules(experiment: Experiment) -> dict[str, str]:
     for name, files in named.items():
         read = {shown: code_files.content(file) for shown, file in files}
         hashes[name] = hash_of({name: hashes.get(name, "")} | read)
-    for number, one in enumerate((experiment, *cells)):
-        if one.starting.start is not None:
-            read = {str(number): code_files.content(Path(one.starting.start))}
-            hashes["pipeline.models.start"] = hash_of({"": hashes.get("pipeline.models.start", "")} | read)
+    for one in (experiment, *cells):
+        for name, paths in _files_of_parts(one).items():
+            read = {str(path): code_files.content(path) for path in paths}
+            hashes[name] = hash_of({name: hashes.get(name, "")} | read)
     if cells:
         stage = type(experiment.stage).__module__
         hashes[stage] = hash_of({stage: hashes[stage]} | {str(i): one.config_sha256() for i, one in enumerate(cells)})
@@ -172,7 +172,7 @@ def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     starts = [*ALWAYS, *(type(experiment.part(part)).__module__ for part in parts)]
     # A spec may be named by another module than the one that defines it.
     starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
-    starts += [target.rpartition(".")[0] for target in experiment.stage.targets]
+    starts += [target.rpartition(".")[0] for part in parts for target in experiment.part(part).user_code]
     if "backend" in parts and not experiment.stage.solves:  # a solver trains by itself
         starts += experiment.backend.modules
         if experiment.stage.probe:
@@ -201,6 +201,14 @@ def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path
             named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
             found[module] = [*found.get(module, []), *named]
     return {name: files for name, files in found.items() if files}
+
+
+def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
+    """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
+    parts = {name: experiment.part(name) for name in _parts(experiment)}
+    found = {type(part).__module__: part.user_files for part in parts.values() if part.user_files}
+    start = experiment.starting.start
+    return found if start is None or "model" not in parts else {**found, "pipeline.models.start": (Path(start),)}
 
 
 def _texts(value: object) -> list[str]:

@@ -1,0 +1,103 @@
+"""Examples that your code gives: a torch Dataset, a tf.data.Dataset, or anything else that yields pairs (x, y).
+
+They are read once, into memory, before training: what is drawn at random in them is drawn once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.contracts import Dataset
+from pipeline.datasets import Data
+from pipeline.datasets.own import classification
+from pipeline.errors import UserError
+from pipeline.spec import check_allowed, named_object, spec
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@spec
+class Examples(Dataset):
+    """`train`, `test`: the dotted names of what gives the examples, called with `arguments`.
+
+    `keys`: where x and y are in an example that is a mapping. `layout`: "channels_first" for images (C, H, W).
+    `classes`: their names, in the order of their numbers. `validation`: the share of the training examples held out,
+    and `test_share` for the test where `test` is null.
+    """
+
+    task: ClassVar[type[Task]] = Classification
+
+    train: str | None = None
+    test: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    keys: tuple[str, str] = ("image", "label")
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
+    classes: tuple[str, ...] = ()
+    validation: Share = 0.1
+    test_share: Share = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("train", "test"):
+            target = getattr(self, name)
+            if target is not None:
+                check_allowed(target, f"dataset.{name}")
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """The user's code that it runs."""
+        return tuple(name for name in (self.train, self.test) if name)
+
+    def load(self, root: Path, seed: int) -> Data:
+        """Call the user's code and read all that it gives. Raises UserError for what is no pair of arrays."""
+        if self.train is None:
+            raise UserError("dataset.train=null: name a function of yours that gives a Dataset, as mine.train")
+        named = {"train": self.train} | ({} if self.test is None else {"test": self.test})
+        parts = {name: self._read(target, f"dataset.{name}") for name, target in named.items()}
+        return classification(
+            parts, self.classes, self.validation, self.test_share, seed, f"dataset.train={self.train}"
+        )
+
+    def _read(self, target: str, key: str) -> tuple[np.ndarray, np.ndarray]:
+        shown = f"{key}={target}"
+        try:
+            made = named_object(target, key)(**self.arguments)
+        except TypeError as error:
+            raise UserError(f"{shown}: {error}") from error
+        pairs = [self._pair(example, shown) for example in _each(made, shown)]
+        if not pairs:
+            raise UserError(f"{shown}: gives no example")
+        shapes = {x.shape for x, _ in pairs}
+        if len(shapes) > 1:
+            raise UserError(
+                f"{shown}: gives examples of the shapes {' and '.join(map(str, sorted(shapes)[:2]))}; make them one"
+            )
+        x, y = (np.stack([pair[at] for pair in pairs]) for at in (0, 1))
+        return (np.moveaxis(x, 1, -1) if self.layout == "channels_first" else x), y
+
+    def _pair(self, example: Any, shown: str) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(example, Mapping):
+            missing = [key for key in self.keys if key not in example]
+            if missing:
+                raise UserError(f"{shown}: an example has {', '.join(map(str, example))}; name x and y by dataset.keys")
+            example = tuple(example[key] for key in self.keys)
+        if not isinstance(example, (tuple, list)) or len(example) != 2:
+            raise UserError(f"{shown}: gives a {type(example).__name__}; give pairs (x, y)")
+        return np.asarray(example[0]), np.asarray(example[1])
+
+
+def _each(made: Any, shown: str) -> Iterable[Any]:
+    """Every example: of a tf.data.Dataset as arrays, of a torch Dataset by its number."""
+    if hasattr(made, "as_numpy_iterator"):
+        return made.as_numpy_iterator()
+    if hasattr(made, "__len__") and hasattr(made, "__getitem__"):
+        return (made[number] for number in range(len(made)))
+    if isinstance(made, Iterable):
+        return made
+    raise UserError(f"{shown}: gives a {type(made).__name__}; give a torch Dataset, a tf.data.Dataset or pairs (x, y)")

@@ -1,0 +1,60 @@
+"""Arrays of your own in one .npz file: x and y, or x_train, y_train, x_test, y_test, as Keras's datasets have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.contracts import Dataset
+from pipeline.datasets import Data
+from pipeline.datasets.own import classification
+from pipeline.errors import UserError
+from pipeline.spec import spec
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@spec
+class Npz(Dataset):
+    """`file`: the .npz file; x of any shape, images as (N, H, W, C) or grey bytes (N, H, W), y classes.
+
+    `classes`: their names, in the order of their numbers. `validation`, `test`: the share of the training examples
+    held out where the file has no such arrays.
+    """
+
+    task: ClassVar[type[Task]] = Classification
+
+    file: str | None = None
+    classes: tuple[str, ...] = ()
+    validation: Share = 0.1
+    test: Share = 0.2
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """What decides the result beside the config."""
+        return () if self.file is None else (Path(self.file).expanduser(),)
+
+    def load(self, root: Path, seed: int) -> Data:
+        """Read the file. Raises UserError for one that is missing, damaged or lacks arrays."""
+        if self.file is None:
+            raise UserError("dataset.file=null: name a .npz file with x and y, or x_train, y_train, x_test and y_test")
+        shown = f"dataset.file={self.file}"
+        try:
+            with np.load(self.user_files[0], allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except Exception as error:  # zipfile and zlib raise types of their own for damaged files
+            raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
+        parts = {
+            part: (arrays[x], arrays[y])
+            for part in ("train", "validation", "test")
+            for x, y in ((f"x_{part}", f"y_{part}"), ("x", "y"))
+            if x in arrays and y in arrays and (x != "x" or part == "train")
+        }
+        if "train" not in parts:
+            raise UserError(f"{shown}: has the arrays {', '.join(arrays)}; give x and y, or x_train and y_train")
+        return classification(parts, self.classes, self.validation, self.test, seed, shown)

@@ -1,0 +1,82 @@
+"""What the datasets of a user's own files and code share: arrays of any origin become splits for classification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.datasets import Data, Split
+from pipeline.datasets.split import hash_splits, hold_out
+from pipeline.errors import UserError
+from pipeline.tasks.classification import Classification
+
+BYTE_IMAGES = 255.0
+
+
+def classification(
+    parts: dict[str, tuple[np.ndarray, np.ndarray]],
+    classes: Sequence[str],
+    validation: float,
+    test: float,
+    seed: int,
+    who: str,
+) -> Data:
+    """Data of `parts` (train, and test and validation if they are there); what is missing is held out of train.
+
+    `validation`, `test`: the share of the training examples that is held out then; the test's the same for every
+    seed. `classes`: their names; none: those that the targets hold. Raises UserError.
+    """
+    named = list(classes) or class_names([y for _, y in parts.values()], who)
+    splits = {name: Split(images(x), numbered(y, named, who)) for name, (x, y) in parts.items()}
+    for name, split in splits.items():
+        if len(split.x) != len(split.y):
+            raise UserError(f"{who}: {name} has {len(split.x)} x and {len(split.y)} y; give one y for each x")
+    read = list(splits.values())
+    if "test" not in splits:
+        splits["train"], splits["test"] = held_out(splits["train"], test, 0, f"{who}: dataset.test={test}")
+    if "validation" not in splits:
+        shown = f"{who}: dataset.validation={validation}"
+        splits["train"], splits["validation"] = held_out(splits["train"], validation, seed, shown)
+    bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
+    task = Classification(splits["train"].x.shape[1:], tuple(named))
+    ordered = (splits["train"], splits["validation"], splits["test"])
+    return Data(*ordered, task, hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
+
+
+def held_out(whole: Split, share: float, seed: int, key: str) -> tuple[Split, Split]:
+    """What is left, and what is held out."""
+    count = round(share * len(whole))
+    if share and not 0 < count < len(whole):
+        raise UserError(f"{key}: holds {count} of {len(whole)} training examples out; leave some on either side")
+    return hold_out(whole, count, None, seed)
+
+
+def images(x: np.ndarray) -> np.ndarray:
+    """Grey images (N, H, W) of bytes as (N, H, W, 1); everything else as it is."""
+    return x[..., np.newaxis] if x.dtype == np.uint8 and x.ndim == 3 else x
+
+
+def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
+    """The names of the classes that targets hold: their own, or 0 to the largest number."""
+    together = np.concatenate([target.reshape(-1) for target in targets])
+    if together.dtype.kind in "US":
+        return sorted({str(name) for name in together})
+    if together.dtype.kind not in "iub" or not len(together) or together.min() < 0:
+        raise UserError(
+            f"{who}: its targets have dtype {together.dtype}; classes are names or integers from 0 on "
+            "(for other tasks write a dataset: CONTRIBUTING.md)"
+        )
+    return [str(number) for number in range(int(together.max()) + 1)]
+
+
+def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
+    """Targets (N,) or (N, 1) as the numbers of their classes."""
+    flat = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
+    if flat.dtype.kind not in "US":
+        return flat.astype(np.int64)
+    places = {name: number for number, name in enumerate(classes)}
+    unknown = next((str(name) for name in flat if str(name) not in places), None)
+    if unknown is not None:
+        raise UserError(f"{who}: a target is {unknown!r}; dataset.classes has {', '.join(classes)}")
+    return np.array([places[str(name)] for name in flat], np.int64)

@@ -1,0 +1,50 @@
+"""Datasets of a user's own: the digits as a torch Dataset, a tf.data.Dataset and plain pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.datasets.digits import Digits
+
+
+def whole() -> tuple[np.ndarray, np.ndarray]:
+    data = Digits(validation=0).load(Path(), 0)
+    return data.train.x[:400], data.train.y[:400]
+
+
+def as_torch() -> Any:
+    import torch
+
+    x, y = whole()
+    return torch.utils.data.TensorDataset(torch.from_numpy(np.moveaxis(x / np.float32(16), -1, 1)), torch.from_numpy(y))
+
+
+def as_tf() -> Any:
+    import tensorflow as tf
+
+    x, y = whole()
+    return tf.data.Dataset.from_tensor_slices((x / np.float32(16), y))
+
+
+def as_mappings() -> Any:
+    x, y = whole()
+    return [{"pixels": one, "digit": label} for one, label in zip(x / np.float32(16), y, strict=True)]
+
+
+def uneven() -> Any:
+    return [(np.zeros(3), 0), (np.zeros(4), 1)]
+
+
+def triples() -> Any:
+    return [(1, 2, 3)]
+
+
+def real() -> Any:
+    return [(np.zeros(3), 0.5)]
+
+
+def number() -> Any:
+    return 7

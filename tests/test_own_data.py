@@ -1,0 +1,151 @@
+"""Data of the user's own: .npz, a folder of images, torch and TensorFlow datasets, any pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_examples
+import pytest
+from command import done, refused
+from PIL import Image
+
+from pipeline.datasets import Data
+from pipeline.datasets.check import check_data
+from pipeline.datasets.examples import Examples
+from pipeline.datasets.image_folder import ImageFolder
+from pipeline.datasets.npz import Npz
+from pipeline.errors import UserError
+from pipeline.runs.result import metrics_of
+
+HERE = Path(__file__).parent
+KNOWN = {"PIPELINE_MODULES": "own_examples", "PYTHONPATH": str(HERE)}
+QUICK = ("training.epochs=1", "tracking=none", "model=linear")
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINE_MODULES", "own_examples")
+    monkeypatch.setattr("pipeline.spec._taken", None)
+
+
+def sizes(data: Data) -> tuple[int, int, int]:
+    check_data(data, "mine")
+    return len(data.train), len(data.validation), len(data.test)
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    return own_examples.whole()
+
+
+def test_one_file_of_arrays(tmp_path: Path) -> None:
+    x, y = digits()
+    np.savez(tmp_path / "one.npz", x=x[..., 0], y=y[:, None])
+    data = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 3)
+    assert sizes(data) == (288, 32, 80)
+    assert data.task.shapes.x == (8, 8, 1)  # grey bytes get their axis
+    again = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 4)
+    assert np.array_equal(data.test.x, again.test.x)  # for every seed the same
+    assert not np.array_equal(data.train.x, again.train.x)
+    assert data.sha256 == again.sha256
+
+
+def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
+    x, y = digits()
+    names = np.array(["even", "odd"])[y % 2]
+    np.savez(tmp_path / "two.npz", x_train=x[:300] / 16, y_train=names[:300], x_test=x[300:] / 16, y_test=names[300:])
+    data = Npz(file=str(tmp_path / "two.npz"), validation=0.0).load(tmp_path, 0)
+    assert (sizes(data), data.task.card()["classes"], data.scale) == ((300, 0, 100), ["even", "odd"], None)
+
+
+def test_a_folder_of_images_trains(tmp_path: Path) -> None:
+    """As a command, and after a change of an image the run is another by its code's hash."""
+    x, y = digits()
+    for number, (image, label) in enumerate(zip(x[:200], y[:200], strict=True)):
+        folder = tmp_path / "pictures" / f"digit{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((image[..., 0] * 15).astype(np.uint8)).resize((9, 9)).save(folder / f"{number}.png")
+    words = ("dataset=image_folder", "dataset.folder=pictures", "dataset.size=[8,8]", "dataset.channels=1")
+    run = done(tmp_path, *words, *QUICK)
+    assert json.loads((run / "artifacts/model/card.json").read_text())["x"] == [8, 8, 1]
+    assert metrics_of(run)["test/accuracy"].value > 0.05
+    Image.new("L", (9, 9)).save(tmp_path / "pictures/digit0/new.png")
+    again = done(tmp_path, *words, *QUICK)
+    first, second = (json.loads((one / "receipt.json").read_text()) for one in (run, again))
+    assert first["code_sha256"] != second["code_sha256"]
+    assert first["data_sha256"] != second["data_sha256"]
+
+
+def test_parts_that_the_folder_has(tmp_path: Path) -> None:
+    for part, name, count in (("train", "cat", 6), ("train", "dog", 4), ("test", "cat", 2), ("test", "dog", 1)):
+        for number in range(count):
+            folder = tmp_path / part / name
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (5, 4), (number, 0, 0)).save(folder / f"{number}.jpg")
+    data = ImageFolder(folder=str(tmp_path), size=(4, 5), validation=0.2).load(tmp_path, 0)
+    assert (sizes(data), data.train.x.shape[1:]) == ((8, 2, 3), (4, 5, 3))
+    assert data.task.card()["classes"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("function", "settings"),
+    [
+        ("as_torch", {"layout": "channels_first"}),
+        ("as_mappings", {"keys": ("pixels", "digit")}),
+        pytest.param("as_tf", {}, marks=pytest.mark.wide),
+    ],
+)
+def test_examples_of_the_users_code(tmp_path: Path, function: str, settings: dict[str, Any]) -> None:
+    x, y = digits()
+    data = Examples(
+        train=f"own_examples.{function}", validation=0.0, test_share=0.0, test=f"own_examples.{function}", **settings
+    ).load(tmp_path, 0)
+    assert sizes(data) == (400, 0, 400)
+    np.testing.assert_array_equal(data.test.x, x / np.float32(16))
+    np.testing.assert_array_equal(data.test.y, y)
+
+
+def test_a_torch_dataset_trains_on_its_backend(tmp_path: Path) -> None:
+    words = ("dataset=examples", "dataset.train=own_examples.as_torch", "dataset.layout=channels_first")
+    done(tmp_path, *words, *QUICK, **KNOWN)
+
+
+WRONG = {
+    "uneven": "dataset.train=own_examples.uneven: gives examples of the shapes (3,) and (4,); make them one",
+    "triples": "dataset.train=own_examples.triples: gives a tuple; give pairs (x, y)",
+    "real": "dataset.train=own_examples.real: its targets have dtype float64; classes are names or integers from 0 on "
+    "(for other tasks write a dataset: CONTRIBUTING.md)",
+    "number": "dataset.train=own_examples.number: gives a int; give a torch Dataset, a tf.data.Dataset or pairs (x, y)",
+    "as_mappings": "dataset.train=own_examples.as_mappings: an example has pixels, digit; name x and y by dataset.keys",
+    "nothing": "dataset.train=own_examples.nothing: module own_examples has no nothing",
+}
+
+
+@pytest.mark.parametrize("function", WRONG)
+def test_what_gives_no_examples_is_refused(tmp_path: Path, function: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Examples(train=f"own_examples.{function}").load(tmp_path, 0)
+    assert str(caught.value) == WRONG[function]
+
+
+def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, a=np.zeros(3))
+    cases = {
+        Npz(file=str(path)): f"dataset.file={path}: has the arrays a; give x and y, or x_train and y_train",
+        Npz(): "dataset.file=null: name a .npz file with x and y, or x_train, y_train, x_test and y_test",
+        ImageFolder(folder=str(tmp_path)): f"dataset.folder={tmp_path}: has the classes (none); give a subfolder of "
+        "images for each class, two at least",
+        ImageFolder(folder="/nowhere"): "dataset.folder=/nowhere: no such folder",
+    }
+    for dataset, wanted in cases.items():
+        with pytest.raises(UserError) as caught:
+            dataset.load(tmp_path, 0)
+        assert str(caught.value) == wanted
+
+
+def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:
+    said = refused(tmp_path, "dataset=examples", "dataset.train=os.listdir", *QUICK)
+    assert said.startswith("dataset.train=os.listdir: not on the allow-list (pipeline); ")
