@@ -113,6 +113,31 @@ def test_mlflow_has_each_point_once(tmp_path: Path) -> None:
     assert [record.step for record in read_metrics(run) if "train/loss" in record.metrics] == list(range(20, 2001, 20))
 
 
+GRID = ("-m", "seed=0,1", "dataset=digits", "model=linear", "training.steps=3000", "training.checkpoint.every=50")
+
+
+def test_a_grid_goes_on_with_the_cell_that_was_killed(tmp_path: Path) -> None:
+    words = (*GRID, "loader.steps_per_execution=5", "tracking=none", "sweep.jobs=1")
+    killed(tmp_path, words, 0.3, signal.SIGTERM)
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 0, result.stderr
+    cells = [run for run in runs(tmp_path) if (run / "artifacts/model/weights.npz").exists()]
+    again = [read_json(run / "receipt.json").get("resumed") for run in cells]
+    assert [bool(one) for one in again] == [True, False]
+    assert len(cells) == 2  # the killed one was not run anew
+
+
+def test_a_job_that_slurm_starts_again_goes_on(tmp_path: Path) -> None:
+    words = ("dataset=digits", "model=linear", "training.steps=3000", "training.checkpoint.every=50", "tracking=none")
+    killed(tmp_path, words, 0.2)
+    result = pipeline(tmp_path, *words, SLURM_RESTART_COUNT="1")
+    assert result.returncode == 0, result.stderr
+    (run,) = runs(tmp_path)
+    assert read_json(run / "receipt.json")["resumed"]
+    result = pipeline(tmp_path, *words, "resume=auto")  # which is finished: there is nothing to go on with
+    assert len(runs(tmp_path)) == 2
+
+
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run that was killed, with two checkpoints."""

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
+    from pipeline.runs.resume import AUTO, begun_before
+    from pipeline.runs.slurm import restarts
 
-    if config.get("resume") is not None:
+    if config.get("resume") not in (None, AUTO):
         return resume(config, overridden)
     about_runs = about_runs_of(config)
     if about_runs is not None:
@@ -39,7 +41,8 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     if not experiment.stage.recorded:
         return show_only(experiment, resolved)
     experiment.stage.rehearse(experiment, resolved)
-    return record(experiment, resolved)
+    again = config.get("resume") == AUTO or restarts() > 0
+    return record(experiment, resolved, checkpoint=begun_before(experiment, resolved) if again else None)
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
-from pipeline.runs.checkpoint import Checkpoint, newest
+from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.journal import Status, read_config, read_json, read_status
-from pipeline.runs.lookup import find_run, reap, run_folders
+from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
 from pipeline.spec import Config
 
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.machine.capability import Resolved
+
+AUTO = "auto"  # go on with a killed run of the same experiment, if there is one; otherwise begin
 DEAD = ("KILLED", "FAILED")
 STRICT = "training.checkpoint.strict"
 OWN = ("resume", "output_dir", STRICT)
@@ -59,6 +64,23 @@ def _check_status(reference: str, folder: Path, status: Status | None) -> None:
         raise UserError(f"resume={reference}: {folder.name} is still running (process {status.pid} on {status.host})")
     if status.state not in DEAD:
         raise UserError(f"resume={reference}: {folder.name} is {status.state}; stage=rerun run={reference} repeats it")
+
+
+def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | None:
+    """The newest checkpoint of a killed run of the same experiment, where everything is as it was then."""
+    from pipeline.runs import receipt as receipts
+
+    root = Path(experiment.settings.output_dir).absolute()
+    folders = [folder for folder in reversed(run_folders(root)) if (folder / FOLDER).exists()]
+    reap_these(folders)
+    for folder in folders:
+        status, then = read_status(folder), read_json(folder / "receipt.json")
+        if status is None or status.state != "KILLED" or then.get("config_sha256") != experiment.config_sha256():
+            continue
+        checkpoint, _ = newest(folder)
+        if checkpoint and not differences(folder, checkpoint, receipts.before(experiment, resolved)):
+            return checkpoint
+    return None
 
 
 def identity() -> dict[str, object]:

@@ -57,6 +57,12 @@ def installed() -> bool:
     return shutil.which("sbatch") is not None
 
 
+def restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often the job that we are in was put back into the queue and started again."""
+    count = environment.get("SLURM_RESTART_COUNT", "0")
+    return int(count) if count.isdigit() else 0
+
+
 def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
     """The job that this process belongs to, as `<cluster>/<id>.<restarts>`; None outside of Slurm."""
     number = environment.get("SLURM_JOB_ID")

@@ -12,6 +12,7 @@ from pipeline.runs.code.code_hash import modules
 from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.process import process_started
+from pipeline.runs.resume import begun_before
 from pipeline.study import composed, outcome
 from pipeline.study.writers import writers_of
 
@@ -22,7 +23,7 @@ def run(name: str) -> int:
     experiment, resolved = ready(entry.whole, [])
     found = modules(experiment)
     refuse_other_code(name, {**entry.writers, **entry.code}, {**writers_of(found), **found})
-    status = record(experiment, resolved)
+    status = record(experiment, resolved, checkpoint=begun_before(experiment, resolved))
     outcome.keep(name, own_run(Path(experiment.settings.output_dir)))
     return status
 

@@ -88,6 +88,7 @@ def run_job(path: Path) -> int:
 def _run(path: Path) -> int:
     known, since = set(sys.modules), time.time()  # what a warm worker has imported is what it has hashed
     from pipeline.runner import ready, record
+    from pipeline.runs.resume import begun_before
     from pipeline.sweep.imports import import_code
 
     job = Job(**json.loads(path.read_bytes()))
@@ -96,7 +97,9 @@ def _run(path: Path) -> int:
         raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
     experiment, resolved = ready(job.config, job.keys)
     import_code(experiment, known, since)
-    return record(experiment, resolved, Member(job, path))
+    goes_on = job.trial is None and experiment.sweep.retry != "all"  # a search asks a trial anew
+    checkpoint = begun_before(experiment, resolved) if goes_on else None
+    return record(experiment, resolved, Member(job, path), checkpoint=checkpoint)
 
 
 class Member:
