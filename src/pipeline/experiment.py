@@ -198,6 +198,9 @@ STARTING = tuple(field.name for field in fields(Starting))  # of the group `mode
 NOT_DECIDING = ("name", "run", "resume", "output_dir", "profiler", "tracking", "sweep")
 
 
+ABOUT_RUNS = "pipeline.stages.about_runs."  # the folder of those of our stages for which no experiment is built
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """The checked config. `config` is the same as plain data: what is written, hashed and rebuilt from."""
