@@ -225,6 +225,10 @@ def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *one, "hydra.sweeper.direction=[maximize,minimize]").endswith(
         "give one for each of the 1 metrics"
     )
+    assert refused(tmp_path, *one, "training.steps=50", "hydra.sweeper.pruner=median") == (
+        "hydra.sweeper.pruner=median: counts validations; give training.steps and training.validate_every together, or "
+        "neither"
+    )
     assert refused(tmp_path, *one, "training.epochs=-1").startswith("training.epochs=-1: ")
     assert refused(tmp_path, "-m", "training.epochs=interval(1,5)").startswith(
         "training.epochs=interval(1,5): an interval"

@@ -92,6 +92,15 @@ class Training(Part):
             raise UserError(f"training.metrics=[{','.join(self.metrics)}]: one of them is named twice")
 
     @property
+    def validations(self) -> int | None:
+        """How many there are at most; None where that takes the size of the training set to say."""
+        if self.steps is None and self.validate_every is None:
+            return self.epochs
+        if self.steps is None or self.validate_every is None:
+            return None
+        return -(-self.steps // self.validate_every)
+
+    @property
     def needs_norm(self) -> bool:
         """Whether a step measures its gradient's norm."""
         return self.log_gradient_norm or self.clip_norm is not None

@@ -126,7 +126,7 @@ class Trials(Source):
         key = cell.experiment.config_sha256()
         trial_settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
         if self.search.pruner != "none":
-            trial_settings |= {"metric": self.search.metrics[0], "epochs": cell.experiment.training.epochs}
+            trial_settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
             cell = replace(cell, trial=trial_settings)
         known = self.done.get(key)
         return cell, known or decide_one(cell, "failed", self.history).run
@@ -189,6 +189,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     assert first is not None
     if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
+    epochs = epochs_of(first, search)
     folder = Path(first.settings.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     history = History(folder)
@@ -199,9 +200,20 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     for note in notes:
         say(console, note)
     with lock:
-        study = open_study(study_file(folder, name), name, search, first.training.epochs)
+        study = open_study(study_file(folder, name), name, search, epochs)
         trials = Trials(study, study_file(folder, name), search, cells, space, history)
         return _go_on(trials, first, texts, executor, console)
+
+
+def epochs_of(experiment: Experiment, search: Search) -> int:
+    """After how many validations a trial ends by itself. Raises UserError where a pruner would have to guess."""
+    training = experiment.training
+    if training.validations is None and search.pruner != "none":
+        raise UserError(
+            f"hydra.sweeper.pruner={search.pruner}: counts validations; give training.steps and "
+            "training.validate_every together, or neither"
+        )
+    return training.validations or training.epochs
 
 
 def _go_on(
@@ -234,7 +246,7 @@ def _go_on(
         say(console, f"{', '.join(beside)} was edited meanwhile: not every trial of {name} ran the same; {ANOTHER}")
     search_report.show(results(), study, search)
     if search.pruner != "none":
-        say(console, search_report.saved_by_pruning(study, first.training.epochs))
+        say(console, search_report.saved_by_pruning(study, epochs_of(first, search)))
     return 1 if any(not outcome.done for outcome in outcomes) else 0
 
 
