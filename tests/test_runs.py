@@ -108,6 +108,21 @@ def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:
     assert "killed" in lines[2] and shown.stderr == f"4 runs in {folder / 'runs'}\n"
 
 
+def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "runs", 0.123456789012345, name="long"), a_run(tmp_path / "runs", 0.5)]
+    result = read_json(runs[1] / "result.json")
+    del result["scalars"]["test/accuracy"], result["declared"]["test/accuracy"]
+    write_json(runs[1] / "result.json", result)
+    for length, whole in ((50, True), (61, False)):
+        long = runs[0].rename(runs[0].with_name("20261122-214814-" + "a" * (length - 16)))
+        runs[0] = long
+        shown = pipeline(tmp_path, "stage=runs", COLUMNS="80")
+        assert max(map(len, shown.stdout.splitlines())) <= 80
+        words = shown.stdout.split()
+        assert (long.name in words) is whole
+        assert "0.1235" in words and "accuracy" in words
+
+
 def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:
     shown = pipeline(folder, "stage=runs", "stage.format=csv", "stage.columns=[seed]")
     rows = list(csv.DictReader(shown.stdout.splitlines()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,15 +33,19 @@ def show_result(console: Console, result: Result, folder: Path) -> None:
     show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder))])
 
 
-def show_table(console: Console, table: Table, left: Collection[str] = ()) -> None:
-    """Print a table of several columns, the first and those of `left` to the left and the others to the right."""
+def show_table(console: Console, table: Table, left: Collection[str] = (), whole: Collection[str] = ()) -> None:
+    """Print a table of several columns, the first and those of `left` to the left and the others to the right.
+
+    Where the terminal is narrow, lines are folded in all columns but those of `whole`.
+    """
     from rich.table import Table as Drawn
 
     if table.title:
         console.print(table.title, style="italic", highlight=False, markup=False)
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
     for index, column in enumerate(table.columns):
-        drawn.add_column(column, justify="left" if not index or column in left else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if not index or column in left else "right"
+        drawn.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in table.rows:
         drawn.add_row(*row)
     console.print(drawn, highlight=False, markup=False)

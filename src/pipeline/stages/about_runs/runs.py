@@ -25,6 +25,7 @@ from pipeline.spec import Config, spec
 
 FORMATS = ("table", "json", "csv")
 STATES = tuple(state.lower() for state in get_args(State))
+WHOLE = 50  # letters of an id that a terminal of 80 columns shows on one line
 IN_A_TABLE = 30  # rows of a table where no limit is set
 
 
@@ -112,14 +113,18 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> N
         values = (text_of(run.value(key)) if run.has(key) else "" for key in columns)
         rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
     folded = tuple(name.replace("/", "/\n").replace(".", ".\n") for name in names)  # 80 columns hold an id and more
-    show_table(results(), Table("", folded, tuple(rows)), left=("status",))
+    whole = ("run", "status", "age") if max(len(run.id) for run in runs) <= WHOLE else ()
+    show_table(results(), Table("", folded, tuple(rows)), left=("status",), whole=whole)
 
 
 def _result(run: Listed, name: str | None) -> str:
     """The value of the metric `name`; of each run's own, with its name, where they differ."""
     if name is not None:
         return text_of(run.metrics[name]) if name in run.metrics else ""
-    return f"{text_of(run.metrics[run.headline])} {run.headline}" if run.headline else ""
+    if run.headline is None:
+        return ""
+    folded = run.headline.replace("/", "/\n")
+    return f"{text_of(run.metrics[run.headline])} {folded}"
 
 
 def text_of(value: Any) -> str:
