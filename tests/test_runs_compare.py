@@ -105,6 +105,14 @@ def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
     assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3], [4]]
 
 
+def test_what_a_run_is_called_and_how_it_is_followed_is_no_difference(tmp_path: Path) -> None:
+    one, other = a_run(tmp_path, 0.5), a_run(tmp_path, 0.5)
+    (other / "config.yaml").write_text(
+        (other / "config.yaml").read_text() + "name: other\nresume: null\ntracking: {wait: 5.0}\nsweep: {jobs: 2}\n"
+    )
+    assert differing([account_of(one), account_of(other)], "config") == {}
+
+
 def test_a_run_without_a_receipt_is_compared_by_what_it_has(tmp_path: Path) -> None:
     one, other = a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", 0.5, lr=0.2)
     (other / "receipt.json").unlink()

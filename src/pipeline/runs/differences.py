@@ -13,7 +13,7 @@ from pipeline.runs.listing import flat_config
 from pipeline.runs.result import Metric, metrics_of, read_result
 
 SECTIONS = ("config", "code", "data", "software", "machine")
-NOT_COMPARED = ("name", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
+NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
 ABSENT = "-"  # of a key that one of the runs does not have
 

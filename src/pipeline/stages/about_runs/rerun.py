@@ -20,7 +20,13 @@ from pipeline.runs.result import Table, read_result
 from pipeline.spec import Config, spec
 from pipeline.stages.about_runs.compare import print_differences
 
-NOW = ("output_dir", "tracking", "profiler", "sweep")  # decide no result: as the command says, not as the run did
+NOW = (
+    "resume",
+    "output_dir",
+    "tracking",
+    "profiler",
+    "sweep",
+)  # decide no result: as the command says, not as the run did
 BOTH = ("then", "now")
 
 
