@@ -42,9 +42,14 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
     Of a class that no choice names (a user's own) the class itself.
     """
     target = str(node.get("_target_"))
-    fitting = {name: one for name, one in _choices(conf_path() / group).items() if one.get("_target_") == target}
+    beside = _beside_choices(conf_path()).get(group) or {}
+    fitting = {
+        name: {**beside, **one}
+        for name, one in _choices(conf_path() / group).items()
+        if one.get("_target_") == target
+    }
     if not fitting:
-        return target, {"_target_": target}
+        return target, {**beside, "_target_": target}
 
     def differing(name: str) -> tuple[int, str]:
         return sum(key not in fitting[name] or fitting[name][key] != value for key, value in node.items()), name
@@ -56,6 +61,13 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 def text_of(value: Any) -> str:
     """A setting as YAML writes it, a text without quotes."""
     return value if isinstance(value, str) else shown(value)
+
+
+@cache
+def _beside_choices(folder: Path) -> Mapping[str, Any]:
+    """What config.yaml itself sets: `model` has keys beside those of the choice."""
+    found = yaml.safe_load((folder / "config.yaml").read_text())
+    return {key: value for key, value in found.items() if isinstance(value, Mapping)}
 
 
 @cache
