@@ -179,6 +179,15 @@ class Wrong(Model):
         import pytorch_lightning
         from torch import nn
 
+        class Twice(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.last = nn.Linear(64, 4), nn.Bilinear(4, 4, 10)
+
+            def forward(self, x: Any) -> Any:
+                y = self.first(x.flatten(1))
+                return self.last(y, y)
+
         class Pair(nn.Module):
             def forward(self, x: Any) -> Any:
                 return x, x
@@ -188,6 +197,7 @@ class Wrong(Model):
             "narrow": lambda: nn.Linear(3, 10),
             "lightning": pytorch_lightning.LightningModule,
             "pair": Pair,
+            "bilinear": Twice,
             "none": lambda: None,
         }
         return made[self.how]()

@@ -43,7 +43,7 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     weights.to_torch(net, values, "the initial weights")
     weights.freeze_torch(net, start.frozen)
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
-    check_outputs(_tried(net.eval(), model, shapes, wide).shape, shapes)
+    check_outputs(_tried(net.eval(), model, shapes, wide, lowering).shape, shapes)
     net.train()
     return net, trained(net), start
 
@@ -79,10 +79,11 @@ def _channels_first(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tup
     return inputs[0].permute(0, 3, 1, 2).contiguous(), *inputs[1:]
 
 
-def _tried(net: torch.nn.Module, model: Model, shapes: Shapes, wide: torch.dtype) -> torch.Tensor:
+def _tried(net: torch.nn.Module, model: Model, shapes: Shapes, wide: torch.dtype, lowering: Lowering) -> torch.Tensor:
     """The outputs of one example. Raises UserError where it fails; it names the order of the axes where that is why."""
     x = example(shapes, wide)
-    with torch.no_grad():  # not in inference mode: a model may keep what it makes in its first forward pass
+    rounded = lowering.forward() if lowering.compute != lowering.dtype else contextlib.nullcontext()
+    with torch.no_grad(), rounded:  # not in inference mode: a model may keep what it makes in its first forward pass
         try:
             outputs = net(x)
         except Exception as error:
