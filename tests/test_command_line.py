@@ -38,8 +38,8 @@ CHOICES = {
     "loss": "cross_entropy, hinge, mse",
 }
 KEYS = (
-    "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, resume, run, schedule, seed, "
-    "solver, stage, sweep, tracking, training"
+    "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, resume, run, "
+    "schedule, seed, solver, stage, sweep, tracking, training"
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
 ALL_KEYS = MLP_KEYS.replace("model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers")
@@ -60,7 +60,9 @@ NO_TF32 = "TF32 exists only in the Tensor Cores of NVIDIA GPUs"
 REFUSALS = {
     "model=cnnn": f"model=cnnn: no such choice (did you mean cnn?); choose from {CHOICES['model']}",
     "backend=theano": f"backend=theano: no such choice; choose from {CHOICES['backend']}",
-    "dataset=imagenet": f"dataset=imagenet: no such choice (did you mean image_folder?); choose from {CHOICES['dataset']}",
+    "dataset=imagenet": (
+        f"dataset=imagenet: no such choice (did you mean image_folder?); choose from {CHOICES['dataset']}"
+    ),
     "loss=crossentropy": "loss=crossentropy: no such choice (did you mean cross_entropy?); choose from ...",
     "precision=fp8": "precision=fp8: no such choice...",
     "experiment=nothing": "experiment=nothing: no such choice; choose from ...",
