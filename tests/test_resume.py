@@ -181,16 +181,50 @@ def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -
     assert said.endswith("training.checkpoint.strict=false goes on all the same")
 
 
+def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path)
+    result = pipeline(tmp_path, "resume=latest", MKL_CBWR="COMPATIBLE")
+    assert result.returncode == 2
+    wanted = f"error: resume={run.name}: not as it was when it was killed (MKL_CBWR=, now COMPATIBLE); "
+    assert result.stderr.splitlines()[-1].startswith(wanted)
+
+
+def test_lost_records_are_a_damage(stopped: Path, tmp_path: Path) -> None:
+    """Of a machine whose power was cut: the checkpoint was on the disk, and the journal not."""
+    run = copied(stopped, tmp_path)
+    journal = run / "metrics.jsonl"
+    journal.write_bytes(journal.read_bytes()[:100])
+    found, notes = newest(run)
+    assert found is None
+    assert all("metrics.jsonl has lost records" in note for note in notes)
+
+
+def test_what_went_on_elsewhere_says_so_and_is_no_grids_cell(tmp_path: Path) -> None:
+    words = ("dataset=digits", "model=linear", "training.steps=4000", "training.checkpoint.every=50", "tracking=none")
+    killed(tmp_path, words, 0.2)
+    (run,) = runs(tmp_path)
+    receipt = read_json(run / "receipt.json")
+    (run / "receipt.json").write_text(json.dumps({**receipt, "code_sha256": "0"}))
+    result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
+    assert result.returncode == 0, result.stderr
+    assert f"resume={run.name}: not exact: code" in result.stderr
+    assert read_json(run / "receipt.json")["resumed"][0]["differences"] == ["code"]
+    planned = pipeline(tmp_path, "-m", "seed=0", *words, "sweep.dry_run=true")
+    assert "half of it was trained elsewhere" in planned.stdout
+
+
 def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     run = copied(stopped, tmp_path)
     assert refused(tmp_path, "resume=latest", "model=mlp") == (
         "model with resume=latest: a run goes on with its own settings; leave it out"
     )
+    assert refused(tmp_path, "-m", "resume=latest", "seed=1,2") == (
+        "resume with -m: goes on with one run; a grid that is given again goes on by itself"
+    )
+    assert refused(tmp_path, "resume=nothing").startswith("resume=nothing: no such run in ")
     status = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**status, "state": "FINISHED"}))
-    assert refused(tmp_path, f"resume={run.name}") == (
-        f"resume={run.name}: {run.name} is FINISHED; stage=rerun run={run.name} repeats it"
-    )
+    assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} is FINISHED"
     folder = tmp_path.absolute() / "runs"
     assert refused(tmp_path, "resume=latest") == f"resume=latest: no run in {folder} was killed and has a checkpoint"
     (run / "status.json").write_text(json.dumps(status))

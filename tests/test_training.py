@@ -84,3 +84,20 @@ def test_bounds(tmp_path: Path) -> None:
     assert refused(tmp_path, "training.ema=1") == "training.ema=1: should be less than 1"
     assert refused(tmp_path, "training.clip_norm=0") == "training.clip_norm=0: should be greater than 0"
     assert refused(tmp_path, "training.accumulate=0") == "training.accumulate=0: should be greater than 0"
+
+
+def test_a_compiled_step_of_several_batches_trains_as_one_that_is_not(tmp_path: Path) -> None:
+    """1,257 examples: an epoch's last batch is smaller, and is not compiled."""
+    words = (
+        *("precision=fp64", "training.batch_size=100", "training.accumulate=4", "training.epochs=2"),
+        *("training.clip_norm=0.5", "training.log_every_n_steps=1", "schedule=cosine"),
+    )
+    found = []
+    for compiled in ("false", "true"):
+        run = finished(tmp_path, *words, f"backend.compile={compiled}")
+        records = [record.metrics for record in read_metrics(run)]
+        found.append([metrics["train/gradient_norm"] for metrics in records if "train/gradient_norm" in metrics])
+        found.append([metrics["train/loss"] for metrics in records if "train/loss" in metrics])
+    assert found[2] == pytest.approx(found[0], rel=1e-9)
+    assert found[3] == pytest.approx(found[1], rel=1e-9)
+    assert len(set(found[0])) > 4

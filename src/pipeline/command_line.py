@@ -67,6 +67,8 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     _check_flags(parsed)
     # Hydra's own parser takes no flag in the middle of the overrides.
     arguments = [*parsed.overrides, *(word for word in arguments if word not in parsed.overrides)]
+    if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):
+        raise UserError("resume with -m: goes on with one run; a grid that is given again goes on by itself")
     task = Task(keys_of(parsed.overrides, GROUPS, grid=parsed.multirun, shows=bool(parsed.cfg)), act)
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer

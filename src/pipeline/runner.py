@@ -184,7 +184,7 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     console = messages()
     for note in [*notes, *(f"not exact: {one}" for one in other)]:
         console.print(f"resume={folder.name}: {note}", highlight=False, markup=False, soft_wrap=True)
-    return record(experiment, resolved, checkpoint=checkpoint)
+    return record(experiment, resolved, checkpoint=replace(checkpoint, differences=tuple(other)))
 
 
 def record(
@@ -242,7 +242,8 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
     from pipeline.runs.journal import Journal
 
     if checkpoint is not None:
-        return Journal.reopen(checkpoint.folder.parent.parent, checkpoint.progress["journal_bytes"])
+        size, exact = checkpoint.progress["journal_bytes"], not checkpoint.differences
+        return Journal.reopen(checkpoint.folder.parent.parent, size, exact=exact)
     return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipeline.profilers import FOLDER, Subject, Tool, window
+from pipeline.runs.journal import read_json
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -49,6 +50,7 @@ class Session:
         self.step = step
         if self.window is not None and step > self.window.start:
             self.done, self.window = False, range(0)
+            self.run.profile = read_json(self.run.folder / "artifacts" / FOLDER / "window.json") or None
 
     def steps(self, batches: Iterable[Any], make: Callable[[Any], Any] = lambda batch: batch) -> Iterator[Any]:
         """What `make` makes of each batch, a step each; the window opens before its first batch is made."""

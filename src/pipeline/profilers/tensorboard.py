@@ -15,6 +15,7 @@ from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
 from pipeline.profilers import Subject, Tool
+from pipeline.runs.journal import records_until
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -53,7 +54,13 @@ class Board(Tool):
 
         self.settings, self.backend = settings, backend
         self.folder = run.artifact(f"{FOLDER}/events").parent
+        self.goes_on = run.checkpoint is not None
+        for old in self.folder.glob("events.out.*"):  # of a run that goes on: written anew from its journal
+            old.unlink()
         self.events = EventFiles(self.folder)
+        if run.checkpoint is not None:
+            for record in records_until(run.folder, run.checkpoint.progress["journal_bytes"]):
+                self.events.scalars(record.metrics, record.step)
         self.tracer = TRACERS[backend](self.folder)
         run.recorders.append(self.events.scalars)
 
@@ -64,7 +71,8 @@ class Board(Tool):
         self.tracer.attach(subject)
         if self.settings.graph:
             self.events.graph(GRAPHS[self.backend](subject))
-        self._histograms(0)
+        if not self.goes_on:
+            self._histograms(0)
 
     def start(self) -> None:
         self.tracer.start()

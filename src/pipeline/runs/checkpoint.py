@@ -34,11 +34,12 @@ Write = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that is whole. `step`: optimizer steps that had been taken."""
+    """One that is whole. `step`: optimizer steps that had been taken. `differences`: what is not as it was then."""
 
     folder: Path
     step: int
     progress: Mapping[str, Any]
+    differences: tuple[str, ...] = ()
 
     @property
     def state(self) -> Path:
@@ -55,19 +56,21 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
     notes: list[str] = []
     for folder in sorted((run / FOLDER).glob("step-*"), reverse=True):
         try:
-            return _read(folder), notes
+            return _read(folder, run), notes
         except (OSError, ValueError, KeyError, TypeError) as error:
             notes.append(f"{folder.name} is damaged ({error}); the one before it is used")
     return None, notes
 
 
-def _read(folder: Path) -> Checkpoint:
+def _read(folder: Path, run: Path) -> Checkpoint:
     kept = json.loads(read_regular(folder / "progress.json"))
     if _sha256_of(json.dumps(kept["progress"], sort_keys=True).encode()) != kept["sha256"]:
         raise ValueError("progress.json has another sha256")
     for name, sha256 in kept["files"].items():
         if _file_sha256(folder / name) != sha256:
             raise ValueError(f"{name} has another sha256")
+    if (run / "metrics.jsonl").stat().st_size < kept["progress"]["journal_bytes"]:
+        raise ValueError("metrics.jsonl has lost records that came before it")
     return Checkpoint(folder, int(kept["progress"]["step"]), kept["progress"])
 
 
@@ -82,6 +85,9 @@ class Writer:
     def __init__(self, run: Path, settings: Settings, step: int, say: Callable[[str], object]) -> None:
         self.root, self.settings, self.say = run / FOLDER, settings, say
         self.last_step, self.last_time = step, time.monotonic()
+        for later in self.root.glob("step-*"):  # damaged, or of a training that went another way
+            if step and int(later.name[5:]) > step:
+                shutil.rmtree(later, ignore_errors=True)
         self.pool: ThreadPoolExecutor | None = None
         self.under_way: Future[None] | None = None
 

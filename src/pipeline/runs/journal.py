@@ -72,10 +72,10 @@ class Record(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A record that is on the disk already: its step, the names of its metrics, and the bytes that it takes."""
+    """A record that is on the disk already: its step, its metrics but for their times, and the bytes that it takes."""
 
     step: int
-    names: set[str]
+    metrics: dict[str, str]
     begin: int
     end: int
 
@@ -108,21 +108,26 @@ class Journal:
             raise cannot_write(folder, error) from error
 
     @classmethod
-    def reopen(cls, folder: Path, size: int) -> Journal:
+    def reopen(cls, folder: Path, size: int, *, exact: bool = True) -> Journal:
         """Go on with the run in `folder`, which has ended without a result; `size`: bytes of metrics.jsonl to begin at.
 
         The records after those are made again. As long as they are the same, what is written stays as it is, so that
-        whoever has read it (MLflow) need not read it again.
+        whoever has read it (MLflow) need not read it again. Not `exact`: they will differ, and are cut off.
         """
         import filelock
 
-        with filelock.FileLock(folder / "status.lock", timeout=5):
-            status = read_status(folder)
-            if status is None or status.state in ("RUNNING", "FINISHED"):
-                raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
-            again = replace(_first_status(folder.name, status.name), started=status.started)
-            write_json(folder / "status.json", asdict(again))
+        try:
+            with filelock.FileLock(folder / "status.lock", timeout=5):
+                status = read_status(folder)
+                if status is None or status.state in ("RUNNING", "FINISHED"):
+                    raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
+                again = replace(_first_status(folder.name, status.name), started=status.started)
+                write_json(folder / "status.json", asdict(again))
+        except filelock.Timeout as error:
+            raise UserError(f"resume={folder.name}: another process holds its status.lock") from error
         journal = cls(folder, again)
+        if not exact:
+            os.truncate(folder / "metrics.jsonl", size)
         journal._known = _steps_after(folder, size)
         journal._size = journal._known[-1].end if journal._known else size
         return journal
@@ -151,13 +156,15 @@ class Journal:
     def _is_known(self, metrics: Mapping[str, float], step: int) -> bool:
         """Whether the next record is there from before; where another one is, the rest of what is there goes."""
         known = self._known.pop(0)
-        if (known.step, known.names) == (step, set(metrics)):
+        if (known.step, known.metrics) == (step, _untimed(metrics)):
             return True
         self._size, self._known = known.begin, []
+        if self._file is not None:
+            os.ftruncate(self._file, self._size)
         return False
 
-    def flush(self) -> None:
-        """Write what is pending. At the end of an epoch, so that whoever follows sees it."""
+    def flush(self, *, sync: bool = False) -> None:
+        """Write what is pending. At the end of an epoch, so that whoever follows sees it. `sync`: to the disk itself."""
         with self._lock, self._guard("metrics.jsonl"):
             count = len(self._pending)
             if count:
@@ -168,6 +175,8 @@ class Journal:
                 self._size += len(data)
                 del self._pending[:count]
             self._flushed = time.time()
+            if sync and self._file is not None:
+                os.fsync(self._file)
 
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:
         """Write `receipt.json`; a second call replaces it."""
@@ -304,9 +313,14 @@ def _steps_after(folder: Path, size: int) -> list[Known]:
         record = _parse(line) if line.endswith(b"\n") else None
         if record is None:
             break
-        found.append(Known(record.step, set(record.metrics), begin, begin + len(line)))
+        found.append(Known(record.step, _untimed(record.metrics), begin, begin + len(line)))
         begin += len(line)
     return found
+
+
+def _untimed(metrics: Mapping[str, float]) -> dict[str, str]:
+    """As text, in which a NaN is equal to a NaN. A rate is another one each time."""
+    return {name: "" if name.endswith("_per_s") else repr(float(value)) for name, value in metrics.items()}
 
 
 def read_metrics(folder: Path) -> Iterator[Record]:
@@ -316,6 +330,12 @@ def read_metrics(folder: Path) -> Iterator[Record]:
         offset = end
         records, end = read_chunk(folder, offset)
         yield from records
+
+
+def records_until(folder: Path, size: int) -> list[Record]:
+    """The records in the first `size` bytes."""
+    lines = read_regular(folder / "metrics.jsonl")[:size].splitlines()
+    return [record for line in lines if (record := _parse(line)) is not None]
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False, mode: int = 0o666) -> None:

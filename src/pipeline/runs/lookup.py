@@ -117,7 +117,8 @@ def _without(folder: Path, holding: str) -> str:
     if status is not None and status.state != "FINISHED":
         why = f"it is {status.state}" + (f": {status.error}" if status.error else "")
     else:
-        why = "of a grid, a search or a stage that trains several, each cell's run has its own"
+        why = "of a grid, a search or a stage that trains several, each cell's run has its own; what stage=lightning"
+        why += " and stage=keras train is the user's, in artifacts/module/"
     return f"run={folder.name}: has no {holding}; {why}"
 
 

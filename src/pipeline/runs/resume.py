@@ -33,7 +33,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     if other is not None:
         raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")
     reap(root)
-    folder = _latest(root) if reference == "latest" else find_run(root, reference)
+    folder = _latest(root) if reference == "latest" else _found(root, reference)
     _check_status(reference, folder, read_status(folder))
     checkpoint, notes = newest(folder)
     if checkpoint is None:
@@ -46,6 +46,13 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     if STRICT in overridden:
         saved["training"]["checkpoint"]["strict"] = config["training"]["checkpoint"]["strict"]
     return folder, saved, checkpoint, notes
+
+
+def _found(root: Path, reference: str) -> Path:
+    try:
+        return find_run(root, reference)
+    except UserError as error:
+        raise UserError(f"resume={str(error).removeprefix('run=')}") from error
 
 
 def _latest(root: Path) -> Path:
@@ -63,11 +70,17 @@ def _check_status(reference: str, folder: Path, status: Status | None) -> None:
     if status.state == "RUNNING":
         raise UserError(f"resume={reference}: {folder.name} is still running (process {status.pid} on {status.host})")
     if status.state not in DEAD:
-        raise UserError(f"resume={reference}: {folder.name} is {status.state}; stage=rerun run={reference} repeats it")
+        trained = (folder / "artifacts/model/weights.npz").exists()
+        again = f"; stage=rerun run={reference} repeats it" if trained else ""
+        raise UserError(f"resume={reference}: {folder.name} is {status.state}{again}")
 
 
 def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | None:
-    """The newest checkpoint of a killed run of the same experiment, where everything is as it was then."""
+    """The newest checkpoint of a killed run of the same experiment, where everything is as it was then.
+
+    Says of a run that it would have been, but for what has changed.
+    """
+    from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
 
     root = Path(experiment.settings.output_dir).absolute()
@@ -77,9 +90,15 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
         status, then = read_status(folder), read_json(folder / "receipt.json")
         if status is None or status.state != "KILLED" or then.get("config_sha256") != experiment.config_sha256():
             continue
-        checkpoint, _ = newest(folder)
-        if checkpoint and not differences(folder, checkpoint, receipts.before(experiment, resolved)):
+        checkpoint, notes = newest(folder)
+        if checkpoint is not None:
+            notes += differences(folder, checkpoint, now := receipts.before(experiment, resolved))
+            if then.get("profiler") != now["profiler"]:
+                notes.append("another profiler")
+        if checkpoint is not None and not notes:
             return checkpoint
+        for note in notes:
+            messages().print(f"{folder.name} was killed and is not gone on with: {note}", highlight=False, markup=False)
     return None
 
 
@@ -101,6 +120,9 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     hardware = [device.get("hardware", {}).get("name") for device in devices]
     if hardware[0] != hardware[1]:
         found.append(f"device {hardware[0]}, now {hardware[1]}")
+    environments = (then.get("environment", {}), receipt["environment"])
+    names = [name for name in {**environments[0], **environments[1]} if environments[0].get(name) != environments[1].get(name)]
+    found += [f"{name}={environments[0].get(name, '')}, now {environments[1].get(name, '')}" for name in names]
     for name, value in identity().items():
         before = checkpoint.progress["identity"].get(name)
         if before != value:

@@ -41,10 +41,12 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     Raises UserError for data that do not fit the settings and RunError where training cannot go on.
     """
     receipt = receipts.before(experiment, resolved) | resumptions(run)
-    run.journal.write_receipt(receipt)
+    if run.checkpoint is None:  # a run that goes on keeps its own until the data are known to be the same
+        run.journal.write_receipt(receipt)
     data = load_data(experiment)
     run.identity = {**identity(), "data_sha256": data.sha256}
     check_same_data(experiment, run)
+    run.journal.write_receipt(receipt)
     check_task(experiment, data, task)
     check_settings(experiment, data)
     judge = data.task.judge(experiment.loss, experiment.training.metrics)
@@ -103,7 +105,9 @@ def resumptions(run: Run) -> dict[str, Any]:
     if run.checkpoint is None:
         return {}
     earlier = read_json(run.folder / "receipt.json").get("resumed", [])
-    return {"resumed": [*earlier, {"step": run.checkpoint.step, "time": time.time()}]}
+    checkpoint = run.checkpoint
+    now = {"step": checkpoint.step, "time": time.time(), "differences": list(checkpoint.differences)}
+    return {"resumed": [*earlier, now]}
 
 
 def check_same_data(experiment: Experiment, run: Run) -> None:

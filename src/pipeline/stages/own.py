@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 READS = ("backend", "device", "precision", "seed")
+NOT_FOLLOWED = ("backend.compile", "backend.xla", "device.placement_log", "precision.initial_scale")
 NOT_KNOWN = "the user's own; pipeline has not read them"
 
 
 def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:
     """Refuse keys of the groups that such a training does not read. Raises UserError."""
+    for key in keys:
+        if key in NOT_FOLLOWED:
+            raise UserError(f"{key} with stage={choice(experiment.stage)}: it would not be followed; leave it out")
     read = (*READS, "stage", "tracking", "sweep", "name", "output_dir")
     for key in keys:
         if group_of(key) not in read:

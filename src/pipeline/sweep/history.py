@@ -83,6 +83,8 @@ class History:
         found += code_beside.changed(then.get("imported_beside", {}))
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
+        if any(one["differences"] for one in then.get("resumed", [])):
+            found.append("half of it was trained elsewhere")
         found += self._other_machine(experiment, where, then)
         if experiment.stage.starts_from_run:
             found += self._other_source(Path(str(experiment.settings.run)), then)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.contracts import Loss
     from pipeline.runs.run import Run
 
+DRAWABLE = (1, 3, 4)  # channels that are a picture: grey, colours, colours and transparency
 SHOWN = 24  # examples on the sheet of test images
 
 
@@ -89,7 +90,7 @@ class ClassificationJudge(Judge):
         classes, labels = self.task.classes, np.concatenate(self.labels)
         self._write(run, labels)
         figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, title)
-        if len(self.task.x) != 3:
+        if len(self.task.x) != 3 or self.task.x[2] not in DRAWABLE:
             return
         x, logits = (np.concatenate(parts) for parts in zip(*self.first, strict=True))
         title = f"{title}: the first test images (blue: the true class; orange: a wrong guess)"

@@ -58,6 +58,7 @@ class Keeper:
         if stop_asked():
             self.save()
             self.writer.wait()
+            self.run.say(f"stopped at step {self.watch.step:,}; resume={self.run.id} goes on from there")
             raise_if_stopped()
         if self.writer.due(self.watch.step):
             self.save()
@@ -70,7 +71,7 @@ class Keeper:
         best = self.watch.best.weights
         if best is not None:
             files["best.npz"] = partial(_write_weights, best)
-        self.run.journal.flush()
+        self.run.journal.flush(sync=True)
         self.writer.write(self.watch.step, self.progress(), files)
 
     def progress(self) -> dict[str, Any]:
@@ -113,6 +114,7 @@ class Keeper:
         watch.profile.skip_to(watch.batches)
         watch.progress.advance(watch.step, "resumed")
         self.run.marks |= kept["marks"]
+        watch.compiled_before = kept["marks"].get("compile_s", 0.0)
 
 
 def observation_of(checkpoint: Checkpoint) -> Observation | None:

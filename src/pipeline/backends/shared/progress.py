@@ -35,7 +35,7 @@ class Watch:
         self.by_epochs = training.steps is None and training.validate_every is None
         self.ends_at = None if training.max_time is None else time.perf_counter() + training.max_time
         self.out_of_time = False
-        self.best, self.monitor = Best(training, task), training.monitor
+        self.best, self.monitor, self.ema = Best(training, task), training.monitor, training.ema
         self.precision = experiment.precision.name
         self.initial_scale = experiment.precision.loss_scale
         self.loss_scale: LossScale | None = None
@@ -53,7 +53,7 @@ class Watch:
         self.loss_sum = self.score_sum = 0.0
         self.seen = self.first_step = 0
         self.epoch_started = time.perf_counter()
-        self.epoch_seconds_before = 0.0
+        self.epoch_seconds_before = self.compiled_before = 0.0
         self.keeper = Keeper(experiment, run, self)
         if run.checkpoint is not None:
             self.keeper.restore(run.checkpoint)
@@ -79,6 +79,7 @@ class Watch:
 
     def compiled(self, seconds: float) -> None:
         """All compiling so far: not counted as training, measured by itself."""
+        seconds += self.compiled_before
         before = self.run.marks.get("compile_s", 0.0)
         if seconds > before:
             self.leave_out(seconds - before)
@@ -207,11 +208,11 @@ class Watch:
 
     def kept(self) -> dict[str, object]:
         """Which weights are saved, for the receipt."""
-        best = self.best
+        best, found = self.best, {"ended_by": self.ended_by, "ema": self.ema}
         if best.weights is None:
-            return {"weights": "last", "step": self.step, "ended_by": self.ended_by}
-        found = {"weights": "best", "step": best.step, "epoch": best.epoch, "ended_by": self.ended_by}
-        return found | {"monitor": self.monitor, "value": best.value}
+            return {"weights": "last", "step": self.step, **found}
+        found |= {"monitor": self.monitor, "value": best.value}
+        return {"weights": "best", "step": best.step, "epoch": best.epoch, **found}
 
     def _where(self, number: int) -> str:
         if self.by_epochs:

@@ -142,7 +142,7 @@ class Training(pl.LightningModule):
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy all that decides the rest of the training; returns what writes the copy."""
-        return self.copy.of(state.of(self.step, mid_step=not self.step.fresh))
+        return self.copy.of(state.of(self.step, mid_step=not self.step.gathering.fresh))
 
     def on_train_start(self) -> None:
         checkpoint = self.watch.run.checkpoint
@@ -224,7 +224,7 @@ class Training(pl.LightningModule):
 
     def _norm(self) -> torch.Tensor:
         """The gradient's, of the step that was last taken; a captured step writes it to the same memory each time."""
-        return (self.step if self.compiled is None else self.compiled.step).norm.clone()
+        return self.step.gathering.norm.clone()
 
     def validated_weights(self) -> Weights:
         """A copy of the weights that are validated and saved: the moving average, where there is one."""

@@ -43,7 +43,8 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     weights.to_torch(net, values, "the initial weights")
     weights.freeze_torch(net, start.frozen)
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
-    check_outputs(_tried(net.eval(), model, shapes, wide, lowering).shape, shapes)
+    rounded = lowering.forward() if lowering.compute != lowering.dtype else contextlib.nullcontext()
+    check_outputs(_tried(net.eval(), model, shapes, wide, rounded).shape, shapes)
     net.train()
     return net, trained(net), start
 
@@ -64,8 +65,8 @@ def made(model: Model, shapes: Shapes) -> torch.nn.Module:
     if takes_channels_first(model, shapes):
         net.register_forward_pre_hook(_channels_first)
     if any(map(is_lazy, (*net.parameters(), *net.buffers()))):
-        with torch.no_grad():  # the layers of torch's Lazy kind get their shapes from an example
-            net.eval()(example(shapes, torch.float32))
+        # The layers of torch's Lazy kind get their shapes from an example.
+        _tried(net.eval(), model, shapes, torch.float32, contextlib.nullcontext())
     return net.train()
 
 
@@ -79,10 +80,15 @@ def _channels_first(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tup
     return inputs[0].permute(0, 3, 1, 2).contiguous(), *inputs[1:]
 
 
-def _tried(net: torch.nn.Module, model: Model, shapes: Shapes, wide: torch.dtype, lowering: Lowering) -> torch.Tensor:
+def _tried(
+    net: torch.nn.Module,
+    model: Model,
+    shapes: Shapes,
+    wide: torch.dtype,
+    rounded: contextlib.AbstractContextManager[None],
+) -> torch.Tensor:
     """The outputs of one example. Raises UserError where it fails; it names the order of the axes where that is why."""
     x = example(shapes, wide)
-    rounded = lowering.forward() if lowering.compute != lowering.dtype else contextlib.nullcontext()
     with torch.no_grad(), rounded:  # not in inference mode: a model may keep what it makes in its first forward pass
         try:
             outputs = net(x)

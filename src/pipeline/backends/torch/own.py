@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 import warnings
@@ -15,7 +16,7 @@ from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.net import peak_memory, trained
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
-from pipeline.errors import UserError
+from pipeline.errors import UserError, bad_key
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 from pipeline.runs.fit import ON_CPU, Observation
@@ -45,6 +46,7 @@ RESERVED = {
     "max_epochs": "stage.epochs",
     "logger": "tracking",
     "default_root_dir": "output_dir",
+    "callbacks": "configure_callbacks() of the module",
 }
 
 
@@ -68,9 +70,17 @@ def check(module: Called, data: Called | None, trainer: Mapping[str, Any], seed:
     for name, instead in RESERVED.items():
         if name in trainer:
             raise UserError(f"stage.trainer.{name}={trainer[name]}: leave it out and use {instead}")
+    known = inspect.signature(pl.Trainer).parameters
+    for name in trainer:
+        if name not in known:
+            raise bad_key(f"stage.trainer.{name}", [f"stage.trainer.{one}" for one in known if one not in RESERVED])
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        made(module, data)
+        net, held = made(module, data)
+    if not _overridden(net, held, "train_dataloader"):
+        raise UserError(
+            f"{module.key}={module.target}: has no train_dataloader(); name its data, as stage.data=mine.Data"
+        )
 
 
 def fit(

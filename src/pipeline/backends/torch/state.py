@@ -35,7 +35,10 @@ def restore(step: Step, path: Path) -> None:
         step.scaler.load_state_dict(kept["scaler"])
     if step.average is not None:
         torch._foreach_copy_(step.average.average, [one.to(step.lowering.device) for one in kept["average"]])
-    step.fresh = kept["gradients"] is None
+    for group in step.optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):  # of a compiled update, which reads it on the device
+            group["lr"] = group["lr"].to(step.lowering.device)
+    step.gathering.fresh = kept["gradients"] is None
     for parameter, gradient in zip(step.net.parameters(), kept["gradients"] or [], strict=False):
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
     _restore_generators(kept["random"], step.lowering.device)
@@ -53,7 +56,15 @@ class HostCopy:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         copy = self.kept
-        return lambda path: torch.save(copy, path)
+        return lambda path: _save(copy, path)
+
+
+def _save(copy: Any, path: Path) -> None:
+    """torch's writer makes a RuntimeError of a full disk."""
+    try:
+        torch.save(copy, path)
+    except RuntimeError as error:
+        raise OSError(f"torch cannot write it ({str(error).splitlines()[0]})") from error
 
 
 def _copied(value: Any, buffer: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,14 @@ def unmarked(_: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
+@dataclass
+class Gathering:
+    """What a step and its compiled copy share. `fresh`: no gradient has been gathered; `norm`: of the last gradient."""
+
+    norm: torch.Tensor
+    fresh: bool = True
+
+
 class Step:
     """A net, its optimizer and its loss. `phase` marks the parts of a step for a profiler."""
 
@@ -41,8 +50,7 @@ class Step:
         self.optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
         self.one = torch.ones((), device=lowering.device)
-        self.norm = self.one  # the gradient's, where it is measured
-        self.fresh = True  # no gradient has been accumulated
+        self.gathering = Gathering(self.one)
         self.average = Average(net, experiment.training.ema) if experiment.training.ema else None
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor, share: float | None = None, *, update: bool = True) -> Losses:
@@ -53,7 +61,7 @@ class Step:
         with self.phase("forward"), self.lowering.forward():
             loss, scores = self.forward(x, y)
         self.backward(loss if share is None else loss * share)
-        self.fresh = update
+        self.gathering.fresh = update
         if update:
             self.step_optimizer()
         return loss.detach(), scores
@@ -72,7 +80,7 @@ class Step:
 
     def backward(self, loss: torch.Tensor) -> None:
         """The gradients, of the scaled loss where it is scaled, added to those of the step's other batches."""
-        if self.fresh:
+        if self.gathering.fresh:
             self.optimizer.zero_grad()
         with self.phase("backward"):
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -102,9 +110,9 @@ class Step:
         if self.training.clip_value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.training.clip_value)
         if self.training.clip_norm is not None:
-            self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip_norm)
+            self.gathering.norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip_norm)
         elif self.training.log_gradient_norm:
-            self.norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            self.gathering.norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
     def update(self) -> None:
         """The optimizer's part, where the loss is not scaled."""
