@@ -85,6 +85,10 @@ WRONG = {
     "stage.module=own_lightning.torch": "stage.module=own_lightning.torch: is a module; name a class or a function",
     "+stage.arguments.depth=3": "stage.module=own_lightning.Lit: Lit.__init__() got an unexpected keyword argument "
     "'depth'",
+    "stage.data=null": "stage.module=own_lightning.Lit: has no train_dataloader(); name its data, as "
+    "stage.data=mine.Data",
+    "backend.compile=true": "backend.compile with stage=lightning: it would not be followed; leave it out",
+    "+stage.trainer.callbacks=1": "stage.trainer.callbacks=1: leave it out and use configure_callbacks() of the module",
     "+stage.trainer.precision=16": "stage.trainer.precision=16: leave it out and use precision",
     "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
     "backend=jax": "stage=lightning with backend=jax: use backend=torch",
