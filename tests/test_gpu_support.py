@@ -300,7 +300,7 @@ def test_auto_takes_the_first_gpu_that_the_framework_can_use() -> None:
 
 def test_a_run_that_falls_back_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    run: Any = SimpleNamespace(id="r", say=said.append)
+    run: Any = SimpleNamespace(id="r", say=said.append, checkpoint=None)
     experiment: Any = SimpleNamespace(name="x", precision=SimpleNamespace(name="fp32"), reads=lambda _: False)
     for gpus, expected in (((card("V100"),), 1), ((), 0)):
         monkeypatch.setattr(device, "gpus", lambda gpus=gpus: gpus)

@@ -86,6 +86,7 @@ def test_any_model_trains_and_is_read_back(mine: Path, tmp_path: Path, backend: 
         pytest.param("liquid", "ncps", "jax", marks=pytest.mark.wide),
     ],
 )
+@pytest.mark.wide
 def test_models_of_public_packages_train(mine: Path, tmp_path: Path, model: str, package: str, backend: str) -> None:
     pytest.importorskip(package)
     trained_and_evaluated(mine, tmp_path, f"model={model}", f"backend={backend}")

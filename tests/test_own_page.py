@@ -32,7 +32,11 @@ def test_the_page_has_an_example_in_each_section() -> None:
     assert list(sections()) == ["A model", "Data", "A schedule", "A LightningModule", "A compiled keras.Model"]
 
 
-@pytest.mark.parametrize("title", sections())
+QUICK = ("A model", "A LightningModule")
+TITLES = [title if title in QUICK else pytest.param(title, marks=pytest.mark.wide) for title in sections()]
+
+
+@pytest.mark.parametrize("title", TITLES)
 def test_an_example_of_the_page_runs(tmp_path: Path, title: str) -> None:
     scripts = []
     for language, text in BLOCK.findall(sections()[title]):

@@ -62,6 +62,7 @@ def test_its_receipt_and_journal(lit: Path) -> None:
     assert lit.name.endswith("lightning-lit-torch-fp32" + lit.name[-5:])
 
 
+@pytest.mark.wide
 def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
     result = pipeline(
         tmp_path, "-m", *LIT, "+stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none", **KNOWN

@@ -146,6 +146,7 @@ def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, gr
     assert paper["backend"] == "numpy"
 
 
+@pytest.mark.wide
 def test_nothing_stands_between_deepxde_and_torch(tmp_path: Path) -> None:
     """While DeepXDE trains on a CPU no function of Python is called around torch's own, and none is left behind."""
     (tmp_path / "asked.py").write_text(AROUND_TORCH)
@@ -169,6 +170,7 @@ def test_a_function_is_learnt(place: Path, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ON_BACKENDS)
+@pytest.mark.wide
 def test_an_l_shape_trains_in_float32(place: Path, backend: str) -> None:
     """DeepXDE's polygon gives float64 points, on which torch's float32 network would fail."""
     run = done(

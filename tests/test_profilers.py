@@ -143,7 +143,7 @@ def test_stacks_and_another_window_by_another_loader() -> None:
     assert profile(run)["steps"] == [1, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_tensorboard_reads_its_event_files(backend: str) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -127,6 +127,7 @@ def test_a_grid_goes_on_with_the_cell_that_was_killed(tmp_path: Path) -> None:
     assert len(cells) == 2  # the killed one was not run anew
 
 
+@pytest.mark.wide
 def test_a_job_that_slurm_starts_again_goes_on(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=linear", "training.steps=3000", "training.checkpoint.every=50", "tracking=none")
     killed(tmp_path, words, 0.2)
@@ -199,6 +200,7 @@ def test_lost_records_are_a_damage(stopped: Path, tmp_path: Path) -> None:
     assert all("metrics.jsonl has lost records" in note for note in notes)
 
 
+@pytest.mark.wide
 def test_what_went_on_elsewhere_says_so_and_is_no_grids_cell(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=linear", "training.steps=4000", "training.checkpoint.every=50", "tracking=none")
     killed(tmp_path, words, 0.2)
@@ -232,6 +234,7 @@ def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} has no checkpoint; run it anew"
 
 
+@pytest.mark.wide
 def test_a_checkpoint_changes_no_bit(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=mnist_cnn", "training.epochs=1", "tracking=none")
     for cadence in ("training.checkpoint.every=1", "training.checkpoint.every_s=0"):

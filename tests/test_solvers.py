@@ -323,6 +323,7 @@ def test_a_best_recipe_as_it_ships(tmp_path: Path, recipe: str, reached: float) 
     assert scalars["residual_evaluations"] < 20_000 * 37
 
 
+@pytest.mark.wide
 def test_the_coefficient_of_the_l_shape_to_five_digits(tmp_path: Path) -> None:
     """As it ships; 0.4019310310137 by the method of particular solutions."""
     run = done(tmp_path, "experiment=poisson_best", "tracking=none")

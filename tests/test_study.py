@@ -314,6 +314,7 @@ def tampered(database: Path, run: str, table: str, key: str, value: str) -> Iter
             connection.execute(put, (before, *place))
 
 
+@pytest.mark.wide
 def test_a_stage_that_only_one_file_has_is_named(study: Copy, differences: Ask) -> None:
     with study.edited("params.yaml", "classifier_jax:", "classifier_more: *short\nclassifier_jax:"):
         (line,) = (line for line in differences() if not line.startswith("compose"))

@@ -79,6 +79,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     assert "to run: model=n3: failed before: KeyError: 'planted'" in retried.stdout
 
 
+@pytest.mark.wide
 def test_first_cells_that_fail_alike_end_the_sweep(tmp_path: Path) -> None:
     words = ("-m", "seed=range(8)", "training.batch_size=5000", "tracking=none", "dataset=digits")
     result = pipeline(tmp_path, *words)

@@ -173,6 +173,7 @@ def test_an_edit_during_a_sweep_is_not_run_under_the_old_hash(place: Path) -> No
     assert "changed since " in dry.stdout and ": the code" in dry.stdout
 
 
+@pytest.mark.wide
 def test_a_file_that_was_read_at_import_and_edited_since_is_refused(place: Path) -> None:
     """The next cell would run what its module has read under the hash of the file as it is now."""
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "data"))
@@ -241,6 +242,7 @@ def test_a_module_of_a_computed_name_is_compared_when_the_grid_runs_again(place:
     assert f": {name}" in pipeline(place, *dry, **environ(place, "computed")).stdout
 
 
+@pytest.mark.wide
 def test_a_grid_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(place: Path) -> None:
     (place / "parts_wide.py").write_text("UNITS = 1\n")
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"), PLANTED_EDITS="1")
@@ -328,6 +330,7 @@ def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
         pytest.param("jax", "JAX", marks=pytest.mark.wide),
     ],
 )
+@pytest.mark.wide
 def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: str, place: Path) -> None:
     result = pipeline(place, *WORDS, "sweep.stop_after=1", **environ(place, at_import))
     assert result.returncode == 1

@@ -156,6 +156,7 @@ def test_streamed_batches_are_those_of_memory(trained: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_precisions_of_a_language_model_are_compared(lab: Path, tmp_path: Path, backend: str) -> None:
     words = ("stage=amp", "stage.precisions=[fp32,fp64]", "stage.repeats=1", "optimizer=adam", *LANGUAGE)
     metrics = metrics_of(above(lab, tmp_path, *words, f"backend={backend}"))

@@ -86,6 +86,7 @@ def test_bounds(tmp_path: Path) -> None:
     assert refused(tmp_path, "training.accumulate=0") == "training.accumulate=0: should be greater than 0"
 
 
+@pytest.mark.wide
 def test_a_compiled_step_of_several_batches_trains_as_one_that_is_not(tmp_path: Path) -> None:
     """1,257 examples: an epoch's last batch is smaller, and is not compiled."""
     words = (
