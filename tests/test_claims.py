@@ -116,6 +116,7 @@ def test_a_grid_that_can_claim_nothing_says_so_and_runs(tmp_path: Path) -> None:
     assert [status(run).state for run in trained(tmp_path)] == ["FINISHED"] * 2
 
 
+@pytest.mark.wide
 def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:
     words = ("-m", "seed=range(5)", "model=mlp", "dataset=digits", "training.epochs=20", "tracking=none")
     both = [begin(tmp_path, *words) for _ in range(2)]

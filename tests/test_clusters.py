@@ -39,6 +39,7 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=ON_A_CLUSTER)])
+@pytest.mark.wide
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     launcher: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

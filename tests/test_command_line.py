@@ -459,6 +459,7 @@ def test_an_output_folder_above(tmp_path: Path) -> None:
     assert lines[:2] == ["mlp-digits-torch-fp32 on cpu at fp32", f"run {run.name}"]
 
 
+@pytest.mark.wide
 def test_an_even_kernel_brings_no_warning(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *DIGITS, "model=cnn", "model.kernel_size=4", "tracking=none")
     assert result.returncode == 0, result.stderr

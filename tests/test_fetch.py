@@ -426,6 +426,7 @@ def test_cache_root_takes_the_setting_then_the_environment_then_the_users_cache(
 
 
 @pytest.mark.skipif(not shutil.which("apt-get") or not shutil.which("dpkg-deb"), reason="apt-get is not installed")
+@pytest.mark.wide
 def test_debian_package_has_fashion_mnist(tmp_path: Path) -> None:
     (source,) = [source for source in fashion_mnist.SOURCES if isinstance(source, DebianPackage)]
     ensure(fashion_mnist.FILES, [source], tmp_path)

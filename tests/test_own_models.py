@@ -37,6 +37,7 @@ def found() -> Outcomes[OwnModels]:
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("precision", CLOSE)
+@pytest.mark.wide
 def test_a_normalizations_statistics_are_kept(found: Outcomes[OwnModels], backend: str, precision: str) -> None:
     result = found[backend].normalized[precision]
     paths = PATHS["torch" if backend == "torch" else "keras"]

@@ -76,6 +76,11 @@ def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
     assert sorted(map(sorted, seen)) == [["bfloat16"], ["bfloat16"], ["float32"], ["float32"]]
 
 
+def wide(words: list[str]) -> list[Any]:
+    """Each imports Lightning, or Keras."""
+    return [pytest.param(word, marks=pytest.mark.wide) for word in words]
+
+
 WRONG = {
     "stage.module=null": "stage.module=null: name a LightningModule, as stage.module=mine.Lit",
     "stage.module=os.getcwd": "stage.module=os.getcwd: not on the allow-list (pipeline, own_lightning); to "
@@ -96,7 +101,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("word", WRONG)
+@pytest.mark.parametrize("word", [*list(WRONG)[:4], *wide(list(WRONG)[4:])])
 def test_what_lightning_would_not_run_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     assert refused(tmp_path, *(one for one in LIT if not one.startswith(f"{key}=")), word, **KNOWN) == WRONG[word]
@@ -136,7 +141,7 @@ KERAS_WRONG = {
 }
 
 
-@pytest.mark.parametrize("word", KERAS_WRONG)
+@pytest.mark.parametrize("word", [*list(KERAS_WRONG)[:3], *wide(list(KERAS_WRONG)[3:])])
 def test_what_keras_would_not_fit_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     words = (*OF_KERAS, "stage.data=own_keras.arrays", "backend=jax")

@@ -35,6 +35,7 @@ def test_a_part_that_is_none_is_refused(text: str) -> None:
         part_of(text)
 
 
+@pytest.mark.wide
 def test_pytest_collects_the_part(tmp_path: Path) -> None:
     """Of three files, by this suite's own conftest.py: all of `wide`, and nothing that is not."""
     for name in ("conftest.py", "parts.py"):

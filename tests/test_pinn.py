@@ -259,6 +259,7 @@ def test_values_are_fitted_where_they_were_measured(place: Path) -> None:
     assert receipt(run)["points_sha256"] == points_sha256({"measured": points})
 
 
+@pytest.mark.wide
 def test_seeds_make_a_grid_that_runs_once(place: Path) -> None:
     folder = place / "grid"
     folder.mkdir()

@@ -19,7 +19,7 @@ from typing import Any
 
 import in_backend
 import pytest
-from command import TWO_THEN_WIDE
+from command import TORCH_THEN_WIDE, TWO_THEN_WIDE
 from findings import Precisions, Ran
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +90,7 @@ def test_what_the_compiler_made_of_it_is_told(found: Outcomes[Precisions], backe
     assert after is None or set(after) <= {"float32", "bfloat16"}
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_layers_with_dtypes_of_their_own_are_seen(found: Outcomes[Precisions], backend: str) -> None:
     result = found[backend].layers.receipt["precision"]
     assert result["as_requested"] is True

@@ -97,6 +97,7 @@ def test_killed_at_twenty_moments(tmp_path: Path, backend: str) -> None:
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
 
 
+@pytest.mark.wide
 def test_mlflow_has_each_point_once(tmp_path: Path) -> None:
     words = (
         *("dataset=digits", "model=linear", "training.steps=2000", "training.batch_size=8"),
@@ -116,6 +117,7 @@ def test_mlflow_has_each_point_once(tmp_path: Path) -> None:
 GRID = ("-m", "seed=0,1", "dataset=digits", "model=linear", "training.steps=3000", "training.checkpoint.every=50")
 
 
+@pytest.mark.wide
 def test_a_grid_goes_on_with_the_cell_that_was_killed(tmp_path: Path) -> None:
     words = (*GRID, "loader.steps_per_execution=5", "tracking=none", "sweep.jobs=1")
     killed(tmp_path, words, 0.3, signal.SIGTERM)

@@ -44,6 +44,7 @@ def session(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, tmp_path: Path) -> None:
     words = (*OPTUNA, f"backend={backend}", *SPACE, "training.epochs=9", "hydra.sweeper.pruner=hyperband")
     result = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")

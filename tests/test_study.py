@@ -147,6 +147,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)  # how fast: docs/study.md
 
 
+@pytest.mark.wide
 def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     before = study.read("composed.yaml")
     with (
@@ -230,6 +231,7 @@ def differences(study: Copy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return ask
 
 
+@pytest.mark.wide
 def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy, differences: Ask) -> None:
     result = study.study("check")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -174,6 +174,7 @@ def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: 
         assert receipts[0][part] == receipts[1][part]
 
 
+@pytest.mark.wide
 def test_two_cells_at_once(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "-m", "seed=range(4)", "sweep.jobs=2", "dataset=digits", "tracking=none")
     assert result.returncode == 0, result.stderr
@@ -186,6 +187,7 @@ def test_two_cells_at_once(tmp_path: Path) -> None:
     assert "*" not in result.stdout  # no seed is the best
 
 
+@pytest.mark.wide
 def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "-m", "model=linear,mlp", "seed=range(3)", *QUIET, "sweep.jobs=2", "name=mine")
     assert result.returncode == 0, result.stderr
@@ -221,6 +223,7 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.wide
 def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "-m", "device=/CPU:0,/device:GPU:0", "model=linear", *QUIET)
     assert result.returncode == 0, result.stderr

@@ -111,6 +111,7 @@ def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.wide), signal.SIGKILL])
+@pytest.mark.wide
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: signal.Signals, tmp_path: Path) -> None:
     words = ("-m", "seed=range(3)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")
     process = begin(tmp_path, *words)

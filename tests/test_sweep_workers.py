@@ -301,6 +301,7 @@ def test_what_cells_have_imported_is_in_the_receipt_of_their_stage(tmp_path: Pat
     assert sorted(changed(found)) == ["between", "other", "parts"]
 
 
+@pytest.mark.wide
 def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Path) -> None:
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "edit"), PLANTED_KILLS="old")
     assert [row["state"] for row in table(grids(place)[0])] == ["killed", "done"]

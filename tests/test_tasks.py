@@ -175,6 +175,7 @@ def test_rungs_of_a_regression_are_compared(lab: Path, tmp_path: Path) -> None:
     assert (table["columns"][2], table["columns"][6]) == ("rows/s", "absolute_error")
 
 
+@pytest.mark.wide
 def test_a_grid_and_a_profiler_of_a_language_model(lab: Path, tmp_path: Path) -> None:
     window = ("profiler=torch", "profiler.skip=4", "profiler.steps=2")
     words = ("-m", "model.tied=false,true", "stage=train", *LANGUAGE, *window, searched(lab))

@@ -285,6 +285,7 @@ def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
     assert "ended without a word" in found.data.tags["error"]
 
 
+@pytest.mark.wide
 def test_server_down_then_sync_once(uri: str, server: str, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     down = f"http://127.0.0.1:{free_port()}"
@@ -321,6 +322,7 @@ def files_of(uri: str, run_id: str) -> set[str]:
     return {item.path for folder in (None, "figures") for item in client.list_artifacts(run_id, folder)}
 
 
+@pytest.mark.wide
 def test_an_artifact_that_cannot_be_sent_costs_no_other_run_anything(uri: str, tmp_path: Path) -> None:
     """A link to nothing, a named pipe, and a name that the store has for something else: in MLflow all runs have ended
     and hold all the rest."""
@@ -435,6 +437,7 @@ def test_sync_moves_runs_and_rebuilds_a_lost_database(uri: str, warm_database: P
         known, points = found, points_of(target, run_id_of(grid.folder))
 
 
+@pytest.mark.wide
 def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Path, tmp_path: Path) -> None:
     database = f"sqlite:///{server_folder}/mlflow.db"
     journal, tracker = track(tmp_path / "runs", database, experiment="layout")

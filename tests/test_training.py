@@ -48,6 +48,7 @@ def test_training_ends_when_its_time_is_over(tmp_path: Path) -> None:
     assert max(steps) < 40
 
 
+@pytest.mark.wide
 def test_a_large_batch_is_the_same_as_a_few_that_are_accumulated(tmp_path: Path) -> None:
     words = ("precision=fp64", "training.steps=20", "optimizer=sgd")
     whole = finished(tmp_path, *words)
