@@ -27,7 +27,7 @@ from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
-from pipeline.runs.journal import read_config
+from pipeline.runs.records import read_config
 from pipeline.runs.result import metrics_of, values
 from pipeline.spec import choice
 

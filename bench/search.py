@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from bench.measure import Side, agree, alternate, at_most, figure_rows, ratios, row
-from pipeline.runs.journal import read_metrics
 from pipeline.runs.lookup import run_folders
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
 
 ROUNDS = 3

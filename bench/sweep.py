@@ -16,8 +16,9 @@ from pathlib import Path
 
 from bench.measure import Side, alternate, at_most, figure_rows, ratios, row, wall
 from pipeline import experiment as experiments
-from pipeline.runs.journal import read_config, read_json, read_status
+from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
+from pipeline.runs.records import read_config, read_status
 
 ROUNDS = 3
 CELLS = 16

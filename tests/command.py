@@ -13,7 +13,7 @@ from warm import server
 
 from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
-from pipeline.runs.journal import Status
+from pipeline.runs.records import Status
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")

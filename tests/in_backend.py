@@ -47,7 +47,8 @@ from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved, resolve, runnable
 from pipeline.machine.device import Place, gpus
 from pipeline.models import Shapes, weights
-from pipeline.runs.journal import Journal, read_metrics
+from pipeline.runs.journal import Journal
+from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.runs.weights import Weights, digest
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from pipeline.command_line import composed
 from pipeline.runs import weights
-from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
 from pipeline.runs.result import values as values_of
 

@@ -21,7 +21,7 @@ from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde import Deepxde
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
-from pipeline.runs.journal import write_json
+from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, seconds
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -18,7 +18,7 @@ from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
 
 from pipeline.runs import journal as journals
-from pipeline.runs.journal import Status
+from pipeline.runs.records import Status
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell

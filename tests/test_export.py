@@ -13,7 +13,7 @@ from command import DIGITS, done, environment, refused
 
 from pipeline.backends.shared.exported import Exported
 from pipeline.errors import RunError
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.stages.export import WRITTEN_BY, compare
 
 TORCH = ("torch_export", *(pytest.param(name, marks=pytest.mark.wide) for name in ("safetensors", "torch", "onnx")))

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from pipeline.errors import UserError
 from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
-from pipeline.runs.journal import Journal, read_config, read_metrics, read_status
+from pipeline.runs.journal import Journal
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
+from pipeline.runs.records import read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[1])
@@ -186,7 +187,8 @@ FULL = """
 import sys
 from pathlib import Path
 from pipeline.errors import UserError
-from pipeline.runs.journal import Journal, read_metrics, read_status
+from pipeline.runs.journal import Journal
+from pipeline.runs.records import read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
 try:
     for step in range(100_000):

@@ -22,8 +22,10 @@ from pipeline.errors import Stopped
 from pipeline.machine.device import Gpu
 from pipeline.runs import receipt, slurm
 from pipeline.runs.code import code_hash as code
-from pipeline.runs.journal import Journal, read_json, read_status, write_json
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.lookup import reap
+from pipeline.runs.records import read_status
 from pipeline.sweep import ray_tasks, submitit_jobs
 from pipeline.sweep.cell import environment_file, job_file, write_environment
 from pipeline.sweep.history import History

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from pipeline.datasets.sources import Mirror, say
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.passwords import without_password, without_passwords
-from pipeline.runs.journal import Journal, read_config, read_json, read_status
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config, read_status
 from pipeline.runs.result import Result
 from pipeline.spec import build
 from pipeline.tracking.store import flatten

@@ -35,7 +35,7 @@ from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.pinn.solvers.deepxde import Deepxde
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
-from pipeline.runs.journal import read_config, read_metrics
+from pipeline.runs.records import read_config, read_metrics
 
 CONF = Path(__file__).parents[1] / "conf"
 OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}

@@ -42,7 +42,7 @@ from pipeline.profilers import Subject, window
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 
 BACKENDS = TWO_THEN_WIDE
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.

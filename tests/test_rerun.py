@@ -14,7 +14,7 @@ from rich.console import Console
 from test_runs_compare import a_run, words
 
 from pipeline.runs.differences import account_of
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.stages.about_runs.rerun import _report
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.metrics.classification import LESS_IS_BETTER, METRICS
-from pipeline.runs.journal import Journal, write_json
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 from pipeline.runs.result import (
     Direction,
     Kind,

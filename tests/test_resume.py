@@ -19,7 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.runs.checkpoint import newest
-from pipeline.runs.journal import Journal, read_json, read_metrics
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 
 TIMED = "per_s"
 CHECKPOINTS = "runs/*/checkpoints/step-*"

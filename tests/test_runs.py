@@ -15,7 +15,9 @@ from command import COMMAND, environment, pipeline, refused
 
 from pipeline.errors import UserError
 from pipeline.runs import listing
-from pipeline.runs.journal import Journal, State, read_json, write_json
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, count, rate
 
 CONFIG = {

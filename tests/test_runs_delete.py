@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from command import COMMAND, contents, environment, pipeline, refused, runs, write_files
 
-from pipeline.runs.journal import Journal, write_json
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 
 
 def a_run(root: Path, name: str = "gone", **config: object) -> Path:

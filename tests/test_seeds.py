@@ -17,7 +17,7 @@ from rich.console import Console
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import half_width
 from pipeline.report.table import show_result
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome

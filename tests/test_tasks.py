@@ -17,7 +17,7 @@ import pytest
 from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, write_files
 from in_tasks import STEPS, TRAININGS
 
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent

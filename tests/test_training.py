@@ -8,7 +8,8 @@ import pytest
 from command import pipeline, refused, runs
 
 from pipeline.runs import weights
-from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
 
 DIGITS = ("dataset=digits", "model=linear", "tracking=none")

@@ -14,7 +14,7 @@ from pipeline.pinn import solution, unseen
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.unseen import Residuals
-from pipeline.runs.journal import read_metrics
+from pipeline.runs.records import read_metrics
 
 ODE = ("stage=pinn", "dataset=ode", "solver=gauss_newton", "solver.steps=60", "model.units=[30]", "tracking=none")
 START = ((np.zeros((1, 2)), np.zeros(2)),)

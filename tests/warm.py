@@ -85,7 +85,7 @@ def saved_backend(folder: Path, words: Mapping[str, str]) -> str | None:
     """The backend of the saved run that a command starts from; None where it names none that can be read."""
     from pipeline.errors import UserError
     from pipeline.runs import lookup
-    from pipeline.runs.journal import read_config
+    from pipeline.runs.records import read_config
 
     if "run" not in words:
         return None

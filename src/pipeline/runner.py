@@ -250,7 +250,7 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
 def keep_imported(experiment: Experiment, journal: Journal) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
     from pipeline.runs.beside import imported_beside, imported_by_cells, merged
-    from pipeline.runs.journal import read_json
+    from pipeline.runs.json_files import read_json
 
     found = merged([imported_beside(experiment), imported_by_cells(journal.folder)])
     receipt = read_json(journal.folder / "receipt.json") if found else {}
@@ -296,7 +296,7 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
 def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Stage) -> BaseException:
     """What a person can act on, for the errors that the machine makes; any other error as it is."""
     from pipeline.machine.memory import as_user_error, is_out_of_memory
-    from pipeline.runs.journal import cannot_write
+    from pipeline.runs.json_files import cannot_write
 
     if isinstance(error, (UserError, RunError)):
         return error

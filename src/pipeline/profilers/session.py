@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipeline.profilers import FOLDER, Subject, Tool, window
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

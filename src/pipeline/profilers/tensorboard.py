@@ -15,7 +15,7 @@ from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
 from pipeline.profilers import Subject, Tool
-from pipeline.runs.journal import records_until
+from pipeline.runs.records import records_until
 from pipeline.spec import spec
 
 if TYPE_CHECKING:

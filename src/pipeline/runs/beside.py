@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.runs.code import code_hash as code
 from pipeline.runs.code import sources as code_sources
 from pipeline.runs.code.files import is_file
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import read_regular
-from pipeline.runs.journal import read_json, read_status
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_status
 from pipeline.runs.lookup import is_live, reap_one, run_folders
 
 NAMING = ("config.yaml", "receipt.json", "cells.txt")  # the files in which a run names others

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.runs.journal import read_config, read_json
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
 from pipeline.runs.listing import flat_config
 from pipeline.runs.result import Metric, metrics_of, read_result
 

@@ -4,17 +4,11 @@
       config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED PRUNED, whose process
       metrics.jsonl   {"step", "time", "metrics"}    receipt.json   what really happened    result.json   what came out
       artifacts/      figures/, model/, ...          mlflow.json    how far MLflow has it (tracking/record.py)
-
-JSON has no NaN and no infinity. They are written as the strings "NaN", "Infinity" and "-Infinity", which every JSON
-reader takes and which `float()` turns back.
 """
 
 from __future__ import annotations
 
-from pipeline.spec import Config
-
 import json
-import math
 import os
 import re
 import secrets
@@ -25,50 +19,24 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePath
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.errors import UserError
+from pipeline.machine.regular_file import read_regular
 from pipeline.passwords import without_password, without_passwords
-from pipeline.runs.result import Result
+from pipeline.runs.json_files import cannot_write, overwrite, plain, write_all, write_json
 from pipeline.runs.process import machine, pid_namespace, process_started
-from pipeline.machine.regular_file import open_regular, read_regular
+from pipeline.runs.records import State, Status, parse, read_status
+from pipeline.runs.result import Result
 from pipeline.runs.slurm import this_job
-
-State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
+from pipeline.spec import Config
 
 FLUSH_SECONDS = 0.5
 ERROR_LENGTH = 2000  # keeps status.json within one disk block, so that a full disk can still take the last word
-CHUNK_BYTES = 1 << 18
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """What `status.json` holds. Times are seconds since 1970."""
-
-    id: str
-    name: str
-    state: State
-    pid: int
-    process_started: str | None  # distinguishes this process from a later one with the same pid
-    host: str
-    pid_namespace: str | None  # a pid means nothing in another container
-    started: float
-    ended: float | None = None
-    error: str | None = None
-    machine: str | None = None  # distinguishes hosts of one name (process.machine)
-    job: str | None = None  # the Slurm job it runs in (slurm.this_job)
-
-
-class Record(NamedTuple):
-    """One line of `metrics.jsonl`."""
-
-    step: int
-    time: float
-    metrics: dict[str, float]
 
 
 class Known(NamedTuple):
@@ -171,7 +139,7 @@ class Journal:
                 assert self._file is not None, "log() after finish()"
                 data = "".join(_line(*record) for record in self._pending[:count]).encode()
                 # Always at the end of the last whole line: a write that failed or was interrupted is written over.
-                _write_all(self._file, data, self._size)
+                write_all(self._file, data, self._size)
                 self._size += len(data)
                 del self._pending[:count]
             self._flushed = time.time()
@@ -241,7 +209,7 @@ class Journal:
             write_json(path, asdict(self.status), sync=True)
         except OSError as error:
             try:  # a full disk has no room for a second file, but the first one already has its block
-                _overwrite(path, asdict(self.status))
+                overwrite(path, asdict(self.status))
             except OSError:
                 return cannot_write(path, error)
         return None
@@ -254,63 +222,11 @@ class Journal:
             raise cannot_write(self.folder / name, error) from error
 
 
-def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserError:
-    """The message for a file that the system refused: which, why, and how much room is left. `key`: what moves it."""
-    place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
-    try:
-        room = f"; {shutil.disk_usage(place).free / 1e6:,.0f} MB free"
-    except OSError:
-        room = ""
-    return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
-
-
-def read_status(folder: Path) -> Status | None:
-    """The run's status, or None where there is none to be read."""
-    try:
-        return Status(**json.loads(read_regular(folder / "status.json")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
-    try:
-        value = json.loads(read_regular(path))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The resolved config that the run was started with."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where PyYAML was built with it: nine times as fast
-    try:
-        value = yaml.load(read_regular(folder / "config.yaml"), Loader=loader)  # noqa: S506  # both are the safe ones
-    except (OSError, yaml.YAMLError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
-    """Some hundred kilobytes of records from byte `offset` on, and the offset after them. A half line is left."""
-    try:
-        with open_regular(folder / "metrics.jsonl") as file:
-            file.seek(offset)
-            data = file.read(CHUNK_BYTES) + file.readline()
-    except OSError:
-        return [], offset
-    whole = data[: data.rfind(b"\n") + 1]
-    records = [record for line in whole.splitlines() if (record := _parse(line)) is not None]
-    return records, offset + len(whole)
-
-
 def _steps_after(folder: Path, size: int) -> list[Known]:
     """The whole records of metrics.jsonl from byte `size` on."""
     found, begin = [], size
     for line in read_regular(folder / "metrics.jsonl")[size:].splitlines(keepends=True):
-        record = _parse(line) if line.endswith(b"\n") else None
+        record = parse(line) if line.endswith(b"\n") else None
         if record is None:
             break
         found.append(Known(record.step, _untimed(record.metrics), begin, begin + len(line)))
@@ -321,54 +237,6 @@ def _steps_after(folder: Path, size: int) -> list[Known]:
 def _untimed(metrics: Mapping[str, float]) -> dict[str, str]:
     """As text, in which a NaN is equal to a NaN. A rate is another one each time."""
     return {name: "" if name.endswith("_per_s") else repr(float(value)) for name, value in metrics.items()}
-
-
-def read_metrics(folder: Path) -> Iterator[Record]:
-    """Every record of the run, in the order of writing."""
-    offset, end = -1, 0
-    while offset != end:
-        offset = end
-        records, end = read_chunk(folder, offset)
-        yield from records
-
-
-def records_until(folder: Path, size: int) -> list[Record]:
-    """The records in the first `size` bytes."""
-    lines = read_regular(folder / "metrics.jsonl")[:size].splitlines()
-    return [record for line in lines if (record := _parse(line)) is not None]
-
-
-def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False, mode: int = 0o666) -> None:
-    """Replace `path` in one step, so that no reader sees half of it; `mode` as for a new file. Raises OSError."""
-    data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: NumPy and tensor values become numbers and lists, NaN and infinities strings."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _name_of(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, PurePath):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    raise TypeError(f"{type(value).__name__} has no place in the journal: {value!r}")
 
 
 def _new_folder(root: Path, name: str) -> Path:
@@ -418,37 +286,6 @@ def _line(step: int, when: float, metrics: dict[str, float]) -> str:
         return _encode({"step": step, "time": when, "metrics": metrics}) + "\n"
     except ValueError:  # NaN or infinity: rare, so that only they pay for the look at every value
         return _encode({"step": step, "time": when, "metrics": plain(metrics)}) + "\n"
-
-
-def _parse(line: bytes) -> Record | None:
-    """None for a line that a crash or a bad disk left unreadable: one lost record is no reason to lose the rest."""
-    try:
-        value = json.loads(line)
-        metrics = {name: float(number) for name, number in value["metrics"].items()}
-        return Record(int(value["step"]), float(value["time"]), metrics)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _name_of(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _write_all(file: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(file, view, offset)
-        view, offset = view[count:], offset + count
-
-
-def _overwrite(path: Path, value: Mapping[str, Any]) -> None:
-    data = json.dumps(plain(value)).encode()
-    file = os.open(path, os.O_WRONLY)
-    try:
-        _write_all(file, data, 0)
-        os.ftruncate(file, len(data))
-    finally:
-        os.close(file)
 
 
 def _error_text(error: BaseException | str | None) -> str | None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError, bad_choice, shown
-from pipeline.runs.journal import Status, read_config, read_json, read_status
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import reap_these, run_folders
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: holds its last epoch

@@ -10,7 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.runs.journal import State, Status, read_json, read_status, write_json
+from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.records import State, Status, read_status
 from pipeline.runs.process import boot_time, machine, pid_namespace, process_started
 from pipeline.runs.slurm import has_ended, hear
 

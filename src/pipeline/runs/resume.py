@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
-from pipeline.runs.journal import Status, read_config, read_json, read_status
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
 from pipeline.spec import Config
 

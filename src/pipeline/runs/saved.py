@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, shown
-from pipeline.runs.journal import read_config, read_json
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
 from pipeline.runs.lookup import find_run
 from pipeline.variables import filled, names_in
 

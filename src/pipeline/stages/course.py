@@ -21,7 +21,7 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, Predict, not_finite
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity
 from pipeline.runs.saved import card_sha256

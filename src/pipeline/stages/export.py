@@ -25,7 +25,7 @@ from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
 from pipeline.report.table import size
 from pipeline.runs import receipt, weights
-from pipeline.runs.journal import cannot_write
+from pipeline.runs.json_files import cannot_write
 from pipeline.runs.result import Metric, Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes, saved_weights

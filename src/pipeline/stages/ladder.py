@@ -14,7 +14,7 @@ from pipeline.contracts import Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, Table, memory, seconds, training_rate
 from pipeline.runs.run import Run
 from pipeline.spec import spec

@@ -20,7 +20,7 @@ from pipeline.machine.regular_file import fault_of, open_regular
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.runs import receipt, weights
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_weights

@@ -17,7 +17,8 @@ from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
 from pipeline.runs import receipt as receipts
-from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result, Table, read_result, training_rate
 from pipeline.runs.run import Run
 from pipeline.spec import spec

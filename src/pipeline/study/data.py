@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline import experiment as experiments
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import UserError
-from pipeline.runs.journal import cannot_write, write_json
+from pipeline.runs.json_files import cannot_write, write_json
 from pipeline.study import composed, documents
 
 FILE = Path("study/data.json")

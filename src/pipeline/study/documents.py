@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from pipeline.errors import UserError
-from pipeline.runs.journal import cannot_write
+from pipeline.runs.json_files import cannot_write
 
 
 def read(path: Path, if_missing: str) -> dict[str, Any]:

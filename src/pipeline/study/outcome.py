@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import RunError
-from pipeline.runs.journal import cannot_write, read_json, read_metrics, read_status, write_json
+from pipeline.runs.json_files import cannot_write, read_json, write_json
+from pipeline.runs.records import read_metrics, read_status
 from pipeline.runs.result import Metric, metrics_of, read_result, values
 from pipeline.study import documents
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.report.intervals import LEAST_RUNS, half_width
 from pipeline.report.table import figure, markdown_rows
-from pipeline.runs.journal import cannot_write
+from pipeline.runs.json_files import cannot_write
 from pipeline.study import composed
 from pipeline.study.outcome import ROOT, Outcome, read
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runner import ready, record
 from pipeline.runs.code.code_hash import modules
-from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.process import process_started
+from pipeline.runs.records import read_status
 from pipeline.runs.resume import begun_before
 from pipeline.study import composed, outcome
 from pipeline.study.writers import writers_of

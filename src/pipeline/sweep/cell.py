@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.errors import UserError
 from pipeline.machine.environment import environment, handed_on
-from pipeline.runs.journal import read_status, write_json
+from pipeline.runs.json_files import write_json
+from pipeline.runs.records import read_status
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.runs.journal import Status
 from pipeline.runs.lookup import is_live
+from pipeline.runs.records import Status
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Outcome, Source

@@ -14,7 +14,7 @@ from rich.console import Console
 from pipeline.errors import UserError
 from pipeline.runs import beside as code_beside
 from pipeline.runs.code.code_hash import code_sha256
-from pipeline.runs.journal import read_json
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.sweep import summary

@@ -18,9 +18,10 @@ from pipeline.machine.environment import differences, environment, handed_on
 from pipeline.runs import beside as code_beside
 from pipeline.runs import weights
 from pipeline.runs.code.code_hash import code_sha256
-from pipeline.runs.journal import Status, read_json, read_status
+from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
+from pipeline.runs.records import Status, read_status
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
 Ask = Callable[[str], Kind]  # which kind of device a cluster's node gives a cell of this `device.name`

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pipeline.contracts import Stage
 from pipeline.report.table import figure, seconds
-from pipeline.runs.journal import read_metrics
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome

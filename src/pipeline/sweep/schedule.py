@@ -12,8 +12,8 @@ from typing import Protocol
 from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
 from pipeline.experiment import Sweep
-from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import close_run
+from pipeline.runs.records import read_status
 from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job
 from pipeline.sweep.plan import Cell
 

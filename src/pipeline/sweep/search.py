@@ -19,7 +19,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.runs.beside import edited, imported_by, merged
-from pipeline.runs.journal import read_json, read_metrics
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, metrics_of
 from pipeline.spec import spec
 from pipeline.sweep import search_report, summary

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline.passwords import without_password
-from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import reap, reap_one, run_folders
+from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
 from pipeline.tracking.record import CELLS as CELLS
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pipeline.machine.regular_file import read_regular
-from pipeline.runs.journal import Status, write_json
+from pipeline.runs.json_files import write_json
+from pipeline.runs.records import Status
 
 NAME = "mlflow.json"
 CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each

@@ -25,7 +25,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.client import MlflowClient
 
 from pipeline.passwords import without_password
-from pipeline.runs.journal import Status, read_chunk, read_config, read_json, read_status
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import Status, read_chunk, read_config, read_status
 from pipeline.runs.result import metrics_of
 from pipeline.tracking import record as records
 from pipeline.tracking.artifacts import upload

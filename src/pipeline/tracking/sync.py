@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.runs.journal import read_status
 from pipeline.runs.lookup import reap, run_folders
+from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
 from pipeline.tracking.follow import is_down, is_due, lock, prepare, send
 

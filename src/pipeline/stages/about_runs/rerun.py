@@ -14,8 +14,8 @@ from pipeline.errors import UserError
 from pipeline.experiment import Settings
 from pipeline.report.table import show_table
 from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
-from pipeline.runs.journal import read_config, read_status
 from pipeline.runs.lookup import find_run
+from pipeline.runs.records import read_config, read_status
 from pipeline.runs.result import Table, read_result
 from pipeline.spec import Config, spec
 from pipeline.stages.about_runs.compare import print_differences

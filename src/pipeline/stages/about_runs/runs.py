@@ -18,8 +18,9 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
 from pipeline.experiment import Settings, Text
 from pipeline.report.table import figure, show_table
-from pipeline.runs.journal import State, plain
+from pipeline.runs.json_files import plain
 from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of
+from pipeline.runs.records import State
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
 

@@ -16,9 +16,10 @@ from pipeline.errors import UserError
 from pipeline.experiment import Settings
 from pipeline.report.table import figure, seconds, show, show_table, size
 from pipeline.runs.choices import changes, nearest, text_of
-from pipeline.runs.journal import Record, Status, read_config, read_json, read_metrics, read_status
+from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import age_text
 from pipeline.runs.lookup import find_run, reap_one
+from pipeline.runs.records import Record, Status, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Table, read_result
 from pipeline.spec import Config, spec
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline.machine.precision import FORMATS, bytes_per_number
 from pipeline.runs import weights
-from pipeline.runs.journal import read_config, read_json, read_metrics
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric, metrics_of, training_rate
 from pipeline.stages.rates import score_of
 

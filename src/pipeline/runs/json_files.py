@@ -1,0 +1,92 @@
+"""JSON files of a run: each replaced in one step, so that no reader sees half of one.
+
+JSON has no NaN and no infinity. They are written as the strings "NaN", "Infinity" and "-Infinity", which every JSON
+reader takes and which `float()` turns back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.machine.regular_file import read_regular
+
+
+def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserError:
+    """The message for a file that the system refused: which, why, and how much room is left. `key`: what moves it."""
+    place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
+    try:
+        room = f"; {shutil.disk_usage(place).free / 1e6:,.0f} MB free"
+    except OSError:
+        room = ""
+    return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
+    try:
+        value = json.loads(read_regular(path))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_json(path: Path, value: Mapping[str, Any], *, sync: bool = False, mode: int = 0o666) -> None:
+    """Replace `path` in one step, so that no reader sees half of it; `mode` as for a new file. Raises OSError."""
+    data = json.dumps(plain(value), indent=1, allow_nan=False).encode()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NumPy and tensor values become numbers and lists, NaN and infinities strings."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _name_of(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} has no place in the journal: {value!r}")
+
+
+def overwrite(path: Path, value: Mapping[str, Any]) -> None:
+    data = json.dumps(plain(value)).encode()
+    file = os.open(path, os.O_WRONLY)
+    try:
+        write_all(file, data, 0)
+        os.ftruncate(file, len(data))
+    finally:
+        os.close(file)
+
+
+def _name_of(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def write_all(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file, view, offset)
+        view, offset = view[count:], offset + count

@@ -1,0 +1,99 @@
+"""What a run's folder holds, for those who read it: its status, its config, the records of its metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pipeline.machine.regular_file import open_regular, read_regular
+
+State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
+
+CHUNK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What `status.json` holds. Times are seconds since 1970."""
+
+    id: str
+    name: str
+    state: State
+    pid: int
+    process_started: str | None  # distinguishes this process from a later one with the same pid
+    host: str
+    pid_namespace: str | None  # a pid means nothing in another container
+    started: float
+    ended: float | None = None
+    error: str | None = None
+    machine: str | None = None  # distinguishes hosts of one name (process.machine)
+    job: str | None = None  # the Slurm job it runs in (slurm.this_job)
+
+
+class Record(NamedTuple):
+    """One line of `metrics.jsonl`."""
+
+    step: int
+    time: float
+    metrics: dict[str, float]
+
+
+def read_status(folder: Path) -> Status | None:
+    """The run's status, or None where there is none to be read."""
+    try:
+        return Status(**json.loads(read_regular(folder / "status.json")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved config that the run was started with."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where PyYAML was built with it: nine times as fast
+    try:
+        value = yaml.load(read_regular(folder / "config.yaml"), Loader=loader)  # noqa: S506  # both are the safe ones
+    except (OSError, yaml.YAMLError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
+    """Some hundred kilobytes of records from byte `offset` on, and the offset after them. A half line is left."""
+    try:
+        with open_regular(folder / "metrics.jsonl") as file:
+            file.seek(offset)
+            data = file.read(CHUNK_BYTES) + file.readline()
+    except OSError:
+        return [], offset
+    whole = data[: data.rfind(b"\n") + 1]
+    records = [record for line in whole.splitlines() if (record := parse(line)) is not None]
+    return records, offset + len(whole)
+
+
+def read_metrics(folder: Path) -> Iterator[Record]:
+    """Every record of the run, in the order of writing."""
+    offset, end = -1, 0
+    while offset != end:
+        offset = end
+        records, end = read_chunk(folder, offset)
+        yield from records
+
+
+def records_until(folder: Path, size: int) -> list[Record]:
+    """The records in the first `size` bytes."""
+    lines = read_regular(folder / "metrics.jsonl")[:size].splitlines()
+    return [record for line in lines if (record := parse(line)) is not None]
+
+
+def parse(line: bytes) -> Record | None:
+    """None for a line that a crash or a bad disk left unreadable: one lost record is no reason to lose the rest."""
+    try:
+        value = json.loads(line)
+        metrics = {name: float(number) for name, number in value["metrics"].items()}
+        return Record(int(value["step"]), float(value["time"]), metrics)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
