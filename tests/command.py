@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from warm import server
 
-from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
-from pipeline.runs.records import Status
+from pipeline.runs.records import Status, read_status
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
@@ -106,7 +105,7 @@ def runs(folder: Path) -> list[Path]:
 
 def status(run: Path) -> Status:
     """How a run stands."""
-    found = journals.read_status(run)
+    found = read_status(run)
     assert found is not None
     return found
 

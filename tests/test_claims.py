@@ -17,8 +17,7 @@ from in_backend import experiment, on_cpu
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
 
-from pipeline.runs import journal as journals
-from pipeline.runs.records import Status
+from pipeline.runs.records import Status, read_config
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell
@@ -123,7 +122,7 @@ def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:
     for process in both:
         _, err = process.communicate(timeout=250)
         assert process.returncode == 0, err
-    ran = [journals.read_config(run)["seed"] for run in trained(tmp_path)]
+    ran = [read_config(run)["seed"] for run in trained(tmp_path)]
     assert sorted(ran) == list(range(5))  # each once
     first, second = (table(grid) for grid in grids(tmp_path))
     assert [row["state"] for row in first + second] == ["done"] * 10

@@ -29,10 +29,10 @@ from pipeline.backends.shared.progress import Watch
 from pipeline.errors import RunError
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.report.figures import image_sheet
-from pipeline.runs import journal as journals
 from pipeline.runs import weights
 from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.journal import Journal
+from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
 from pipeline.stages import course
@@ -106,7 +106,7 @@ def test_weights_load_without_the_framework(trained: dict[str, Path], backend: s
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_journal(trained: dict[str, Path], backend: str) -> None:
-    records = list(journals.read_metrics(trained[backend]))
+    records = list(read_metrics(trained[backend]))
     steps = [record.step for record in records if "train/loss" in record.metrics]
     assert steps == [10, 20, 30, 40, 50, 60, 70, 80]
     epochs = [record for record in records if "epoch/number" in record.metrics]
@@ -213,7 +213,7 @@ def test_mlflow_has_the_run(trained: dict[str, Path], place: Path, backend: str)
     scalars = read(trained[backend] / "result.json")["scalars"]
     assert {name: run.data.metrics[f"result/{name}"] for name in scalars} == scalars
     for name in ("train/loss", "validation/accuracy"):
-        logged = [(r.step, r.metrics[name]) for r in journals.read_metrics(trained[backend]) if name in r.metrics]
+        logged = [(r.step, r.metrics[name]) for r in read_metrics(trained[backend]) if name in r.metrics]
         assert [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, name)] == logged
     names = {
         item.path for folder in ("", "figures", "model") for item in client.list_artifacts(run.info.run_id, folder)
@@ -279,7 +279,7 @@ def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
     assert (epoch.units, epoch.steps) == (sizes.sum(), 21) == (649, 21)
     assert epoch.train_loss == pytest.approx(np.average(losses, weights=sizes), rel=1e-12)
     assert epoch.train_score == pytest.approx(correct.sum() / 649, rel=1e-12)
-    records = [(record.step, record.metrics) for record in journals.read_metrics(run.folder)]
+    records = [(record.step, record.metrics) for record in read_metrics(run.folder)]
     steps = {step: metrics for step, metrics in records if "train/loss" in metrics}
     assert list(steps) == [7, 14, 21]
     for end in steps:
@@ -743,7 +743,7 @@ def test_no_validation_and_an_uneven_batch(backend: str, tmp_path: Path) -> None
     """1,437 images in batches of 100: the last has 37."""
     wanted = ("dataset.validation=0", "training.batch_size=100", "training.epochs=1", "tracking=none")
     run = done(tmp_path, *DIGITS[:2], f"backend={backend}", *wanted)
-    (epoch,) = [record for record in journals.read_metrics(run) if "epoch/number" in record.metrics]
+    (epoch,) = [record for record in read_metrics(run) if "epoch/number" in record.metrics]
     assert epoch.step == 15
     assert not [name for name in epoch.metrics if name.startswith("validation")]
     assert read(run / "result.json")["scalars"]["test/accuracy"] > 0.3

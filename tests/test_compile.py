@@ -15,7 +15,7 @@ import torch
 from command import Done, done, pipeline, refused, runs
 
 from pipeline.machine.device import gpus
-from pipeline.runs import journal as journals
+from pipeline.runs.records import read_config
 
 # Dropout and all; 330 images in batches of 32: the last batch of an epoch is of another size. Two epochs of 11 steps.
 NET = ("model=mnist_cnn", "dataset=digits", "dataset.train_size=330", "training=quick", "training.epochs=2")
@@ -44,7 +44,7 @@ def pair(place: Path, precision: str) -> list[Path]:
     found = {
         config["backend"]["compile"]: run
         for run in cells
-        for config in [journals.read_config(run)]
+        for config in [read_config(run)]
         if config["precision"]["name"] == precision
     }
     return [found[False], found[True]]

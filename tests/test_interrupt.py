@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, failed, message, runs, status
 
-from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
+from pipeline.runs.records import read_config, read_metrics
 
 ENDLESS = ("dataset=digits", "training.epochs=1000000", "tracking=none")
 LONG = 200.0
@@ -68,19 +68,19 @@ def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> 
 
 def trained_for(folder: Path, records: int) -> Callable[[], bool]:
     """Whether a run of `folder` has so many records in its journal."""
-    return lambda: any(len(list(journals.read_metrics(run))) >= records for run in runs(folder))
+    return lambda: any(len(list(read_metrics(run))) >= records for run in runs(folder))
 
 
 def check_journal(run: Path) -> None:
     """Every line is whole, and no step is missing up to the last."""
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     assert all(line.endswith("\n") and json.loads(line) for line in lines)
-    records = list(journals.read_metrics(run))
+    records = list(read_metrics(run))
     assert len(records) == len(lines)
     steps = [record.step for record in records if "train/loss" in record.metrics]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
     assert json.loads((run / "receipt.json").read_text())["seed"] == 0
-    assert journals.read_config(run)["training"]["epochs"] == 1000000
+    assert read_config(run)["training"]["epochs"] == 1000000
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_signal_while_deepxde_trains(backend: str, tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "stopped by SIGINT"
     (run,) = runs(tmp_path)
     assert (status(run).state, status(run).error) == ("KILLED", "stopped by SIGINT")
-    steps = [record.step for record in journals.read_metrics(run)]
+    steps = [record.step for record in read_metrics(run)]
     assert steps == list(range(0, 10 * len(steps), 10))
 
 

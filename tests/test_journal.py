@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.runs import journal as journals
+from pipeline.runs import json_files
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
-from pipeline.runs.records import read_config, read_metrics, read_status
+from pipeline.runs.records import read_chunk, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[1])
@@ -110,7 +111,7 @@ def test_half_a_line_is_left_and_a_broken_line_skipped(tmp_path: Path) -> None:
     whole = b'{"step":1,"time":2.0,"metrics":{"a":1.0}}\n'
     (folder / "metrics.jsonl").write_bytes(whole + b"\0\0garbage\n" + whole + whole[:20])
     assert [record.step for record in read_metrics(folder)] == [1, 1]
-    assert journals.read_chunk(folder, 0)[1] == 2 * len(whole) + 10
+    assert read_chunk(folder, 0)[1] == 2 * len(whole) + 10
 
 
 def test_threads_and_many_chunks_lose_nothing(tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:
         "job": {"host": "node", "job": "a cluster that this machine does not know/7.0"},
     }.items():
         journal = Journal.begin(tmp_path, name, {})
-        journals.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
+        json_files.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
     assert [name.split("-")[2] for name in reap(tmp_path)] == ["reused"]
     for folder in runs_below.run_folders(tmp_path):
         for path in folder.iterdir():
@@ -298,7 +299,7 @@ def test_a_run_from_before_the_boot_of_its_machine_is_dead(tmp_path: Path) -> No
     for _ in range(2):
         journal = Journal.begin(tmp_path, "rebooted", {})
         changes = {"machine": f"{installed}-00000000", "process_started": "00000000-1"}
-        journals.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
+        json_files.write_json(journal.folder / "status.json", asdict(replace(journal.status, **changes)))  # type: ignore[arg-type]
         folders.append(journal.folder)
     for path in folders[0].iterdir():
         os.utime(path, (boot_time() - 60, boot_time() - 60))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import COMMAND, Done, environment, pipeline, refused, runs, status
 
-from pipeline.runs import journal as journals
+from pipeline.runs.records import read_config, read_metrics
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
 SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")
@@ -56,7 +56,7 @@ def climbed(place: Path) -> Done:
 
 def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) -> None:
     assert climbed.returncode == 0, climbed.stderr
-    configs = [journals.read_config(run) for run in rungs(place)]
+    configs = [read_config(run) for run in rungs(place)]
     loaders = [config["loader"]["_target_"].rpartition(".")[2] for config in configs]
     assert [config["name"] for config in configs] == [
         f"ladder-{name}" for name in ("baseline", "workers", "threads", "resident", "amp", "compiled")
@@ -77,7 +77,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
 def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: Path) -> None:
     assert "impossible here: rung=transfer: loader.pin_memory=true on cpu: " in climbed.stderr
     assert [row["state"] for row in table(ladder_of(place), "tables/cells.csv")] == ["done", "skipped", *["done"] * 5]
-    assert journals.read_config(rungs(place)[1])["loader"]["pin_memory"] is False
+    assert read_config(rungs(place)[1])["loader"]["pin_memory"] is False
     assert "skipped: loader.pin_memory=true on cpu" in climbed.stdout
 
 
@@ -156,7 +156,7 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
     )
     with begun as process:
         end = time.monotonic() + 100
-        while not any(list(journals.read_metrics(run)) for run in rungs(tmp_path)):
+        while not any(list(read_metrics(run)) for run in rungs(tmp_path)):
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from test_sweep import trained
 
-from pipeline.runs import journal as journals
+from pipeline.runs.records import read_metrics
 from pipeline.sweep import search_claim, search_report, space
 from pipeline.sweep.search import Search
 
@@ -55,7 +55,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
     pruned = [run for run in trained(tmp_path) if status(run).state == "PRUNED"]
     assert len(pruned) == states.count("PRUNED") > 0
     for run in pruned:
-        epochs = [record for record in journals.read_metrics(run) if "epoch/number" in record.metrics]
+        epochs = [record for record in read_metrics(run) if "epoch/number" in record.metrics]
         assert 1 <= len(epochs) < 9
         assert (status(run).error or "").startswith(f"pruned after epoch {len(epochs)}: validation/accuracy ")
     result = pipeline(tmp_path, *words, "hydra.sweeper.trials=8")

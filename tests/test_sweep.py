@@ -13,7 +13,7 @@ from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, stat
 from rich.console import Console
 
 from pipeline.report.table import show_table
-from pipeline.runs import journal as journals
+from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import read_result
 
 QUIET = ("tracking=none", *DIGITS)
@@ -56,7 +56,7 @@ def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path)
     assert "impossible here: precision=tf32 model=linear and 1 more: precision=tf32 with backend=torch" in grid.stderr
     assert "4 done · 0 failed · 2 skipped · 0 running · 0 waiting" in grid.stderr
     receipts = [json.loads((run / "receipt.json").read_text()) for run in trained(place)]
-    names = [journals.read_config(run)["model"]["_target_"].rpartition(".")[2] for run in trained(place)]
+    names = [read_config(run)["model"]["_target_"].rpartition(".")[2] for run in trained(place)]
     assert [(one["precision"]["effective"], name) for one, name in zip(receipts, names, strict=True)] == [
         ("fp32", "Linear"),
         ("fp32", "Mlp"),
@@ -87,7 +87,7 @@ def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
         assert cell.endswith("*") == (float(row["validation/accuracy"]) == best)
     assert lines[5] == "* the best by validation/accuracy after the last epoch"
     for run in trained(place):
-        epochs = [record.metrics for record in journals.read_metrics(run) if "validation/accuracy" in record.metrics]
+        epochs = [record.metrics for record in read_metrics(run) if "validation/accuracy" in record.metrics]
         (row,) = (row for row in rows.values() if row["run"] == run.name)
         assert float(row["validation/accuracy"]) == epochs[-1]["validation/accuracy"]
     assert (grids(place)[0] / "artifacts" / "grid.png").stat().st_size > 5000
@@ -228,4 +228,4 @@ def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "-m", "device=/CPU:0,/device:GPU:0", "model=linear", *QUIET)
     assert result.returncode == 0, result.stderr
     assert "impossible here: device=gpu:0: device=gpu:0: no NVIDIA GPU found on this machine" in result.stderr
-    assert [journals.read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]
+    assert [read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]

@@ -15,7 +15,7 @@ import pytest
 from command import COMMAND, environment, pipeline, runs, status
 from test_sweep import QUIET, grids, table, trained
 
-from pipeline.runs import journal as journals
+from pipeline.runs.records import read_config, read_metrics
 
 # A model that does what a bad day does, by its number: 15 are fine, 5 are not, each in its own way.
 PLANTED = """
@@ -106,7 +106,7 @@ def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
     again = pipeline(tmp_path, *words)
     assert again.returncode == 0, again.stderr
     assert "4 cells: 1 to run, 3 finished before" in again.stderr
-    finished = [journals.read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
+    finished = [read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
     assert sorted(finished) == [0, 1, 2, 3]
 
 
@@ -126,7 +126,7 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: sig
     assert again.returncode == 0, again.stderr
     assert "3 cells: 2 to run, 1 finished before" in again.stderr
     assert [status(run).state for run in trained(tmp_path)].count("KILLED") == 1
-    finished = [journals.read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
+    finished = [read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
     assert sorted(finished) == [0, 1, 2]
 
 
@@ -137,7 +137,7 @@ def begin(folder: Path, *arguments: str, **changes: str) -> subprocess.Popen[str
 
 
 def metrics_of(run: Path) -> bool:
-    return len(list(journals.read_metrics(run))) > 3
+    return len(list(read_metrics(run))) > 3
 
 
 def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:

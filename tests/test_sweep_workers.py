@@ -21,7 +21,7 @@ from test_device import DRIVER, UUIDS
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
-from pipeline.experiment import Sweep
+from pipeline.experiment.settings import Sweep
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu

@@ -24,6 +24,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
+from pipeline.runs.records import read_metrics, read_status
 from pipeline.runs.result import Metric, Result
 from pipeline.spec import build
 from pipeline.tracking import record as records
@@ -276,7 +277,7 @@ def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
         folder = Path(run.stdout.readline().strip())
         run.send_signal(signal.SIGKILL)
     wait_until(lambda: record_of(folder).synced)
-    status = journals.read_status(folder)
+    status = read_status(folder)
     assert status is not None
     assert status.state == "KILLED"
     (found,) = runs_of(uri)
@@ -485,7 +486,7 @@ def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     reasons = {"not a database": "not a database", "below a file": "exists", "a folder": "unable to open database file"}
     assert reasons[case] in state
     assert path.stat().st_size == before.st_size
-    assert len(list(journals.read_metrics(journal.folder))) == 51
+    assert len(list(read_metrics(journal.folder))) == 51
 
 
 def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:

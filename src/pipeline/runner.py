@@ -122,7 +122,8 @@ def load_checked(config: Config) -> Experiment:
 
     Raises UserError, and Impossible for choices that do not go together.
     """
-    from pipeline.experiment import check_run, check_training, load
+    from pipeline.experiment import load
+    from pipeline.experiment.checks import check_run, check_training
     from pipeline.pinn.check import check_problem
 
     experiment = load(config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pipeline.contracts import Part
 
 if TYPE_CHECKING:
-    from pipeline.experiment import Settings
+    from pipeline.experiment.settings import Settings
     from pipeline.spec import Config
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.machine.regular_file import open_regular, read_regular
 
 if TYPE_CHECKING:
-    from pipeline.experiment import Checkpoints as Settings
+    from pipeline.experiment.training import Checkpoints as Settings
 
 FOLDER = "checkpoints"
 WRITING = ".writing"

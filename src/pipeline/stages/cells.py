@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
-from pipeline.experiment import NOT_DECIDING, Sweep
+from pipeline.experiment import NOT_DECIDING
+from pipeline.experiment.settings import Sweep
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.plan import Decision, cell_name, check

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError, bad_key
-from pipeline.experiment import GROUPS, Settings
+from pipeline.experiment import GROUPS
+from pipeline.experiment.settings import Settings
 from pipeline.study import documents
 
 FILE = Path("params.yaml")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import Impossible, UserError
-from pipeline.experiment import Experiment, Sweep
+from pipeline.experiment import Experiment
+from pipeline.experiment.settings import Sweep
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready

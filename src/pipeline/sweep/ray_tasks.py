@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.experiment import Sweep
+from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.installed import not_installed
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
-from pipeline.experiment import Sweep
+from pipeline.experiment.settings import Sweep
 from pipeline.runs.lookup import close_run
 from pipeline.runs.records import read_status
 from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job

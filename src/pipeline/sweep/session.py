@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.errors import Stopped
-from pipeline.experiment import Experiment, Sweep
+from pipeline.experiment import Experiment
+from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger

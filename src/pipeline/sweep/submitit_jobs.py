@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.experiment import Sweep
+from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
 from pipeline.machine.installed import not_installed

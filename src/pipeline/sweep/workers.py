@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.experiment import Sweep
+from pipeline.experiment.settings import Sweep
 from pipeline.sweep.cards import Cards, on_gpu
 from pipeline.sweep.cell import log_file, violent
 from pipeline.sweep.plan import Cell

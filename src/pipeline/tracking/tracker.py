@@ -19,9 +19,9 @@ from pydantic import Field, field_validator
 from pipeline.contracts import Tracking
 from pipeline.errors import UserError
 from pipeline.passwords import without_password
-from pipeline.runs import journal as journals
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
+from pipeline.runs.records import read_status
 from pipeline.spec import spec
 from pipeline.tracking import record as records
 
@@ -66,7 +66,7 @@ class Tracker:
             ended = self.process is None or self.process.poll() is not None  # asked before the record is read
             record = records.read(self.folder)
             error = record.error if record is not None else None
-            status = journals.read_status(self.folder)
+            status = read_status(self.folder)
             if record is not None and status is not None and record.state == status.state and (record.synced or error):
                 return self._there(record)
             if ended:
@@ -79,9 +79,7 @@ class Tracker:
         """For a run that has its end in MLflow: what of it, or of its cells, is not there."""
         text = f"synced as run {record.run_id}" if record.synced else f"run {record.run_id}, but {record.error}"
         cells = [Path(line) for line in _lines(self.folder / records.CELLS)]
-        missing = {
-            cell: found for cell in cells if (found := records.read(cell)) and found.is_due(journals.read_status(cell))
-        }
+        missing = {cell: found for cell in cells if (found := records.read(cell)) and found.is_due(read_status(cell))}
         if missing:
             cell, first = next(iter(missing.items()))
             text += (

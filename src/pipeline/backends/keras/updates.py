@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 if TYPE_CHECKING:
-    from pipeline.experiment import Training
+    from pipeline.experiment.training import Training
     from pipeline.loaders.batch_plan import Block
 
 SMALL = 1e-6  # keeps a norm of zero from dividing

@@ -10,7 +10,7 @@ from pipeline.runs.weights import Weights
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
-    from pipeline.experiment import Training
+    from pipeline.experiment.training import Training
 
 Snapshot = Callable[[], Weights]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
-from pipeline.experiment import Settings, Text
+from pipeline.experiment.settings import Settings, Text
 from pipeline.report.intervals import half_width
 from pipeline.report.table import figure, show, show_table
 from pipeline.runs.choices import text_of

@@ -10,7 +10,7 @@ from typing import ClassVar
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import RunError, UserError
-from pipeline.experiment import Settings, Text
+from pipeline.experiment.settings import Settings, Text
 from pipeline.report.table import size
 from pipeline.runs.deletion import cells_of, check_deletable, delete_folder, named, size_of, users_of
 from pipeline.runs.lookup import find_run

@@ -11,7 +11,7 @@ from rich.console import Console
 from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
-from pipeline.experiment import Settings
+from pipeline.experiment.settings import Settings
 from pipeline.report.table import show_table
 from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
 from pipeline.runs.lookup import find_run

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, PositiveInt
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
-from pipeline.experiment import Settings, Text
+from pipeline.experiment.settings import Settings, Text
 from pipeline.report.table import figure, show_table
 from pipeline.runs.json_files import plain
 from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of

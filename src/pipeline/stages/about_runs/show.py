@@ -13,7 +13,7 @@ from rich.console import Console
 from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
-from pipeline.experiment import Settings
+from pipeline.experiment.settings import Settings
 from pipeline.report.table import figure, seconds, show, show_table, size
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.json_files import read_json

@@ -1,0 +1,75 @@
+"""Whether the groups of an experiment go together: what no single group can know."""
+
+from __future__ import annotations
+
+from pipeline.contracts import Part, defines
+from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.experiment import GROUPS, Experiment
+from pipeline.spec import choice
+
+
+def check_run(experiment: Experiment) -> None:
+    """Refuse a saved run where the stage starts from none. Raises UserError."""
+    if experiment.settings.run and not experiment.stage.starts_from_run:
+        raise UserError(
+            f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage starts from no run; "
+            "stage=evaluate, predict and export do"
+        )
+
+
+def check_training(experiment: Experiment) -> None:
+    """Check what no single group of a classifier's training can know.
+
+    Raises UserError, and Impossible for choices that do not go together.
+    """
+    backend = experiment.backend.name
+    trains = not experiment.stage.starts_from_run  # a saved run's loader, optimizer and loss have done their work
+    if trains and backend not in experiment.loader.backends:
+        feeds = ", ".join(experiment.loader.backends)
+        raise Impossible(
+            f"loader={choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
+            "loader=memory and loader=threads feed every backend"
+        )
+    built: dict[str, Part] = {"model": experiment.model}
+    if trains:
+        built |= {"optimizer": experiment.optimizer, "loss": experiment.loss}
+    for key, part in built.items():
+        if not defines(part, GROUPS[key][0], experiment.backend.builder):
+            raise Impossible(
+                f"{key}={choice(part)} with backend={backend}: {type(part).__name__} has no "
+                f"{experiment.backend.builder}() builder; choose another backend or another {key}"
+            )
+    _check_task(experiment)
+    _check_profiler(experiment, trains)
+    if any(experiment.data_model.layer_dtypes) and experiment.precision.name != "fp32":
+        raise Impossible(
+            f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
+            "precision that leaves the others alone; use precision=fp32"
+        )
+
+
+def _check_task(experiment: Experiment) -> None:
+    """That the stage trains on what the dataset holds, and that its task knows the metrics. Raises UserError."""
+    task, wanted = experiment.data_source.task, experiment.stage.task
+    if wanted is not None and not issubclass(task, wanted):
+        raise UserError(
+            f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
+            f"{task.__name__}, not {wanted.__name__}; use stage=train"
+        )
+    for name in experiment.training.metrics:
+        if name not in task.metrics:
+            raise bad_choice("training.metrics", name, task.metrics)
+
+
+def _check_profiler(experiment: Experiment, trains: bool) -> None:
+    profiler, name = experiment.profiler, choice(experiment.profiler)
+    if not profiler.active:
+        return
+    if not trains or not experiment.stage.recorded:
+        stage = choice(experiment.stage)
+        raise UserError(f"profiler={name} with stage={stage}: measures a training, and this stage trains nothing")
+    if experiment.backend.name not in profiler.backends:
+        raise Impossible(
+            f"profiler={name} with backend={experiment.backend.name}: it is for {', '.join(profiler.backends)} "
+            f"({profiler.instead})"
+        )

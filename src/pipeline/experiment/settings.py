@@ -1,0 +1,75 @@
+"""Keys that belong to no choice: those of the top level, those that every model has, and how a grid runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
+
+from pipeline.contracts import Part
+from pipeline.errors import UserError, cut
+from pipeline.spec import spec
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]  # a name made of digits is a number to YAML
+
+
+@spec
+class Settings:
+    """The keys of the top level that are no group."""
+
+    name: Text | None = None
+    seed: NonNegativeInt = Field(default=0, lt=2**32)
+    run: Text | None = None
+    resume: Text | None = None
+    output_dir: str = "runs"
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", self.name):
+            raise UserError(f"name={cut(self.name)}: use letters, digits, '.', '_' and '-', 60 at the most")
+        if self.name is not None and not self.name.strip("."):
+            raise UserError(f"name={self.name}: use something besides dots")
+        if not self.output_dir:
+            raise UserError("output_dir=: name a folder; every run gets its own folder in it")
+
+
+@spec
+class Starting:
+    """The keys of the group `model` that every model has, whoever wrote it.
+
+    `start`: a file of weights to start from (a run, before the config is checked). `start_layers`: patterns of the
+    weights that are taken from it (none: all). `freeze`: patterns of the weights that stay as they start.
+    """
+
+    start: Text | None = None
+    start_layers: tuple[Text, ...] = ()
+    freeze: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.start_layers and self.start is None:
+            layers = ",".join(self.start_layers)
+            raise UserError(f"model.start_layers=[{layers}]: without model.start; name a run or a file there")
+
+
+@spec
+class Sweep(Part):
+    """How a grid runs. None of it decides a cell's result.
+
+    `jobs`: cells at once, on GPUs too (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores
+    for, one where it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`:
+    which cells that ended without a result run again: those that were killed, also those that failed, or all, finished
+    ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so
+    many cells all fail for one cause (0: never). `dry_run`: only list what would run, and why.
+    """
+
+    jobs: PositiveInt | None = None
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    retry: Literal["killed", "failed", "all"] = "killed"
+    impossible: Literal["skip", "fail"] = "skip"
+    stop_after: NonNegativeInt = 3
+    dry_run: bool = False
