@@ -1,4 +1,4 @@
-"""A LightningModule with an optimizer, a schedule and a callback of its own, and its data: two clouds of points."""
+"""A LightningModule with its own optimizer, schedule and callback, and its data: two clouds of points."""
 
 from __future__ import annotations
 

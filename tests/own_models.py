@@ -47,7 +47,7 @@ class Normalized(Model):
                 keras.Input(shapes.image),
                 keras.Sequential([convolution, images]),
                 keras.layers.Activation("tanh"),
-                keras.layers.Dropout(1e-15),  # its generator's state is no weight
+                keras.layers.Dropout(1e-15),  # its generator's state is not a weight
                 keras.layers.Flatten(),
                 keras.layers.Dense(shapes.classes),
                 dense,

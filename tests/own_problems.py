@@ -273,7 +273,7 @@ class NoInside(Decay):
 
 @spec
 class Scattered(Decay):
-    """A plain fit to values at points of its own, not equispaced ones."""
+    """A plain fit to values at its own points, not equispaced ones."""
 
     equations: ClassVar[tuple[str, ...]] = ()
     unknowns: ClassVar[Mapping[str, float]] = {}

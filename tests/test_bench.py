@@ -78,7 +78,7 @@ def test_what_no_benchmark_takes_is_refused(words: list[str], said: str) -> None
 
 
 def test_every_side_ends_by_one_rule() -> None:
-    """At the first row of the history that is as good, also where a later one is worse; never is no number."""
+    """At the first row of the history that is as good, also where a later one is worse; never is not a number."""
     one = Training([(0.1, 0.5), (0.2, 0.01), (0.3, 0.02), (0.4, 0.01)], 1.0, 0.01, "16 points")
     assert [one.reached(level) for level in (1.0, 0.02, 0.01)] == [0.1, 0.2, 0.2]
     assert one.reached(1e-3) != one.reached(1e-3)

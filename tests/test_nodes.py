@@ -80,7 +80,7 @@ def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
         "run",
         f"changed since {run.name}: the device (NVIDIA H200 -> a CPU of the cluster)",
     )
-    assert decide_one(local, "killed", history).verdict == "run"  # this machine is no node
+    assert decide_one(local, "killed", history).verdict == "run"  # this machine is not a node
     written = read_json(run / "receipt.json")
     assert written["versions"]["libc"] != "glibc 2.17"
     write_json(run / "receipt.json", written | {"versions": written["versions"] | {"libc": "glibc 2.17"}})

@@ -1,4 +1,4 @@
-"""Every example of docs/own.md runs as it stands in the page."""
+"""Every example of docs/own.md runs exactly as the page prints it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_every_rung_of_the_ladder_reaches_its_figure(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_row_of_the_comparison_reaches_its_figure(tmp_path: Path) -> None:
-    """With one seed. A row that is no recipe has at least to be better than 0 everywhere."""
+    """With one seed. A row that is not a recipe has at least to be better than 0 everywhere."""
     (outcome,) = (result for result in results(tmp_path, "pinn_comparison", "stage.seeds=1") if "rows" in result)
     errors = {name.partition("/")[0]: value for name, value in outcome.items() if name.endswith("/relative_l2")}
     assert errors.keys() > {*comparison_rows()}

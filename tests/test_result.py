@@ -1,4 +1,4 @@
-"""A result on disk: what a metric declares comes back, and what is no metric is refused where it is made."""
+"""A result on disk: what a metric declares comes back, and what is not a metric is refused where it is made."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Stage(Part):
     `recorded`: it leaves a run behind (a folder and an MLflow run); one that does not gets no `run`. `starts_from_run`:
     it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a problem, not for a
     dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it runs other experiments
-    as cells of its own, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
+    as its own cells, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
     metric that it is judged by. `task`: what the dataset has to be of (None: anything).
     """
 

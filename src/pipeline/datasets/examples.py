@@ -55,7 +55,7 @@ class Examples(Dataset):
         return tuple(name for name in (self.train, self.test) if name)
 
     def load(self, root: Path, seed: int) -> Data:
-        """Call the user's code and read all that it gives. Raises UserError for what is no pair of arrays."""
+        """Call the user's code and read all that it gives. Raises UserError for what is not a pair of arrays."""
         if self.train is None:
             raise UserError("dataset.train=null: name a function of yours that gives a Dataset, as mine.train")
         named = {"train": self.train} | ({} if self.test is None else {"test": self.test})

@@ -43,7 +43,7 @@ class ImageFolder(Dataset):
         return tuple(path for part in self._folders().values() for path in _below(part))
 
     def load(self, root: Path, seed: int) -> Data:
-        """Read every image. Raises UserError for a folder without classes and for a file that is no image."""
+        """Read every image. Raises UserError for a folder without classes and for a file that is not an image."""
         if self.folder is None:
             raise UserError("dataset.folder=null: name a folder with a subfolder of images for each class")
         found = self._folders()

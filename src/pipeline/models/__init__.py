@@ -31,7 +31,7 @@ class Shapes:
 
     @property
     def image(self) -> tuple[int, int, int]:
-        """Height, width and channels. Raises ValueError where an example is no image."""
+        """Height, width and channels. Raises ValueError where an example is not an image."""
         if len(self.x) != 3 or self.vocabulary is not None:
             what = f"shape {self.x}" + (" and hold tokens" if self.vocabulary is not None else "")
             raise ValueError(f"takes images (height, width, channels); the examples of this dataset have {what}")

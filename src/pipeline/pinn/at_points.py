@@ -70,7 +70,7 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
         raise UserError(f"{key}: holds no points")
     wrong = ~np.isfinite(points).all(axis=1)
     if wrong.any():
-        raise UserError(f"{key}: row {int(np.argmax(wrong)) + 1} is no point: {_text(points[wrong][0])}")
+        raise UserError(f"{key}: row {int(np.argmax(wrong)) + 1} is not a point: {_text(points[wrong][0])}")
     outside = ~problem.domain.contains(points)
     if outside.any():
         first = int(np.argmax(outside))

@@ -24,7 +24,7 @@ class Corner:
 
     def __post_init__(self) -> None:
         if self.at not in self.domain.vertices:
-            raise ValueError(f"Corner: at={self.at} is no vertex of {self.domain.vertices}")
+            raise ValueError(f"Corner: at={self.at} is not a vertex of {self.domain.vertices}")
         x, y = np.array(self.domain.vertices).T
         if x @ np.roll(y, -1) < y @ np.roll(x, -1):
             raise ValueError(f"Corner: the vertices {self.domain.vertices} are clockwise; turn them round")

@@ -105,7 +105,7 @@ class Jet:
 
 
 class JetMath:
-    """The functions that problem files use, for Jets; what is no Jet goes to `xp`."""
+    """The functions that problem files use, for Jets; what is not a Jet goes to `xp`."""
 
     pi = 3.141592653589793
 

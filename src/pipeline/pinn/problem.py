@@ -38,7 +38,7 @@ class Field(Protocol):
 
 @dataclass(frozen=True)
 class Condition:
-    """One output's value on a part of the boundary, or at points of its own (measurements).
+    """One output's value on a part of the boundary, or at its own points (measurements).
 
     `on(points)` picks the boundary points (N, d) -> (N,) bool; `values(points)` (N, d) -> (N,) is what holds there.
     """

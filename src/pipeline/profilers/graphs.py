@@ -57,7 +57,7 @@ def _equations(definition: Any, jaxpr: Any, inputs: list[str | None], scope: str
     made: dict[Any, str | None] = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def name_of(value: Any) -> str | None:
-        return None if hasattr(value, "val") else made.get(value)  # a literal is no node, nor is a constant
+        return None if hasattr(value, "val") else made.get(value)  # a literal is not a node, nor is a constant
 
     for number, equation in enumerate(jaxpr.eqns):
         name = f"{scope}{equation.primitive.name}_{number}"

@@ -1,4 +1,4 @@
-"""Deleting the folder of a run: only one below `output_dir`, that is no link and that no process works on."""
+"""Deleting the folder of a run: only one below `output_dir`, that is not a link and that no process works on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def size_of(folder: Path) -> int:
 def delete_folder(folder: Path) -> None:
     """Delete a run's folder; links in it are removed, what they lead to stays. Raises UserError.
 
-    The status goes first: what an interruption leaves behind is no run.
+    The status goes first: what an interruption leaves behind is not a run.
     """
     try:
         (folder / "status.json").unlink()
@@ -70,7 +70,7 @@ def delete_folder(folder: Path) -> None:
 
 
 def cells_of(folder: Path) -> list[str]:
-    """The ids of the runs of a grid's cells that are still there; none of a run that is no grid."""
+    """The ids of the runs of a grid's cells that are still there; none of a run that is not a grid."""
     lines = _read(folder / "cells.txt").decode(errors="replace").split()
     return [Path(line).name for line in lines if (folder.parent / Path(line).name).is_dir()]
 

@@ -102,7 +102,7 @@ def choice_of(target: str) -> str:
 def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
     """Those whose settings and metrics are as each condition says: `model=cnn`, `test/accuracy>0.97`.
 
-    Raises UserError for what is no condition, and for a name that none of the runs has.
+    Raises UserError for what is not a condition, and for a name that none of the runs has.
     """
     kept = every = list(runs)
     for condition in where:

@@ -85,7 +85,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
 def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
     """Refuse a model of the user's own that cannot be trained on the data. Raises UserError.
 
-    The shipped ones are known to work. What is no mistake of the user's is left to the run, which has a journal.
+    The shipped ones are known to work. What is not a mistake of the user's is left to the run, which has a journal.
     """
     if type(experiment.model).__module__.startswith("pipeline."):
         return

@@ -116,7 +116,7 @@ def _files(stage: str, found: lock.Locked, locked: Mapping[str, lock.Locked]) ->
             yield Difference(stage, LOCK, f"md5 of {path}", f"{lying[path]}, as it lies there", noted)
     written = [Path(path) for other in locked.values() for path in other.outs]
     for path, noted in found.deps.items():
-        # A stage may read a whole folder of outputs (study/amp), for which dvc.lock has one hash of its own.
+        # A stage may read a whole folder of outputs (study/amp), for which dvc.lock has one hash.
         if not any(out.is_relative_to(path) or Path(path).is_relative_to(out) for out in written):
             continue
         there = lock.md5(Path(path))

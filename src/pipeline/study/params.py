@@ -20,7 +20,7 @@ from pipeline.study import documents
 
 FILE = Path("params.yaml")
 OWN_STAGES = ("compose", "data", "report")  # those of dvc.yaml that run no experiment
-NOT_HERE = ("name", "run", "sweep")  # a stage has its block's name, starts from no run and is no grid
+NOT_HERE = ("name", "run", "sweep")  # a stage has its block's name, starts from no run and is not a grid
 SETTINGS = tuple(field.name for field in fields(Settings))
 KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT_HERE)
 

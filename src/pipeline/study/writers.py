@@ -72,10 +72,10 @@ def _imports(name: str) -> tuple[str, ...]:
 
 
 def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module lies; None for what is no module (a class, a function)."""
+    """Where a module lies; None for what is not a module (a class, a function)."""
     try:
         return importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # `name` is inside a module that is no package
+    except ModuleNotFoundError:  # `name` is inside a module that is not a package
         return None
 
 

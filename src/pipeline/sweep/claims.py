@@ -5,7 +5,7 @@ kernel drops it when the claimant ends, however it ends, so that no claim outliv
 
 What holds. Between processes of one machine, containers too: always. Between machines: where their shared file system
 passes these locks on, as NFS 4 does, NFS 3 with lockd, Lustre with `-o flock`, GPFS and CephFS. Where it does not, each
-machine has claims of its own; two grids may then run a cell twice, and both results are kept.
+machine has its own claims; two grids may then run a cell twice, and both results are kept.
 """
 
 from __future__ import annotations

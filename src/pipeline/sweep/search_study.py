@@ -47,7 +47,7 @@ def study_in(folder: Path, name: str) -> Study | None:
     file = study_file(folder, name)
     try:
         return optuna.load_study(study_name=name, storage=_storage(file)) if file.exists() else None
-    except KeyError:  # a file that another session has just made, and in which there is no study yet
+    except KeyError:  # a file that another session has just made, and which holds no study yet
         return None
 
 

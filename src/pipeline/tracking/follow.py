@@ -126,7 +126,7 @@ def _follow_to_the_end(folder: Path) -> bool:
 
 
 class Cells:
-    """The runs of a grid's cells, sent as they go. A run that is no grid has none."""
+    """The runs of a grid's cells, sent as they go. A run that is not a grid has none."""
 
     def __init__(self, grid: Path) -> None:
         self.list, self.read = grid / CELLS, 0

@@ -181,7 +181,7 @@ def _operations(program: Any) -> Operations:
 def shares(
     operations: Operations, seconds: Mapping[str, float], wall_s: float, waited_s: float
 ) -> dict[str, float | None]:
-    """The share of `wall_s` in each kind; the rest is no operation's (`outside`). `waited_s`: for a loader's batches.
+    """The share of `wall_s` in each kind; the rest belongs to none (`outside`). `waited_s`: for a loader's batches.
 
     None for getting the batch and for the update where no operation is theirs alone: others have taken them in.
     """

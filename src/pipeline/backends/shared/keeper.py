@@ -64,7 +64,7 @@ class Keeper:
             self.save()
 
     def save(self) -> None:
-        """Begin to write a checkpoint of the training as it stands."""
+        """Begin to write a checkpoint of the training's present state."""
         assert self.snapshot is not None
         self.writer.wait()  # the copy before this one may still be read
         files: dict[str, Write] = {"state": self.snapshot()}

@@ -87,5 +87,5 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def check_finite(metrics: tuple[Metric, ...]) -> str | None:
-    """The first metric that is no finite number, in words."""
+    """The first metric that is not a finite number, in words."""
     return next((f"{one.name} is {one.value}" for one in metrics if not math.isfinite(one.value)), None)

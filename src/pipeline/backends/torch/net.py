@@ -52,7 +52,7 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
 def made(model: Model, shapes: Shapes) -> torch.nn.Module:
     """The module that a model's builder makes, ready to take the dataset's batches.
 
-    Raises UserError for what is no plain module.
+    Raises UserError for what is not a plain module.
     """
     net = built(model.torch, shapes)
     if not isinstance(net, torch.nn.Module):

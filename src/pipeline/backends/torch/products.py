@@ -38,7 +38,7 @@ def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, floa
         kind = kind_of(event)
         if kind is not None and (gpu or kind != "data"):
             found[kind] += own_seconds(event, gpu=gpu) / wall_s
-        elif event.name == "data" and not gpu:  # the whole range: waiting for a loader's workers is no operation
+        elif event.name == "data" and not gpu:  # the whole range: waiting for a loader's workers is not an operation
             found["data"] += event.cpu_time_total / 1e6 / wall_s
     return with_rest(found)
 

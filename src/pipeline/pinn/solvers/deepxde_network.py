@@ -11,7 +11,7 @@ from pipeline.pinn.solution import Fitted, Layers
 
 
 def fitted_of(learner: Any, backend: str, unknowns: Mapping[str, Any], hard: bool) -> Fitted:
-    """The network as it stands; `hard`: DeepXDE puts its outputs through the problem's hard conditions."""
+    """The network itself; `hard`: DeepXDE puts its outputs through the problem's hard conditions."""
     plain = {name: value.value if backend == "jax" else value for name, value in unknowns.items()}
     found = {name: float(_numpy(value, backend)) for name, value in plain.items()}
     return Fitted(layers_of(learner.net, backend), unknowns=found, hard=hard)

@@ -1,4 +1,4 @@
-"""What looks on while DeepXDE trains: losses into the journal, a progress bar, a stop at what is no number."""
+"""What looks on while DeepXDE trains: losses into the journal, a progress bar, a stop at what is not a number."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Watch:
             self.resumed = None
 
     def look(self) -> None:
-        """One record for each row that DeepXDE has noted since. Raises RunError for a term that is no number."""
+        """One record for each row that DeepXDE has noted since. Raises RunError for a term that is not a number."""
         running = self.resumed is not None
         self._pause()
         history = self.learner.losshistory

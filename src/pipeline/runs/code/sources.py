@@ -29,7 +29,7 @@ SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 @cache
 def source(name: str) -> Path | None:
-    """The file of a module; None for what is no module (a class, a function), or no file (built in)."""
+    """The file of a module; None for what is not a module (a class, a function), or no file (built in)."""
     top, *rest = name.split(".")
     origin, folders = _top(top)
     if not rest:
