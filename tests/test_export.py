@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import DIGITS, done, environment, refused
 
-from pipeline.backends.shared.exported import Exported
+from pipeline.backends.shared.exported import READER, Exported
 from pipeline.errors import RunError
 from pipeline.runs.json_files import read_json
 from pipeline.stages.export import WRITTEN_BY, compare
@@ -96,16 +96,11 @@ def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> N
 
 
 def test_our_package_is_not_there_where_an_export_is_read() -> None:
-    from pipeline.backends.keras import read_back as of_keras_source  # the file alone; it imports no Keras
-    from pipeline.backends.torch import read_back
-
-    for module in (read_back, of_keras_source):
-        assert module.__file__ is not None
-        code = f"import runpy, sys; sys.meta_path.insert(0, runpy.run_path({module.__file__!r})['Without']())"
-        result = subprocess.run(
-            [sys.executable, "-I", "-c", f"{code}; import pipeline"], capture_output=True, text=True, check=False
-        )
-        assert "ModuleNotFoundError: pipeline: not in this process" in result.stderr
+    code = f"import runpy, sys; sys.meta_path.insert(0, runpy.run_path({str(READER)!r})['Without']())"
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", f"{code}; import pipeline"], capture_output=True, text=True, check=False
+    )
+    assert "ModuleNotFoundError: pipeline: not in this process" in result.stderr
 
 
 EXPECTED = np.array([[1.0, -2.0], [0.5, 4.0]])

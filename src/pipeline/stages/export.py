@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from pipeline.backends.shared.exported import READER, Exported
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.loading import load_data
@@ -33,7 +34,6 @@ from pipeline.spec import spec
 from pipeline.stages.course import input_dtype
 
 if TYPE_CHECKING:
-    from pipeline.backends.shared.exported import Exported
     from pipeline.experiment import Experiment
 
 WRITTEN_BY = {  # the formats of each backend
@@ -105,7 +105,7 @@ class Export(Stage):
         try:
             folder.mkdir()
             wrote = module.write(experiment, data.task.shapes, saved, plain, self.format, folder, x[:2])
-            read = read_back(module.READER, self.format, folder, x, experiment.backend.name)
+            read = read_back(self.format, folder, x, experiment.backend.name)
             difference = compare(wrote, read, expected, self.format)
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
             shutil.rmtree(folder, ignore_errors=True)
@@ -145,7 +145,7 @@ def on_cpu(resolved: Resolved) -> Resolved:
     return replace(resolved, place=Place("cpu"), precision=precision, device_reason=why, precision_reason=why)
 
 
-def read_back(reader: Path, form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[str, np.ndarray]:
+def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[str, np.ndarray]:
     """What a process that cannot import this package reads, and its outputs for `x`. Raises RunError."""
     with tempfile.TemporaryDirectory() as temporary:
         inputs, target = Path(temporary) / "inputs.npz", Path(temporary) / "read.npz"
@@ -153,7 +153,7 @@ def read_back(reader: Path, form: str, folder: Path, x: np.ndarray, backend: str
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
         if x.dtype == np.float64:
             environment["JAX_ENABLE_X64"] = "true"
-        command = [sys.executable, "-I", str(reader), form, str(folder), str(inputs), str(target)]
+        command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target)]
         done = subprocess.run(
             command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
         )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")  # operations that call back into the process that made them
-READER = Path(__file__).with_name("read_back.py")
 
 
 def write(

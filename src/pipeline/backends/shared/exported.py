@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+
+READER = Path(__file__).with_name("read_back.py")  # a script for another process
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from pipeline.runs.weights import Weights
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-READER = Path(__file__).with_name("read_back.py")
 ONE_FILE_BYTES = 1 << 30  # ONNX's file holds two GiB at most; larger weights lie beside it
 
 

@@ -1,6 +1,8 @@
 """Read an export back without this package: `python -I read_back.py <format> <folder> <inputs.npz> <read.npz>`.
 
-As torch's (backends/torch/read_back.py); Keras computes on the backend that KERAS_BACKEND names.
+`inputs.npz` has the batch `x`; `read.npz` gets `outputs`, those of the first example `alone`, and each tensor as
+`tensor/<name>`. It imports nothing of this package and refuses that anything else does. Keras computes on the
+backend that KERAS_BACKEND names.
 """
 
 import sys
@@ -21,15 +23,36 @@ def read(form, folder):  # type: ignore[no-untyped-def]
         from safetensors.numpy import load_file
 
         return None, load_file(folder / "model.safetensors")
+    if form == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        return lambda x: session.run(None, {name: x})[0], {}
     if form == "saved_model":
         import tensorflow as tf
 
         loaded = tf.saved_model.load(str(folder / "saved_model"))
         return lambda x: loaded.serve(tf.constant(x)).numpy(), {}
-    import keras
+    if form == "keras":
+        import keras
 
-    model = keras.saving.load_model(folder / "model.keras", compile=False)
-    return lambda x: keras.ops.convert_to_numpy(model(x, training=False)), {}
+        model = keras.saving.load_model(folder / "model.keras", compile=False)
+        return lambda x: keras.ops.convert_to_numpy(model(x, training=False)), {}
+    return read_torch(form, folder)
+
+
+def read_torch(form, folder):  # type: ignore[no-untyped-def]
+    """As `read`, of the formats that are torch's own."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    if form == "torch_export":
+        program = torch.export.load(folder / "model.pt2").module()
+        return lambda x: program(torch.from_numpy(x)).numpy(), {}
+    script = torch.jit.load(folder / "model.torchscript.pt")
+    stored = torch.load(folder / "state_dict.pt", weights_only=True)
+    return lambda x: script(torch.from_numpy(x)).numpy(), {name: one.numpy() for name, one in stored.items()}
 
 
 def main(form, folder, inputs, target):  # type: ignore[no-untyped-def]
