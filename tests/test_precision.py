@@ -27,7 +27,7 @@ from in_backend import BACKENDS, BETWEEN, CELLS, PLANTED, Outcomes, outcomes
 
 from pipeline.backends.keras.hlo import allows_tf32, products
 from pipeline.backends.keras.tf32 import by_program
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError, UserError, cut
 from pipeline.machine.capability import Resolved, refusal, resolve, runnable
 from pipeline.machine.device import Device, Gpu, Place, canonical, parse_size
 from pipeline.machine.precision import AUTO, FORMATS
@@ -333,8 +333,14 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     if error is None:
         assert size > 0
     else:
-        result = f"device.memory_limit={text}: not a size; write a number and a unit, such as 768MiB or 1GB"
+        result = f"device.memory_limit={cut(text)}: not a size; write a number and a unit, such as 768MiB or 1GB"
         assert error == result
+
+
+def test_a_long_size_leaves_room_for_what_is_wrong_with_it() -> None:
+    size, error = answer(lambda: parse_size("a" * 2000, "device.memory_limit"))
+    assert size is None and error is not None
+    assert error.endswith("... (2,000 characters): not a size; write a number and a unit, such as 768MiB or 1GB")
 
 
 @pytest.mark.parametrize("text", ["0", "0.4B", "-1GB", "1 G", "1e9", "GB", ""])

@@ -45,7 +45,7 @@ def _status_of_error(error: Exception) -> int | None:
     if isinstance(error, UserError | RunError):
         if os.environ.get("PIPELINE_TRACEBACK"):
             traceback.print_exc()
-        print(f"error: {cut(printable(str(error)), LONGEST_MESSAGE)}", file=sys.stderr)
+        print(f"error: {cut(printable(str(error)), LONGEST_MESSAGE - 50)}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     if isinstance(error, OSError) and error.filename is None and _output_refused():
         print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pipeline.contracts import Part
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.spec import spec
 
 NOTATIONS = "auto, cpu, gpu, gpu:N, cuda, cuda:N, /GPU:N, /device:GPU:N, /job:localhost/replica:0/task:0/device:GPU:N"
@@ -83,7 +83,7 @@ def parse_size(text: str, key: str) -> int:
         base = 1024 if "I" in unit else 1000
         size = int(Fraction(match["number"]) * base ** "BKMGT".index(unit[0]))
     if size <= 0:
-        raise UserError(f"{key}={text}: not a size; write a number and a unit, such as 768MiB or 1GB")
+        raise UserError(f"{key}={cut(text)}: not a size; write a number and a unit, such as 768MiB or 1GB")
     return size
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError, bad_choice, shown
+from pipeline.errors import UserError, bad_choice, cut, shown
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import reap_these, run_folders
@@ -116,10 +116,10 @@ def condition_of(text: str) -> tuple[str, str, str]:
     """Name, sign and value of a condition. Raises UserError."""
     found = re.fullmatch(r"\s*([^=<>!\s]+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
     if not found:
-        raise UserError(f"stage.where={text}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
+        raise UserError(f"stage.where={cut(text)}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
     key, sign, wanted = found[1], found[2], found[3]
     if sign in COMPARISONS and not _is_number(wanted):
-        raise UserError(f"stage.where={text}: {wanted!r} is not a number; = and != compare texts")
+        raise UserError(f"stage.where={cut(text)}: {wanted!r} is not a number; = and != compare texts")
     return key, sign, wanted
 
 

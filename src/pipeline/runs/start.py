@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.runs.lookup import find_run
 from pipeline.spec import Config
 from pipeline.variables import filled
@@ -27,7 +27,7 @@ def located(config: Config) -> dict[str, Any]:
         try:
             path = find_run(Path(str(filled(config["output_dir"], "output_dir"))), text, holding=SAVED) / SAVED
         except UserError as error:
-            raise UserError(f"model.start={text}: {str(error).partition(': ')[2]}") from error
+            raise UserError(f"model.start={cut(text, 300)}: {str(error).partition(': ')[2]}") from error
     if not path.is_file():
-        raise UserError(f"model.start={text}: no such file; name a saved run or weights in .npz")
+        raise UserError(f"model.start={cut(text, 300)}: no such file; name a saved run or weights in .npz")
     return {**config, "model": {**node, "start": str(path.absolute())}}
