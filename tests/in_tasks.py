@@ -28,10 +28,13 @@ EVERYTHING = (
     *("optimizer.weight_decay=0.1", "loss.class_weights=[1,2,0.3,1,1,0,1,1,1,0.7,1]"),
 )
 TRAININGS = {
-    "language_modelling": ("dataset=counting", "model=tiny"),
+    "language_modelling": ("dataset=counting", "model=tiny", "training.metrics=[bits_per_token,accuracy]"),
     "tied": ("dataset=counting", "model=tiny", "model.tied=true"),
     "streamed": ("dataset=counting", "model=tiny", "loader=threads"),
-    "regression": ("dataset=plane", "model=dense", "loss=squared"),
+    "regression": (
+        *("dataset=plane", "model=dense", "loss=squared"),
+        "training.metrics=[root_mean_squared_error,own_tasks.Within,{_target_: own_tasks.Within, distance: 1000.0}]",
+    ),
     "narrow": ("dataset=plane", "model=dense", "loss=squared", "precision=bf16"),
     "weighted": ("dataset=plane", "model=subclassed", "loss=weighted", "precision=fp64"),
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
@@ -71,6 +74,7 @@ def facts(run: Path) -> dict[str, object]:
         "validation": [record["validation/loss"] for record in records if "validation/loss" in record],
         "kept": read_json(run / "receipt.json")["kept_weights"],
         "metrics": values_of(metrics_of(run).values()),
+        "declared": read_json(run / "result.json")["declared"],
         "task": read_json(run / "receipt.json")["task"],
         "observed": read_json(run / "receipt.json")["precision"]["observed"]["matrix_products"],
         "notes": read_json(run / "result.json")["notes"],

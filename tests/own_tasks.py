@@ -5,22 +5,23 @@ The tests copy this file to a folder outside the repository and allow it by PIPE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.contracts import Dataset, Loss, Model
+from pipeline.contracts import Dataset, Loss, Metric, Model
 from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits
 from pipeline.metrics.classification import Mean
 from pipeline.models import Shapes
-from pipeline.runs.result import Direction, Metric, Result
+from pipeline.runs.result import Direction, Result
+from pipeline.runs.result import Metric as Measured
 from pipeline.spec import spec
 from pipeline.stages.train import Train
-from pipeline.tasks import Judge, Ops, Task
+from pipeline.tasks import Judge, Ops, Targets, Task
 from pipeline.tasks.language_modelling import LanguageModelling
 
 VOCABULARY, LENGTH, WIDTH = 11, 8, 16
@@ -147,6 +148,7 @@ class Regression(Task):
     unit: ClassVar[str] = "rows"
     score: ClassVar[str | None] = "absolute_error"
     better: ClassVar[Direction] = "min"
+    targets: ClassVar[Targets | None] = "numbers"
 
     inputs: int
     outputs: int
@@ -161,7 +163,7 @@ class Regression(Task):
     def check(self, y: np.ndarray) -> str | None:
         return None if y.shape[1:] == (self.outputs,) and y.dtype.kind == "f" else f"shape {y.shape}, dtype {y.dtype}"
 
-    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
+    def judge(self, loss: Loss) -> Judge:
         return RegressionJudge(loss)
 
 
@@ -175,9 +177,29 @@ class RegressionJudge(Judge):
         self.loss.add(outputs, y)
         self.error.add(outputs, y)
 
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> tuple[Measured, ...]:
         named = {"test/loss": self.loss, "test/absolute_error": self.error}
-        return tuple(Metric(name, metric.value(), direction="min") for name, metric in named.items())
+        return tuple(Measured(name, metric.value(), direction="min") for name, metric in named.items())
+
+
+@spec
+class Within(Metric):
+    """The share of numbers that are at most `distance` off, in percent."""
+
+    direction = "max"
+    unit = "%"
+
+    distance: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"within_{self.distance:g}"
+
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
+        return (np.abs(outputs - targets) <= self.distance).sum(), targets.size
+
+    def value(self, sums: Any) -> float:
+        return 100 * sums[0] / sums[1]
 
 
 @spec
@@ -291,6 +313,7 @@ class Reversal(Task):
 
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
+    targets: ClassVar[Targets | None] = "classes"
 
     @property
     def shapes(self) -> Shapes:
@@ -309,8 +332,8 @@ class Reversal(Task):
     def check(self, y: np.ndarray) -> str | None:
         return None if y.shape[1:] == (LENGTH,) and y.dtype == np.int64 else f"shape {y.shape}, dtype {y.dtype}"
 
-    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
-        return LanguageModelling(LENGTH, VOCABULARY).judge(loss, metrics)
+    def judge(self, loss: Loss) -> Judge:
+        return LanguageModelling(LENGTH, VOCABULARY).judge(loss)
 
 
 @spec

@@ -29,7 +29,14 @@ def commands(script: str) -> list[tuple[dict[str, str], list[str]]]:
 
 
 def test_the_page_has_an_example_in_each_section() -> None:
-    assert list(sections()) == ["A model", "Data", "A schedule", "A LightningModule", "A compiled keras.Model"]
+    assert list(sections()) == [
+        "A model",
+        "Data",
+        "A metric",
+        "A schedule",
+        "A LightningModule",
+        "A compiled keras.Model",
+    ]
 
 
 QUICK = ("A model", "A LightningModule")

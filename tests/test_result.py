@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.metrics.classification import LESS_IS_BETTER, METRICS
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import (
@@ -83,10 +82,6 @@ def test_the_rate_of_a_training_is_found_by_its_declaration() -> None:
     assert training_rate(metrics) == Metric("reading", 3.0, "tokens/s", "time", "max")
     with pytest.raises(KeyError, match="no rate among per_s"):
         training_rate(by_name([Metric("per_s", 1.0)]))
-
-
-def test_the_directions_are_of_metrics_that_exist() -> None:
-    assert set(LESS_IS_BETTER) < set(METRICS)
 
 
 def test_results_and_times_are_told_apart_by_their_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

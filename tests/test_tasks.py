@@ -131,6 +131,18 @@ def test_a_task_names_its_units_and_its_score(trained: Any, backend: str) -> Non
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_metrics_are_measured_of_any_task(trained: Any, backend: str) -> None:
+    """A user's own metric too, with two settings at once."""
+    found = trained(backend)["regression"]
+    metrics, declared = found["metrics"], found["declared"]
+    assert metrics["test/root_mean_squared_error"] == pytest.approx(metrics["test/loss"] ** 0.5, rel=1e-12)
+    assert 0 < metrics["test/within_1"] < metrics["test/within_1000"] == 100
+    assert declared["test/within_1"] == {"unit": "%", "kind": "result", "direction": "max"}
+    metrics = trained(backend)["language_modelling"]["metrics"]
+    assert metrics["test/bits_per_token"] == pytest.approx(metrics["test/loss"] / np.log(2), rel=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_weights_have_the_path_of_their_layer_and_tied_ones_count_once(trained: Any, backend: str) -> None:
     plain, tied = (list(trained(backend)[name]["weights"]) for name in ("language_modelling", "tied"))
     block = "" if backend == "torch" else "attention."
@@ -213,8 +225,13 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
         ("dataset=counting", "model=tiny", "stage=classifier"): (
             "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; use stage=train"
         ),
-        ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[macro_f1]"): (
-            "training.metrics=macro_f1: no such choice; choose from accuracy, bits_per_token, cross_entropy, perplexity"
+        ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[mean_squared_error]"): (
+            "training.metrics=mean_squared_error: no such choice; choose from accuracy, bits_per_token, brier, "
+            "calibration_error, cross_entropy, macro_f1, macro_precision, macro_recall, perplexity, top5_accuracy"
+        ),
+        ("dataset=plane", "model=dense", "stage=train", "training.metrics=[accuracy]"): (
+            "training.metrics=accuracy: no such choice; choose from mean_absolute_error, mean_squared_error, "
+            "root_mean_squared_error"
         ),
     }.items():
         assert refused(tmp_path, *words, searched(lab), **allowed(lab)) == said

@@ -47,7 +47,7 @@ def test_what_keeps_its_start() -> None:
 
 
 def test_a_perplexity_beyond_every_number_is_infinite() -> None:
-    judge = LanguageModelling(2, 3).judge(CrossEntropy(), [])
+    judge = LanguageModelling(2, 3).judge(CrossEntropy())
     judge.add(np.zeros((1, 2)), np.array([[[1e3, 0, 0], [0, 0, 0]]]), np.array([[1, 1]]))
     judge.add(np.zeros((1, 2)), np.array([[[1e4, 0, 0], [0, 0, 0]]]), np.array([[1, 1]]))
     found = values(judge.metrics())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pipeline.machine.device import Gpu, Place
     from pipeline.models import Shapes
     from pipeline.profilers import Tool
-    from pipeline.runs.result import Result
+    from pipeline.runs.result import Direction, Result
     from pipeline.runs.run import Run
-    from pipeline.tasks import Task
+    from pipeline.tasks import Targets, Task
 
 
 def offers(part: object, method: Callable[..., object]) -> bool:
@@ -60,6 +60,11 @@ class Part(ABC):  # noqa: B024  # the contracts below have abstract methods
     @property
     def user_files(self) -> tuple[Path, ...]:
         """Files and folders that it reads and whose content decides the result."""
+        return ()
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        """The parts that it holds: their code, files and packages count as its own."""
         return ()
 
 
@@ -255,6 +260,39 @@ class Loss(Part):
     def keras(self) -> Callable[[object, object], object]:
         """(outputs, targets) -> scalar tensor of the Keras backend."""
         raise NotImplementedError
+
+
+class Metric(Part):
+    """How good a model's outputs are on the test set: a number made of sums over its batches.
+
+    `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
+    `test/` (None: as its class). `takes`: what its targets have to be (`Task.targets`); None: anything.
+    """
+
+    unit: ClassVar[str] = ""
+    takes: ClassVar[Targets | None] = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def direction(self) -> Direction: ...
+
+        @property
+        def name(self) -> str | None: ...
+    else:
+        direction: str
+        name = None
+
+    @abstractmethod
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
+        """Of one batch what adds up over batches: a number, an array, or several of them as a tuple.
+
+        Outputs, in float64, and targets are as the loss takes them (`Task.compared`).
+        """
+
+    @abstractmethod
+    def value(self, sums: Any) -> float:
+        """What the sums over all batches come to."""
 
 
 class Dataset(Part):

@@ -148,7 +148,9 @@ class Experiment:
         read = ("backend", *(group for group in GROUPS if group == "stage" or self.reads(group)))
         parts = {group: self.part(group) for group in dict.fromkeys(read)}
         names = {group: part.name if isinstance(part, Backend) else choice(part) for group, part in parts.items()}
-        return {f"{group}={names[group]}": part.packages for group, part in parts.items() if part.packages}
+        found = {f"{group}={names[group]}": part.packages for group, part in parts.items()}
+        found |= {f"{group}: {choice(one)}": one.packages for group, part in parts.items() for one in part.inside}
+        return {what: packages for what, packages in found.items() if packages}
 
     def reads(self, group: str) -> bool:
         """Whether the stage's result depends on a group: on all of them, where the stage does not say."""

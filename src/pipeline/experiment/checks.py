@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipeline.contracts import Part, defines
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.experiment import GROUPS, Experiment
+from pipeline.experiment.metrics import KEY, name_of, words
 from pipeline.spec import choice
 
 
@@ -49,16 +50,17 @@ def check_training(experiment: Experiment) -> None:
 
 
 def _check_task(experiment: Experiment) -> None:
-    """That the stage trains on what the dataset holds, and that its task knows the metrics. Raises UserError."""
+    """That the stage trains on what the dataset holds, and that the metrics are for its targets. Raises UserError."""
     task, wanted = experiment.data_source.task, experiment.stage.task
     if wanted is not None and not issubclass(task, wanted):
         raise UserError(
             f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
             f"{task.__name__}, not {wanted.__name__}; use stage=train"
         )
-    for name in experiment.training.metrics:
-        if name not in task.metrics:
-            raise bad_choice("training.metrics", name, task.metrics)
+    for metric in experiment.training.metrics:
+        if metric.takes not in (None, task.targets):
+            fit = [word for word, cls in words().items() if cls.takes == task.targets]
+            raise bad_choice(KEY, name_of(metric), fit)
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:

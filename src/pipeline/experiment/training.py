@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
-from pipeline.contracts import Part
+from pipeline.contracts import Metric, Part
 from pipeline.errors import UserError
+from pipeline.experiment.metrics import metrics_of, name_of
 from pipeline.spec import build_as, spec
 
 
@@ -62,12 +63,20 @@ class Training(Part):
     weights: Literal["last", "best"] = "last"
     checkpoint: Annotated[Checkpoints, BeforeValidator(_checkpoints)] = Field(default_factory=Checkpoints)
     log_every_n_steps: PositiveInt = 10
-    metrics: tuple[str, ...] = ()
+    metrics: Annotated[tuple[Metric, ...], BeforeValidator(metrics_of)] = ()
     evaluation_batch_size: PositiveInt = 1000
 
     def __post_init__(self) -> None:
-        if len(set(self.metrics)) < len(self.metrics):
-            raise UserError(f"training.metrics=[{','.join(self.metrics)}]: one of them is named twice")
+        names = [name_of(metric) for metric in self.metrics]
+        if len(set(names)) < len(names):
+            differ = len(set(self.metrics)) == len(names)
+            hint = "; a field `name` of the class would tell them apart" if differ else ""
+            raise UserError(f"training.metrics=[{','.join(names)}]: one of them is named twice{hint}")
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        """The metrics."""
+        return self.metrics
 
     @property
     def validations(self) -> int | None:

@@ -5,6 +5,7 @@
      "last_epoch": {"validation/loss": 0.33, ...},      those of the last epoch, where there were epochs
      "declared":   {"test/loss": {"unit": "", "kind": "result", "direction": "min"}, ...},      what each of both is
      "tables":     [{"title": "...", "columns": [...], "rows": [[...], ...]}, ...],
+     "details":    [...],                               more tables, which stage=show prints and the run does not
      "table":      [["test loss", "0.3100"], ...],      the last table: a name and a text in each row
      "notes": [...], "failed": null}
 
@@ -95,7 +96,7 @@ class Table:
 class Result:
     """`notes` are printed first, then `tables`, then `table` with a name and a text in each row.
 
-    `failed`: what did not work out, of a stage that has a result all the same (some of its cells ended well). The run
+    `details`: tables that are kept and not printed. `failed`: what did not work out, of a stage that has a result all the same (some of its cells ended well). The run
     is then FAILED and the exit status 1. `title` and `last_epoch` are filled in by the runner: the experiment's name,
     and the metrics that `Run.end_epoch` got last.
     """
@@ -107,6 +108,7 @@ class Result:
     failed: str | None = None
     title: str = ""
     last_epoch: tuple[Metric, ...] = ()
+    details: tuple[Table, ...] = ()
 
     def __post_init__(self) -> None:
         declared: dict[str, Metric] = {}
@@ -126,7 +128,8 @@ class Result:
             "scalars": values(self.metrics),
             "last_epoch": values(self.last_epoch),
             "declared": {metric.name: _declaration(metric) for metric in (*self.metrics, *self.last_epoch)},
-            "tables": [{"title": one.title, "columns": one.columns, "rows": one.rows} for one in self.tables],
+            "tables": _plain(self.tables),
+            "details": _plain(self.details),
             "table": self.table,
             "notes": self.notes,
             "failed": self.failed,
@@ -184,7 +187,8 @@ def _result(kept: Mapping[str, Any]) -> Result:
     return Result(
         metrics=_metrics(kept, "scalars"),
         last_epoch=_metrics(kept, "last_epoch"),
-        tables=tuple(Table(one["title"], tuple(one["columns"]), _rows(one["rows"])) for one in kept["tables"]),
+        tables=_tables(kept["tables"]),
+        details=_tables(kept.get("details", ())),  # runs of before have none
         table=tuple((name, text) for name, text in kept["table"]),
         notes=tuple(kept["notes"]),
         failed=kept["failed"],
@@ -194,6 +198,14 @@ def _result(kept: Mapping[str, Any]) -> Result:
 
 def _metrics(kept: Mapping[str, Any], part: str) -> tuple[Metric, ...]:
     return tuple(Metric(name, float(value), **kept["declared"][name]) for name, value in kept[part].items())
+
+
+def _plain(tables: Iterable[Table]) -> list[dict[str, Any]]:
+    return [{"title": one.title, "columns": one.columns, "rows": one.rows} for one in tables]
+
+
+def _tables(kept: Iterable[Mapping[str, Any]]) -> tuple[Table, ...]:
+    return tuple(Table(one["title"], tuple(one["columns"]), _rows(one["rows"])) for one in kept)
 
 
 def _rows(rows: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.best import check_monitor
 from pipeline.backends.shared.progress import diverged
-from pipeline.datasets import Data, Split
+from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import RunError, UserError
 from pipeline.loaders.batch_plan import Plan
@@ -20,17 +20,19 @@ from pipeline.machine.capability import Resolved
 from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
-from pipeline.runs.fit import Fit, Observation, Predict, not_finite
+from pipeline.runs.fit import Fit, Observation, not_finite
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity
 from pipeline.runs.saved import card_sha256
 from pipeline.spec import choice
 from pipeline.stages import training_table
+from pipeline.stages.measuring import is_tried, measure, try_metrics
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Part
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
@@ -49,7 +51,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     run.journal.write_receipt(receipt)
     check_task(experiment, data, task)
     check_settings(experiment, data)
-    judge = data.task.judge(experiment.loss, experiment.training.metrics)
+    judge = data.task.judge(experiment.loss)
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
@@ -69,7 +71,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
             raise ended(experiment, fit, f"an output for test example {first + wrong[0]} became {wrong[1]}")
 
     measured = measure(experiment, resolved, data, predict, judge, check)
-    draw(run, experiment, data, fit, judge, measured)
+    draw(run, experiment, data, fit, judge, measured.metrics)
     receipt |= timings(run, fit.epochs, data.task.unit)
     if probe:
         step_s = experiment.training.batch_size * data.task.units / median_rate(fit.epochs)
@@ -77,27 +79,43 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     run.journal.write_receipt(receipt)
     scaled = () if fit.loss_scale is None else fit.loss_scale.metrics()
     return Result(
-        metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured, *scaled),
+        metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
+        notes=data.task.notes(data.train.y, data.test.y),
+        details=measured.details.tables,
+        failed=measured.fault,
     )
 
 
 def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
-    """Refuse a model of the user's own that cannot be trained on the data. Raises UserError.
+    """Refuse what only the data show to be wrong. Raises UserError.
 
-    The shipped ones are known to work. What is not a mistake of the user's is left to the run, which has a journal.
+    A model and metrics of ours are known to work. What is not a mistake of the user's is left to the run, which has a
+    journal.
     """
-    if type(experiment.model).__module__.startswith("pipeline."):
+    if not asks_the_data(experiment):
         return
     try:
         data = load_ahead(experiment)
         check_task(experiment, data, task)
         check_settings(experiment, data)
-        experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
+        try_metrics(experiment.training.metrics, data)
+        if not is_ours(experiment.model):
+            experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
     except UserError:
         raise
     except Exception:
         return
+
+
+def asks_the_data(experiment: Experiment) -> bool:
+    """Whether something of the config can only be checked with the data at hand."""
+    return not is_ours(experiment.model) or any(map(is_tried, experiment.training.metrics))
+
+
+def is_ours(part: Part) -> bool:
+    """Whether a part is of this package."""
+    return type(part).__module__.startswith("pipeline.")
 
 
 def resumptions(run: Run) -> dict[str, Any]:
@@ -164,29 +182,6 @@ def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
     steps = sum(epoch.steps for epoch in fit.epochs)
     return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
-
-
-def measure(
-    experiment: Experiment, resolved: Resolved, data: Data, predict: Predict, judge: Judge, check: Any
-) -> tuple[Metric, ...]:
-    """The judge's metrics of the test set, which is predicted batch by batch. `check(outputs, first)` sees each."""
-    for first, x, y in batches(data, data.test, experiment.training.evaluation_batch_size, input_dtype(resolved)):
-        outputs = predict(x)
-        check(outputs, first)
-        judge.add(x, outputs, y)
-    return judge.metrics()
-
-
-def batches(data: Data, split: Split, size: int, dtype: str) -> Any:
-    """(number of its first example, inputs, targets) of each batch."""
-    for first in range(0, len(split), size):
-        rows = slice(first, first + size)
-        yield first, data.inputs(split.x[rows], dtype), data.targets(split.y[rows], "float64")
-
-
-def input_dtype(resolved: Resolved) -> str:
-    """The dtype in which real numbers are handed to a predictor."""
-    return "float64" if resolved.precision == "fp64" else "float32"
 
 
 def save_model(run: Run, fit: Fit, data: Data) -> str:

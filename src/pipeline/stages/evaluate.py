@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,15 +9,15 @@ import numpy as np
 
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
-from pipeline.datasets.loading import load_data
+from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt, weights
-from pipeline.runs.result import Metric, Result, metrics_of
+from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes, check_outputs, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.course import measure
+from pipeline.stages.measuring import Measured, is_tried, measure, try_metrics
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -39,12 +38,17 @@ class Evaluate(Stage):
                 "stage=predict stage.points=points.csv gives its values at any points"
             )
 
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse metrics of the user's that cannot be had of the data."""
+        if any(map(is_tried, experiment.training.metrics)):
+            try_metrics(experiment.training.metrics, load_ahead(experiment))
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
         saved, data = saved_weights(source), load_data(experiment)
         notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
-        judge = data.task.judge(experiment.loss, experiment.training.metrics)
+        judge = data.task.judge(experiment.loss)
         predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
 
         def check(outputs: np.ndarray, first: int) -> None:
@@ -52,17 +56,29 @@ class Evaluate(Stage):
 
         found = measure(experiment, resolved, data, predict, judge, check)
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
-        return Result(metrics=found, table=tuple(_rows(source, found, resolved)), notes=notes)
+        return Result(
+            metrics=found.kept,
+            table=tuple(_rows(source, found, resolved)),
+            notes=(*notes, *data.task.notes(data.train.y, data.test.y)),
+            details=found.details.tables,
+            failed=found.fault,
+        )
 
 
-def _rows(source: Path, found: Sequence[Metric], resolved: Resolved) -> list[tuple[str, str]]:
+def _rows(source: Path, found: Measured, resolved: Resolved) -> list[tuple[str, str]]:
     """Each metric beside the one that the run reported when it was trained."""
     then = metrics_of(source)
     rows = []
-    for metric in found:
+    for metric in found.metrics:
         remark = f"  {_beside(metric.value, then[metric.name].value)}" if metric.name in then else ""
         rows.append((metric.name.replace("test/", "test "), f"{metric.value:.4f}{remark}"))
-    return [*rows, ("run", source.name), ("device", str(resolved.place)), ("precision", resolved.precision)]
+    return [
+        *rows,
+        *found.details.rows,
+        ("run", source.name),
+        ("device", str(resolved.place)),
+        ("precision", resolved.precision),
+    ]
 
 
 def _beside(value: float, old: float) -> str:

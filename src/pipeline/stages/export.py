@@ -31,7 +31,7 @@ from pipeline.runs.result import Metric, Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.course import input_dtype
+from pipeline.stages.measuring import input_dtype
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

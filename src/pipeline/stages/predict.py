@@ -25,7 +25,7 @@ from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_weights
 from pipeline.spec import group_of, spec
-from pipeline.stages.course import input_dtype
+from pipeline.stages.measuring import input_dtype
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

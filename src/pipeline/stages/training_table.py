@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.machine.capability import Resolved
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.loss_scale import LossScale
-from pipeline.runs.result import Metric
+from pipeline.stages.measuring import Measured
 from pipeline.stages.rates import steady
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def rows(
     experiment: Experiment,
     resolved: Resolved,
     fit: Fit,
-    measured: Sequence[Metric],
+    measured: Measured,
     receipt: dict[str, Any],
     unit: str,
 ) -> list[tuple[str, str]]:
@@ -32,7 +31,8 @@ def rows(
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
     hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
-    found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured]
+    found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured.metrics]
+    found += measured.details.rows
     compiled = receipt.get("compile_s")
     return [
         *found,

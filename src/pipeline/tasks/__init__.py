@@ -7,8 +7,8 @@ what counts as correct, and for a judge of the test set. A task of your own is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from pipeline.models import Shapes
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
-    from pipeline.runs.result import Direction, Metric
+    from pipeline.runs.result import Direction, Metric, Table
     from pipeline.runs.run import Run
+
+Targets = Literal["classes", "numbers"]
 
 
 class Ops(Protocol):
@@ -35,6 +37,15 @@ class Ops(Protocol):
     def square(self, x: Any, /) -> Any: ...
 
 
+@dataclass(frozen=True)
+class Details:
+    """What a judge knows beside its metrics, for result.json and stage=show. `rows`: for the run's own table."""
+
+    metrics: tuple[Metric, ...] = ()
+    tables: tuple[Table, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+
+
 class Judge(ABC):
     """Takes a model's outputs on the test set, batch by batch, and says how good they are. One per test set.
 
@@ -49,6 +60,10 @@ class Judge(ABC):
     def metrics(self) -> tuple[Metric, ...]:
         """The loss first, then the score where the task has one; named test/<name>."""
 
+    def details(self) -> Details:
+        """More of the test set, by parts of it (classes)."""
+        return Details()
+
     def draw(self, run: Run, title: str) -> None:  # noqa: B027  # a judge need not draw
         """Write figures and files about the test set into the run's folder."""
 
@@ -58,13 +73,14 @@ class Task(ABC):
 
     `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
     averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
-    `metrics`: what training.metrics may ask the judge for.
+    `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
+    None: anything else.
     """
 
     unit: ClassVar[str] = "examples"
     score: ClassVar[str | None] = None
     better: ClassVar[Direction] = "max"
-    metrics: ClassVar[tuple[str, ...]] = ()
+    targets: ClassVar[Targets | None] = None
 
     @property
     @abstractmethod
@@ -89,8 +105,12 @@ class Task(ABC):
         """What is wrong with targets of this shape, dtype and range; None where nothing is."""
 
     @abstractmethod
-    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
-        """A judge of the test set by the experiment's loss and by these of its `metrics`."""
+    def judge(self, loss: Loss) -> Judge:
+        """A judge of the test set by the experiment's loss; `training.metrics` are measured beside it."""
+
+    def notes(self, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
+        """What is odd about the targets (N, ...) that are learned and measured, for people."""
+        return ()
 
     def card(self) -> dict[str, Any]:
         """What a saved model needs to be used without its data, as plain data."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pipeline.metrics import classification as metrics
+from pipeline.metrics.per_class import Counts
 from pipeline.models import Shapes
-from pipeline.runs.result import Metric
-from pipeline.tasks import Judge, Ops, Task
+from pipeline.runs.result import Metric, Table
+from pipeline.tasks import Details, Judge, Ops, Targets, Task
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DRAWABLE = (1, 3, 4)  # channels that are a picture: grey, colours, colours and transparency
 SHOWN = 24  # examples on the sheet of test images
+NAMED = 5  # classes in a note
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Classification(Task):
 
     unit: ClassVar[str] = "images"
     score: ClassVar[str | None] = "accuracy"
-    metrics: ClassVar[tuple[str, ...]] = tuple(metrics.METRICS)
+    targets: ClassVar[Targets | None] = "classes"
 
     x: tuple[int, ...]
     classes: tuple[str, ...]
@@ -47,28 +48,38 @@ class Classification(Task):
             return f"labels {y.min()} to {y.max()}; {len(self.classes)} classes are 0 to {len(self.classes) - 1}"
         return None
 
-    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
-        return ClassificationJudge(self, loss, metrics)
+    def judge(self, loss: Loss) -> Judge:
+        return ClassificationJudge(self, loss)
+
+    def notes(self, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
+        """Classes without an example, of which nothing can be learned or measured."""
+        found = []
+        for split, y in (("training", train), ("test", test)):
+            n_of = np.bincount(y, minlength=len(self.classes))
+            names = [name for name, n in zip(self.classes, n_of, strict=True) if not n]
+            if names:
+                more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+                found.append(f"no {split} example of {', '.join(names[:NAMED])}{more}")
+        return tuple(found)
 
     def card(self) -> dict[str, Any]:
         return {**super().card(), "classes": list(self.classes)}
 
 
 class ClassificationJudge(Judge):
-    """Loss, accuracy and metrics of metrics/classification.py; draws the confusion matrix and, of images, a sheet."""
+    """Loss, accuracy and a table of the classes; draws the confusion matrix and, of images, a sheet."""
 
-    def __init__(self, task: Classification, loss: Loss, names: Sequence[str]) -> None:
+    def __init__(self, task: Classification, loss: Loss) -> None:
         self.task = task
-        self.measured: dict[str, metrics.Accumulator] = {"loss": metrics.Mean(loss.numpy)}
-        self.measured |= {name: metrics.METRICS[name]() for name in ("accuracy", *names)}
+        self.loss, self.accuracy = metrics.Mean(loss.numpy), metrics.Mean(metrics.accuracy)
         self.counts = np.zeros((len(task.classes), len(task.classes)), np.int64)
         self.labels: list[np.ndarray] = []  # one byte or a few an example, beside its logits
         self.predicted: list[np.ndarray] = []
         self.first: list[tuple[np.ndarray, np.ndarray]] = []  # x and logits of the first SHOWN
 
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
-        for metric in self.measured.values():
-            metric.add(outputs, y)
+        self.loss.add(outputs, y)
+        self.accuracy.add(outputs, y)
         self.counts += metrics.confusion(outputs, y)
         small = np.min_scalar_type(len(self.task.classes))
         self.labels.append(y.astype(small))
@@ -78,11 +89,25 @@ class ClassificationJudge(Judge):
             self.first.append((np.array(x[:left]), outputs[:left]))
 
     def metrics(self) -> tuple[Metric, ...]:
-        less = ("loss", *metrics.LESS_IS_BETTER)
-        return tuple(
-            Metric(f"test/{name}", metric.value(), direction="min" if name in less else "max")
-            for name, metric in self.measured.items()
+        return (
+            Metric("test/loss", self.loss.value(), direction="min"),
+            Metric("test/accuracy", self.accuracy.value(), direction="max"),
         )
+
+    def details(self) -> Details:
+        """A row for each class; the means over them; and the class with the lowest F1."""
+        counts, classes = Counts.of_confusion(self.counts), self.task.classes
+        by_class = {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
+        rows = [
+            (name, *(f"{numbers[row]:.4f}" for numbers in by_class.values()), f"{counts.actual[row]:,}")
+            for row, name in enumerate(classes)
+        ]
+        table = Table("the test set by class", ("class", *by_class, "examples"), tuple(rows))
+        present = np.flatnonzero(counts.actual)
+        worst = present[counts.f1[present].argmin()] if len(present) else 0
+        text = f"{classes[worst]}: {', '.join(f'{name} {one[worst]:.4f}' for name, one in by_class.items())}"
+        means = (Metric(f"test/macro_{name}", one.mean(), direction="max") for name, one in by_class.items())
+        return Details(tuple(means), (table,), (("worst class", text),) if len(classes) > 1 else ())
 
     def draw(self, run: Run, title: str) -> None:
         from pipeline.report import figures

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pipeline.metrics import classification as metrics
+from pipeline.metrics.perplexity import Perplexity
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric
-from pipeline.tasks import Judge, Ops, Task
+from pipeline.tasks import Judge, Ops, Targets, Task
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
-
-# By the mean cross-entropy in nats. Perplexity: Jelinek et al., "Perplexity - a measure of the difficulty of speech
-# recognition tasks", 1977.
-MOST_NATS = 709.0  # of which a float holds the exponential
-OF_CROSS_ENTROPY = {
-    "cross_entropy": float,
-    "perplexity": lambda nats: math.exp(nats) if nats < MOST_NATS else math.inf,
-    "bits_per_token": lambda nats: nats / math.log(2),
-}
 
 
 @dataclass(frozen=True)
@@ -33,7 +23,7 @@ class LanguageModelling(Task):
 
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", *OF_CROSS_ENTROPY)
+    targets: ClassVar[Targets | None] = "classes"
 
     length: int
     vocabulary: int
@@ -60,16 +50,15 @@ class LanguageModelling(Task):
             return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
         return None
 
-    def judge(self, loss: Loss, metrics: Sequence[str]) -> Judge:
-        return LanguageJudge(self, loss, metrics)
+    def judge(self, loss: Loss) -> Judge:
+        return LanguageJudge(self, loss)
 
 
 class LanguageJudge(Judge):
-    """The experiment's loss, accuracy and perplexity over all positions, and what else is asked for."""
+    """The experiment's loss, accuracy and perplexity over all positions."""
 
-    def __init__(self, task: LanguageModelling, loss: Loss, names: Sequence[str]) -> None:
-        self.task = task
-        self.names = dict.fromkeys(("perplexity", *(name for name in names if name != "accuracy")))
+    def __init__(self, task: LanguageModelling, loss: Loss) -> None:
+        self.task, self.perplexity = task, Perplexity()
         self.loss, self.accuracy, self.nats = (
             metrics.Mean(one) for one in (loss.numpy, metrics.accuracy, metrics.cross_entropy)
         )
@@ -80,9 +69,8 @@ class LanguageJudge(Judge):
             metric.add(logits, labels)
 
     def metrics(self) -> tuple[Metric, ...]:
-        nats = self.nats.value()
         return (
             Metric("test/loss", self.loss.value(), direction="min"),
             Metric("test/accuracy", self.accuracy.value(), direction="max"),
-            *(Metric(f"test/{name}", OF_CROSS_ENTROPY[name](nats), direction="min") for name in self.names),
+            Metric("test/perplexity", self.perplexity.value((self.nats.total, self.nats.seen)), direction="min"),
         )

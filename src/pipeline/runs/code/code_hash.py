@@ -21,6 +21,7 @@ from pipeline.runs.code import files as code_files
 from pipeline.runs.code import sources as code_sources
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Part
     from pipeline.experiment import Experiment
 
 PARTS = (
@@ -169,10 +170,10 @@ def own_code(names: Iterable[str]) -> dict[str, str]:
 def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     """The deciding modules of one experiment without its cells, and where they lie."""
     parts = _parts(experiment)
-    starts = [*ALWAYS, *(type(experiment.part(part)).__module__ for part in parts)]
+    starts = [*ALWAYS, *(type(part).__module__ for part in _specs(experiment))]
     # A spec may be named by another module than the one that defines it.
     starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
-    starts += [target.rpartition(".")[0] for part in parts for target in experiment.part(part).user_code]
+    starts += [target.rpartition(".")[0] for part in _specs(experiment) for target in part.user_code]
     if "backend" in parts and not experiment.stage.solves:  # a solver trains by itself
         starts += experiment.backend.modules
         if experiment.stage.probe:
@@ -189,10 +190,16 @@ def _parts(experiment: Experiment) -> tuple[str, ...]:
     return tuple(part for part in parts if part in PARTS)
 
 
+def _specs(experiment: Experiment) -> list[Part]:
+    """The same as specs, each followed by those that it holds."""
+    parts = [experiment.part(name) for name in _parts(experiment)]
+    return [one for part in parts for one in (part, *part.inside)]
+
+
 def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
     """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
     found: dict[str, list[tuple[str, Path]]] = {}
-    for part in (experiment.part(name) for name in _parts(experiment)):
+    for part in _specs(experiment):
         module = type(part).__module__
         path = None if code_sources.is_ours(module) else code_sources.source(module)
         if path is not None:
@@ -205,10 +212,9 @@ def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path
 
 def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
     """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
-    parts = {name: experiment.part(name) for name in _parts(experiment)}
-    found = {type(part).__module__: part.user_files for part in parts.values() if part.user_files}
+    found = {type(part).__module__: part.user_files for part in _specs(experiment) if part.user_files}
     start = experiment.starting.start
-    return found if start is None or "model" not in parts else {**found, "pipeline.models.start": (Path(start),)}
+    return found if start is None or "model" not in _parts(experiment) else {**found, "pipeline.models.start": (Path(start),)}
 
 
 def _texts(value: object) -> list[str]:

@@ -126,7 +126,7 @@ def _show_result(console: Console, folder: Path) -> None:
     rows = tuple((one.name, value_of(one), one.unit, RATES[one.direction]) for one in named.values())
     console.print()
     show_table(console, Table("results", ("metric", "value", "unit", "better"), rows), left=("unit", "better"))
-    for table in result.tables:
+    for table in (*result.tables, *result.details):
         console.print()
         show_table(console, table)
     if result.table:

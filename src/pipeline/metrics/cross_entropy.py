@@ -1,0 +1,21 @@
+"""The mean negative log-probability of the true class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.metrics import classification
+from pipeline.metrics.averaged import MeanOverExamples
+from pipeline.spec import spec
+
+
+@spec
+class CrossEntropy(MeanOverExamples):
+    """No settings."""
+
+    direction = "min"
+    takes = "classes"
+    unit = "nats"
+
+    def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        return classification.cross_entropy(logits, labels)

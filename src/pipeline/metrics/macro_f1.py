@@ -1,0 +1,16 @@
+"""F1, the harmonic mean of precision and recall, as the mean over the classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.metrics.per_class import Counts, MeanOverClasses
+from pipeline.spec import spec
+
+
+@spec
+class MacroF1(MeanOverClasses):
+    """No settings."""
+
+    def of_classes(self, counts: Counts) -> np.ndarray:
+        return counts.f1

@@ -1,0 +1,19 @@
+"""The mean squared distance of outputs from targets, over all their numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.metrics.averaged import MeanOverExamples
+from pipeline.spec import spec
+
+
+@spec
+class MeanSquaredError(MeanOverExamples):
+    """No settings."""
+
+    direction = "min"
+    takes = "numbers"
+
+    def mean(self, outputs: np.ndarray, targets: np.ndarray) -> float:
+        return float(np.square(outputs - targets).mean())

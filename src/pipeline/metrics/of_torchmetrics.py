@@ -1,0 +1,106 @@
+"""Any metric of torchmetrics, such as `torchmetrics.MulticlassAUROC` (Detlefsen et al., JOSS 7, 2022).
+
+It computes on the CPU, from float64, whatever framework trained. torch is imported where such a metric is named and
+nowhere else, beside Keras too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.contracts import Metric
+from pipeline.errors import UserError
+from pipeline.metrics.classification import probabilities
+from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.runs.result import Direction
+
+PLACES = ("", ".classification", ".regression", ".text")  # `MulticlassAUROC` is not at the top of the package
+
+
+@spec
+class Torchmetrics(Metric):
+    """`metric`: the class, behind `torchmetrics.`; `arguments`: what it is made with. `num_classes` is filled in.
+
+    Classes are given as probabilities. `called`: the metric's name in the result (None: the class's).
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ("torchmetrics", "torch")
+
+    metric: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    called: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.called or self.metric.rpartition(".")[2]
+
+    @property
+    def direction(self) -> Direction:
+        """As the class declares it."""
+        higher = self._class().higher_is_better
+        return "none" if higher is None else "max" if higher else "min"
+
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Seen:
+        return Seen(self, outputs, targets)
+
+    def value(self, sums: Seen) -> Any:
+        return sums.updated().compute()
+
+    def made(self, outputs: np.ndarray) -> Any:
+        """The live metric. Raises UserError for a class that is not there or takes other arguments."""
+        import torch
+
+        cls, arguments = self._class(), dict(self.arguments)
+        if "num_classes" in inspect.signature(cls).parameters:
+            arguments.setdefault("num_classes", outputs.shape[1])
+        try:
+            return cls(**arguments).set_dtype(torch.float64)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"torchmetrics.{self.metric}: {error}") from error
+
+    def _class(self) -> Any:
+        import torchmetrics
+
+        inside, _, name = self.metric.rpartition(".")
+        places = (f".{inside}",) if inside else PLACES
+        for place in places:
+            try:
+                found = getattr(importlib.import_module(f"torchmetrics{place}"), name, None)
+            except ImportError:
+                continue
+            if isinstance(found, type) and issubclass(found, torchmetrics.Metric):
+                return found
+        raise UserError(f"torchmetrics has no metric {self.metric}")
+
+
+class Seen:
+    """A batch; adding another updates the live metric, which keeps its own sums."""
+
+    def __init__(self, metric: Torchmetrics, outputs: np.ndarray, targets: np.ndarray) -> None:
+        self.metric, self.batch, self.live = metric, (outputs, targets), None
+
+    def __add__(self, other: Seen) -> Seen:
+        _update(self.updated(), *other.batch)
+        return self
+
+    def updated(self) -> Any:
+        """The live metric, with this batch."""
+        if self.live is None:
+            self.live = self.metric.made(self.batch[0])
+            _update(self.live, *self.batch)
+        return self.live
+
+
+def _update(live: Any, outputs: np.ndarray, targets: np.ndarray) -> None:
+    import torch
+
+    of_classes = targets.dtype.kind in "iu"
+    given = probabilities(outputs) if of_classes else outputs
+    live.update(torch.from_numpy(np.ascontiguousarray(given)), torch.from_numpy(np.ascontiguousarray(targets)))

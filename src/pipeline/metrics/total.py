@@ -1,0 +1,84 @@
+"""A metric over the batches of a test set."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from pipeline.contracts import Metric
+from pipeline.errors import UserError, cut
+from pipeline.experiment.metrics import name_of
+from pipeline.runs import result
+
+
+class Total:
+    """One metric's sums so far. `fault`: what is wrong with the metric, where something is; it is then left alone."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric, self.name = metric, name_of(metric)
+        self.sums: Any = None
+        self.fault: str | None = None
+
+    def add(self, outputs: np.ndarray, targets: np.ndarray) -> None:
+        """One batch, as the loss takes it."""
+        if self.fault is not None:
+            return
+        try:
+            sums = widened(self.metric.sums(outputs, targets))
+            self.sums = sums if self.sums is None else added(self.sums, sums)
+        except UserError as error:
+            self.fault = str(error)
+        except Exception as error:  # whatever a user's code may raise
+            self.fault = f"sums() failed ({type(error).__name__}: {cut(error, 200)})"
+
+    def measured(self) -> result.Metric | None:
+        """The number of all batches, with what the metric declares; None where it is none, and `fault` says why."""
+        if self.fault is None:
+            try:
+                value = number(self.metric.value(self.sums))
+                metric = self.metric
+                return result.Metric(f"test/{self.name}", value, metric.unit, direction=metric.direction)
+            except Exception as error:
+                reason = error if isinstance(error, NoNumber) else f"failed ({type(error).__name__}: {cut(error, 200)})"
+                self.fault = f"value() {reason}"
+        return None
+
+
+class NoNumber(ValueError):
+    """What a metric gave is no number; the message continues `value()`."""
+
+
+def number(value: object) -> float:
+    """A metric's value as a float: of Python, NumPy or a framework, not NaN. Raises NoNumber."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise NoNumber(f"gave {_what(value)}, not a number")
+    if math.isnan(value):
+        raise NoNumber("gave nan, not a number")
+    return float(value)
+
+
+def _what(value: object) -> str:
+    shape = getattr(value, "shape", None)
+    kind = "None" if value is None else f"a {type(value).__name__}"
+    return kind if shape is None else f"{kind} of shape {tuple(shape)}"
+
+
+def widened(sums: Any) -> Any:
+    """Sums in the widest type of their kind: a bool or a byte of NumPy would not add up."""
+    if isinstance(sums, tuple | list):
+        return tuple(map(widened, sums))
+    if isinstance(sums, np.ndarray | np.generic):
+        return sums.astype(np.int64 if sums.dtype.kind in "bui" else np.float64)
+    return int(sums) if isinstance(sums, bool) else sums
+
+
+def added(one: Any, other: Any) -> Any:
+    """The sum of two batches' sums, of several item by item."""
+    if isinstance(one, tuple):
+        return tuple(added(*pair) for pair in zip(one, other, strict=True))
+    return one + other

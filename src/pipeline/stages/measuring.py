@@ -1,0 +1,95 @@
+"""What the test set says of a trained model: its task's judge and the metrics of `training.metrics`, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.contracts import Metric as MetricSpec
+from pipeline.datasets import Data, Split
+from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.metrics.total import Total
+from pipeline.runs.fit import Predict
+from pipeline.tasks import Judge, Task
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+TRIED = 64  # examples by which a metric of the user's is tried
+
+
+class Measured:
+    """`metrics`: the judge's, then those that were asked for. `fault`: which of these came to no number, and why."""
+
+    def __init__(self, judge: Judge, totals: Sequence[Total]) -> None:
+        self.metrics, self.details = judge.metrics(), judge.details()
+        more = {metric.name: metric for metric in self.details.metrics}
+        faults = []
+        for total in totals:
+            name = f"test/{total.name}"
+            if name in {metric.name for metric in self.metrics}:  # the judge's own, such as test/accuracy
+                continue
+            found = more.pop(name, None) or total.measured()
+            self.metrics += () if found is None else (found,)
+            faults += [f"{name}: {total.fault}"] if total.fault else []
+        self.kept = (*self.metrics, *more.values())
+        self.fault = "; ".join(faults) or None
+
+
+def measure(
+    experiment: Experiment,
+    resolved: Resolved,
+    data: Data,
+    predict: Predict,
+    judge: Judge,
+    check: Callable[[np.ndarray, int], None],
+) -> Measured:
+    """Predict the test set batch by batch and measure it. `check(outputs, first)` sees each batch's outputs."""
+    totals = [Total(metric) for metric in experiment.training.metrics]
+    for first, x, y in batches(data, data.test, experiment.training.evaluation_batch_size, input_dtype(resolved)):
+        outputs = predict(x)
+        check(outputs, first)
+        judge.add(x, outputs, y)
+        add_to(totals, data.task, outputs, y)
+    return Measured(judge, totals)
+
+
+def add_to(totals: Sequence[Total], task: Task, outputs: np.ndarray, y: np.ndarray) -> None:
+    """Add a batch to metrics, as the loss would take it."""
+    for total in totals:
+        total.add(*task.compared(np, outputs, y))
+
+
+def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
+    """Refuse a metric that cannot be had of this task: each is tried on random outputs. Raises UserError.
+
+    What is NaN here may be a number on the whole test set: that is judged there.
+    """
+    for metric in filter(is_tried, metrics):
+        generator, total = np.random.default_rng(0), Total(metric)
+        for rows in (slice(0, TRIED), slice(TRIED, 2 * TRIED)):
+            y = data.targets(data.test.y[rows], "float64")
+            if len(y):
+                add_to([total], data.task, generator.normal(size=(len(y), *data.task.shapes.outputs)), y)
+        if total.measured() is None and "gave nan" not in str(total.fault):
+            raise UserError(f"training.metrics={total.name}: {total.fault}")
+
+
+def is_tried(metric: MetricSpec) -> bool:
+    """Whether a metric is not ours, or another package's: ours are known to work."""
+    return bool(metric.packages) or not type(metric).__module__.startswith("pipeline.")
+
+
+def batches(data: Data, split: Split, size: int, dtype: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(number of its first example, inputs, targets) of each batch."""
+    for first in range(0, len(split), size):
+        rows = slice(first, first + size)
+        yield first, data.inputs(split.x[rows], dtype), data.targets(split.y[rows], "float64")
+
+
+def input_dtype(resolved: Resolved) -> str:
+    """The dtype in which real numbers are handed to a predictor."""
+    return "float64" if resolved.precision == "fp64" else "float32"

@@ -1,0 +1,165 @@
+"""Metrics of a user's own, and what a result says of each class: in a training, in stage=evaluate, and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from command import done, pipeline, refused, runs, status
+from sklearn import metrics as reference
+
+from pipeline.errors import UserError
+from pipeline.experiment.training import Training
+from pipeline.runs.result import read_result
+from pipeline.spec import build_as
+
+HERE = Path(__file__).parent
+WORDS = ("dataset=digits", "training=quick", "tracking=none")
+ASKED = "training.metrics=[brier,own_metrics.Recall,torchmetrics.MulticlassAUROC]"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder."""
+    made = tmp_path_factory.mktemp("metrics")
+    shutil.copyfile(HERE / "own_metrics.py", made / "own_metrics.py")
+    return made
+
+
+def known(folder: Path) -> dict[str, str]:
+    """The variables by which the folder's module is found and allowed."""
+    return {"PIPELINE_MODULES": "own_metrics", "PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Path:
+    return done(folder, *WORDS, ASKED, **known(folder))
+
+
+def predictions(run: Path) -> tuple[list[str], list[str]]:
+    """The actual and the predicted class of each test example, by name."""
+    with (run / "artifacts/predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [row["actual"] for row in rows], [row["predicted"] for row in rows]
+
+
+def test_a_metric_of_the_users_is_in_the_result(trained: Path) -> None:
+    result = read_result(trained)
+    assert result is not None
+    named = {metric.name: metric for metric in result.metrics}
+    actual, predicted = predictions(trained)
+    recall = reference.recall_score(actual, predicted, labels=["0"], average=None)[0]
+    assert named["test/recall"].value == recall
+    assert (named["test/recall"].direction, named["test/brier"].direction) == ("max", "min")
+    assert 0.5 < named["test/MulticlassAUROC"].value < 1
+    shown = [name for name, _ in result.table]
+    assert shown[:6] == [f"test {name}" for name in ("loss", "accuracy", "brier", "recall", "MulticlassAUROC")] + [
+        "worst class"
+    ]
+    receipt = json.loads((trained / "receipt.json").read_text())
+    assert "torchmetrics" in receipt["versions"]
+
+
+def test_each_class_is_in_the_result(trained: Path) -> None:
+    """And not in the table at the end of the run."""
+    result = read_result(trained)
+    assert result is not None
+    actual, predicted = predictions(trained)
+    names = [str(digit) for digit in range(10)]
+    wanted = np.array(
+        reference.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0), dtype=float
+    )
+    (table,) = result.details
+    assert (table.columns, result.tables) == (("class", "precision", "recall", "f1", "examples"), ())
+    np.testing.assert_allclose(np.array([row[1:] for row in table.rows], float).T, wanted, atol=5.1e-5)
+    values = {metric.name: metric.value for metric in result.metrics}
+    for name, numbers in zip(("precision", "recall", "f1"), wanted, strict=False):
+        assert values[f"test/macro_{name}"] == pytest.approx(numbers.mean())
+
+
+def test_the_metrics_code_counts(trained: Path, folder: Path) -> None:
+    """Another metric in the place of the user's is another code, and evaluate says so."""
+    evaluate = ("stage=evaluate", f"run={trained.name}", "tracking=none")
+    again = done(folder, *evaluate, "training.metrics=[own_metrics.Recall]", **known(folder))
+    then, now = (read_result(run) for run in (trained, again))
+    assert then is not None
+    assert now is not None
+    values = [{one.name: one.value for one in result.metrics}["test/recall"] for result in (then, now)]
+    assert values[0] == values[1]
+    assert now.details == then.details
+    assert now.notes == ()
+    source = folder / "own_metrics.py"
+    source.write_text(source.read_text().replace("found.sum()", "found.sum() * 1"))
+    edited = pipeline(folder, *evaluate, "training.metrics=[]", **known(folder))
+    assert "the code, or a file or variable that it reads, is not what trained it" in edited.stderr
+    shutil.copyfile(HERE / "own_metrics.py", source)
+
+
+def test_a_metric_that_becomes_nan_loses_nothing(folder: Path) -> None:
+    """Which class has no test example is known when all are seen."""
+    asked = "training.metrics=[{_target_: own_metrics.Recall, digit: 10},brier]"
+    ended = pipeline(folder, *WORDS, asked, **known(folder))
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "failed: test/recall: value() gave nan, not a number"
+    run = runs(folder)[-1]
+    assert status(run).state == "FAILED"
+    result = read_result(run)
+    assert result is not None
+    assert "test/brier" in {metric.name for metric in result.metrics}
+    assert done(folder, "stage=evaluate", f"run={run.name}", "training.metrics=[]", "tracking=none", **known(folder))
+
+
+TRIED: dict[str, str] = {
+    "own_metrics.Text": "training.metrics=text: value() gave a str, not a number",
+    "own_metrics.Nothing": "training.metrics=nothing: value() gave None, not a number",
+    "own_metrics.Each": "training.metrics=each: value() gave a ndarray of shape (2,), not a number",
+    "own_metrics.Broken": "training.metrics=broken: sums() failed (IndexError: index 99 is out of bounds for axis 1 "
+    "with size 10)",
+    "torchmetrics.Nope": "training.metrics=Nope: torchmetrics has no metric Nope",
+}
+
+
+@pytest.mark.parametrize("asked", TRIED)
+def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
+    assert refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder)) == TRIED[asked]
+
+
+REFUSED: dict[str, str] = {
+    "own_metrics.Sideways": "own_metrics.Sideways.direction=up: no such choice; choose from max, min, none",
+    "own_metrics.Undirected": "training.metrics._target_=own_metrics.Undirected: has no direction; "
+    "pipeline.contracts.Metric says what it is",
+    "own_metrics.Recal": "training.metrics._target_=own_metrics.Recal: module own_metrics has no Recal",
+    "os.path": "training.metrics._target_=os.path: not on the allow-list (pipeline, own_metrics); to allow a "
+    "module of yours set PIPELINE_MODULES=<module>[,<module>]",
+    "7": "training.metrics: 7: name a metric, as macro_f1 or mine.Recall, or give {_target_: ...}",
+    "{_target_: own_metrics.Recall, digit: a}": "training.metrics.digit='a': should be a valid integer",
+    "own_metrics.Recall,{_target_: own_metrics.Recall, digit: 1}": "training.metrics=[recall,recall]: one of them is "
+    "named twice; a field `name` of the class would tell them apart",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED)
+def test_what_is_no_metric_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setenv("PIPELINE_MODULES", "own_metrics")
+    monkeypatch.setattr("pipeline.spec._taken", None)
+    with pytest.raises(UserError) as caught:
+        build_as(Training, {"metrics": yaml.safe_load(f"[{asked}]")}, "training")
+    assert str(caught.value) == REFUSED[asked]
+
+
+def test_classes_without_an_example_are_noted(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    y = np.arange(60) % 4
+    parts = {"train": y[y != 2], "test": y[y < 3]}
+    arrays = {f"x_{part}": generator.random((len(labels), 4, 4, 1), np.float32) for part, labels in parts.items()}
+    np.savez(tmp_path / "mine.npz", **arrays, **{f"y_{part}": labels for part, labels in parts.items()})  # type: ignore[arg-type]
+    words = ("dataset=npz", "dataset.file=mine.npz", "training=quick", "training.batch_size=8", "tracking=none")
+    result = read_result(done(tmp_path, *words, "dataset.classes=[ant,bee,cat,dog]"))
+    assert result is not None
+    assert result.notes == ("no training example of cat", "no test example of dog")
+    assert dict(result.table)["worst class"].startswith("cat: precision 0.0000")
