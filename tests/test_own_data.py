@@ -149,3 +149,11 @@ def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:
 def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=examples", "dataset.train=os.listdir", *QUICK)
     assert said.startswith("dataset.train=os.listdir: not on the allow-list (pipeline); ")
+    words = ("dataset=examples", "dataset.train=own_examples", *QUICK)
+    assert refused(tmp_path, *words, **KNOWN) == (
+        "dataset.train=own_examples: is a module; name what is in it, as own_examples.<name>"
+    )
+    words = ("dataset=examples", "dataset.train=own_examples.nubmer", *QUICK)
+    assert refused(tmp_path, *words, **KNOWN) == (
+        "dataset.train=own_examples.nubmer: module own_examples has no nubmer (did you mean number?)"
+    )

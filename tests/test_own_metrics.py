@@ -133,7 +133,8 @@ REFUSED: dict[str, str] = {
     "own_metrics.Sideways": "own_metrics.Sideways.direction=up: no such choice; choose from max, min, none",
     "own_metrics.Undirected": "training.metrics._target_=own_metrics.Undirected: has no direction; "
     "pipeline.contracts.Metric says what it is",
-    "own_metrics.Recal": "training.metrics._target_=own_metrics.Recal: module own_metrics has no Recal",
+    "own_metrics.Recal": "training.metrics._target_=own_metrics.Recal: module own_metrics has no Recal "
+    "(did you mean Recall?)",
     "os.path": "training.metrics._target_=os.path: not on the allow-list (pipeline, own_metrics); to allow a "
     "module of yours set PIPELINE_MODULES=<module>[,<module>]",
     "7": "training.metrics: 7: name a metric, as macro_f1 or mine.Recall, or give {_target_: ...}",

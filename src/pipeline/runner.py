@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
+    from pipeline.experiment.checks import replaced
     from pipeline.runs.resume import AUTO, begun_before
     from pipeline.runs.slurm import restarts
 
@@ -42,7 +43,8 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
         return show_only(experiment, resolved)
     experiment.stage.rehearse(experiment, resolved)
     again = config.get("resume") == AUTO or restarts() > 0
-    return record(experiment, resolved, checkpoint=begun_before(experiment, resolved) if again else None)
+    checkpoint = begun_before(experiment, resolved) if again else None
+    return record(experiment, resolved, checkpoint=checkpoint, notes=replaced(experiment, overridden))
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
@@ -194,11 +196,12 @@ def record(
     member: GridMember | None = None,
     began: Callable[[Path], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    notes: Sequence[str] = (),
 ) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
 
     `member` is given to a cell of a grid, and ties its run to the grid's. `began` is called with the run's folder.
-    `checkpoint`: of a run that goes on.
+    `checkpoint`: of a run that goes on. `notes`: what to say of the config before it begins.
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs.checkpoint import remove as remove_checkpoints
@@ -214,6 +217,8 @@ def record(
         if member:
             member.began(run)
         announce(experiment, resolved, run)
+        for note in notes:
+            run.say(note)
         try:
             result = experiment.stage.run(experiment, resolved, run)
         finally:

@@ -192,6 +192,8 @@ def _listed() -> tuple[str, ...]:
 def check_allowed(target: str, key: str) -> None:
     """Refuse a dotted name whose module is not on the allow-list. Raises UserError."""
     module_name = target.rpartition(".")[0]
+    if target in allowed_modules():
+        raise UserError(f"{key}={target}: is a module; name what is in it, as {target}.<name>")
     if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
         raise UserError(
             f"{key}={cut(target, 200)}: not on the allow-list ({', '.join(allowed_modules())}); "
@@ -213,7 +215,9 @@ def named_object(target: str, key: str) -> Any:
         raise UserError(f"{key}={target}: module {module_name} cannot be imported ({message})") from error
     found = getattr(module, name, None)
     if found is None:
-        raise UserError(f"{key}={target}: module {module_name} has no {name}")
+        near = difflib.get_close_matches(name, vars(module), n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(f"{key}={target}: module {module_name} has no {cut(name)}{hint}")
     return found
 
 

@@ -242,9 +242,16 @@ class Schedule(Part):
 
 
 class Loss(Part):
-    """What a training lowers, the same on every backend."""
+    """What a training lowers, the same on every backend. `asks_the_data`: only they can tell whether `check` passes."""
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+
+    if TYPE_CHECKING:
+
+        @property
+        def asks_the_data(self) -> bool: ...
+    else:
+        asks_the_data = False
 
     @abstractmethod
     def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:

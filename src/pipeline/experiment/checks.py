@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from pipeline.contracts import Part, defines
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.metrics import KEY, name_of, words
 from pipeline.spec import choice
+
+if TYPE_CHECKING:
+    from pipeline.experiment.training import Training
 
 
 def check_run(experiment: Experiment) -> None:
@@ -41,12 +47,48 @@ def check_training(experiment: Experiment) -> None:
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
     _check_task(experiment)
+    if trains:
+        check_monitor(experiment.training, experiment.data_source.task.score)
+        check_schedule(experiment, experiment.training.steps)
     _check_profiler(experiment, trains)
     if any(experiment.data_model.layer_dtypes) and experiment.precision.name != "fp32":
         raise Impossible(
             f"model.layer_dtypes with precision={experiment.precision.name}: layers with dtypes of their own need a "
             "precision that leaves the others alone; use precision=fp32"
         )
+
+
+def check_monitor(training: Training, score: str | None) -> None:
+    """Refuse a monitor that the validation of a task with that score does not measure. Raises UserError."""
+    names = ["validation/loss"] + ([f"validation/{score}"] if score is not None else [])
+    if training.monitor not in names:
+        raise bad_choice("training.monitor", training.monitor, names)
+
+
+def check_schedule(experiment: Experiment, steps: int | None) -> None:
+    """Refuse a schedule that the optimizer cannot follow, or a training of `steps` (None: not known) is too short for.
+
+    Raises UserError.
+    """
+    schedule = experiment.schedule
+    if schedule.constant:
+        return
+    longest = schedule.longest()
+    if steps is not None and longest is not None and longest[1] >= steps:
+        raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {steps:,} optimizer steps; choose fewer")
+    if not hasattr(experiment.optimizer, "learning_rate"):
+        raise UserError(
+            f"schedule={choice(schedule)} with optimizer={choice(experiment.optimizer)}: it has no learning_rate to "
+            "schedule; use schedule=constant"
+        )
+
+
+def replaced(experiment: Experiment, keys: Sequence[str]) -> list[str]:
+    """What to say of keys that the user has set and others of theirs replace."""
+    training = experiment.training
+    if training.steps is None or "training.epochs" not in keys:
+        return []
+    return [f"training.epochs={training.epochs}: training.steps={training.steps} replaces it"]
 
 
 def _check_task(experiment: Experiment) -> None:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.experiment.checks import check_schedule
 from pipeline.loaders import epoch_order
-from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -166,14 +165,7 @@ def _rates(experiment: Experiment, steps: int) -> Callable[[int], float] | None:
     schedule = experiment.schedule
     if schedule.constant:
         return None
-    longest = schedule.longest()
-    if longest is not None and longest[1] >= steps:
-        raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {steps:,} optimizer steps; choose fewer")
-    if not hasattr(experiment.optimizer, "learning_rate"):
-        raise UserError(
-            f"schedule={choice(schedule)} with optimizer={choice(experiment.optimizer)}: it has no learning_rate to "
-            "schedule; use schedule=constant"
-        )
+    check_schedule(experiment, steps)
     rate = experiment.optimizer.learning_rate
     return lambda step: rate * schedule.factor(step, steps)
 

@@ -28,6 +28,11 @@ class CrossEntropy(Loss):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     class_weights: tuple[Weight, ...] | None = None
 
+    @property
+    def asks_the_data(self) -> bool:
+        """Whether there is a number for each class."""
+        return self.class_weights is not None
+
     def check(self, task: Task) -> None:
         """Refuse another number of weights than there are classes."""
         classes = task.shapes.classes

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.backends.shared import step_breakdown
-from pipeline.backends.shared.best import check_monitor
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import RunError, UserError
+from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.profilers import window
@@ -110,7 +110,14 @@ def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None
 
 def asks_the_data(experiment: Experiment) -> bool:
     """Whether something of the config can only be checked with the data at hand."""
-    return not is_ours(experiment.model) or any(map(is_tried, experiment.training.metrics))
+    training, longest = experiment.training, experiment.schedule.longest()
+    return (
+        any(not is_ours(part) or part.user_code for part in (experiment.model, experiment.data_source))
+        or any(map(is_tried, training.metrics))
+        or experiment.loss.asks_the_data
+        or training.validates_for is not None
+        or (longest is not None and training.steps is None)
+    )
 
 
 def is_ours(part: Part) -> bool:
@@ -161,7 +168,7 @@ def check_settings(experiment: Experiment, data: Data) -> None:
 
 def check_validation(experiment: Experiment, data: Data) -> None:
     """Refuse what needs a validation that the data or the task do not allow. Raises UserError."""
-    check_monitor(experiment.training, data.task)
+    check_monitor(experiment.training, data.task.score)
     key = experiment.training.validates_for
     if key is not None and not len(data.validation):
         dataset = choice(experiment.dataset)

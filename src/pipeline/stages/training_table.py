@@ -34,6 +34,9 @@ def rows(
     found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured.metrics]
     found += measured.details.rows
     compiled = receipt.get("compile_s")
+    training = experiment.training
+    if training.steps is not None:
+        found.append(("length", f"training.steps={training.steps}, in place of training.epochs={training.epochs}"))
     return [
         *found,
         (

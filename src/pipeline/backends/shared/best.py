@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pipeline.errors import bad_choice
 from pipeline.runs.weights import Weights
 from pipeline.tasks import Task
 
@@ -19,7 +18,6 @@ class Best:
     """One per fit. `step` and `epoch`: where the best validation was; `weights`: those it was of, where asked for."""
 
     def __init__(self, training: Training, task: Task) -> None:
-        check_monitor(training, task)
         self.patience, self.keeps = training.patience, training.weights == "best"
         self.of_loss = training.monitor == "validation/loss"
         self.sign = 1 if self.of_loss or task.better == "min" else -1
@@ -41,10 +39,3 @@ class Best:
     def stops(self) -> bool:
         """Whether too many validations have passed without a better one."""
         return self.patience is not None and self.since >= self.patience
-
-
-def check_monitor(training: Training, task: Task) -> None:
-    """Refuse a monitor that the task's validation does not measure. Raises UserError."""
-    names = ["validation/loss"] + ([f"validation/{task.score}"] if task.score is not None else [])
-    if training.monitor not in names:
-        raise bad_choice("training.monitor", training.monitor, names)
