@@ -14,12 +14,13 @@ from io import BufferedReader
 from pathlib import Path
 
 import pytest
-from command import write_files
+from command import refused, write_files
 
 from pipeline.runs.code import code_hash as code
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import sources as code_sources
 from pipeline.runs.code import syntax as code_syntax
+from pipeline.runs.code.unseen import unseen
 
 SOURCE = Path(__file__).parents[1] / "src"
 ASK = """
@@ -578,3 +579,36 @@ def test_a_file_is_hashed_again_only_when_it_has_changed(lab: Path, monkeypatch:
     assert len(taken) == 3
     file.write_text("2")
     assert code_files.content(file) != before
+
+
+LOADED = {
+    "spec_from_file_location('a', folder / f'{name}.py')": True,
+    "importlib.util.spec_from_file_location('a', folder / 'helper.py')": False,
+    "runpy.run_path(folder / name)": True,
+    "exec(compile((folder / name).read_text(), name, 'exec'))": True,
+    "exec('x = 1')": False,
+    "import_module(name)": False,
+    "open(folder / name).read()": False,
+}
+
+
+@pytest.mark.parametrize("text", LOADED)
+def test_a_module_loaded_by_a_file_that_nothing_names_is_not_seen(lab: Path, text: str) -> None:
+    write_files(lab, {"loads.py": f"folder = __file__\n\nfound = {text}\n", "helper.py": ""})
+    said = unseen("loads", lab / "loads.py")
+    assert (said is not None) == LOADED[text]
+    if said is not None:
+        assert said.startswith("loads.py, line 3: ")
+
+
+def test_a_model_with_such_a_module_is_refused(tmp_path: Path) -> None:
+    text = (
+        "import runpy\nfrom pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n\n@spec\nclass Own(Mlp):\n"
+        "    def torch(self, shapes):\n        return runpy.run_path(f'{self.activation}.py')['net'](shapes)\n"
+    )
+    write_files(tmp_path, {"loads.py": text})
+    known = {"PIPELINE_MODULES": "loads", "PYTHONPATH": str(tmp_path)}
+    assert refused(tmp_path, "dataset=digits", "model._target_=loads.Own", **known) == (
+        "loads.py, line 9: run_path() loads code by its file, which the code's hash does not see; import it by its name, "
+        'or name the file in a string of that module, as FILES = ("lib/helper.py",)'
+    )

@@ -126,7 +126,6 @@ def test_another_question_is_another_study(tmp_path: Path) -> None:
         ("model=linear", "model._target_ pipeline.models.mlp.Mlp -> pipeline.models.linear.Linear, model.units"),
         ("optimizer=adam,sgd,rmsprop", "the space of optimizer adam,sgd -> adam,sgd,rmsprop"),
         ("hydra.sweeper.metric=test/accuracy", "metric ['validation/accuracy'] -> ['test/accuracy']"),
-        ("hydra.sweeper.direction=minimize", "direction ['maximize'] -> ['minimize']"),
     ):
         key = change.partition("=")[0]
         kept = [word for word in words if not word.startswith(f"{key}=")]
@@ -234,9 +233,20 @@ def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "training.epochs=interval(1,5)").startswith(
         "training.epochs=interval(1,5): an interval"
     )
-    result = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=test/beauty")
+    assert refused(tmp_path, *one, "hydra.sweeper.metric=test/acuracy") == (
+        "hydra.sweeper.metric=test/acuracy: no such choice (did you mean test/accuracy?); choose from images_per_s, "
+        "test/accuracy, test/loss, test/macro_f1, test/macro_precision, test/macro_recall, train/accuracy, "
+        "train/gradient_norm, train/learning_rate, train/loss, validation/accuracy, validation/loss"
+    )
+    for metric in ("validation/loss", "test/brier"):
+        said = refused(tmp_path, *one, f"hydra.sweeper.metric={metric}", "training.metrics=[brier]")
+        assert said == (
+            f"hydra.sweeper.direction=maximize with hydra.sweeper.metric={metric}: less is better; "
+            "use hydra.sweeper.direction=minimize"
+        )
+    result = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=epoch/beauty")
     assert result.returncode == 2
-    assert "hydra.sweeper.metric=test/beauty: a run has no such metric; choose from " in result.stderr
+    assert "hydra.sweeper.metric=epoch/beauty: a run has no such metric; choose from " in result.stderr
     mended = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.trials=1")
     assert "study search: 1 trials\n" in mended.stderr, mended.stderr  # a study without a finished trial is begun anew
     lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))

@@ -81,8 +81,11 @@ def ready_again(config: Config) -> tuple[Experiment, Resolved]:
 
 def _on_this_machine(experiment: Experiment, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
     from pipeline.machine.installed import check_installed
+    from pipeline.runs.code.unseen import check_seen
 
     _check_stage(experiment, overridden)
+    if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
+        check_seen(experiment)
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
     _check_device(experiment, resolved.place)

@@ -29,6 +29,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
+from pipeline.sweep.search_metric import check_direction, check_sought
 from pipeline.sweep.search_study import finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
@@ -133,7 +134,8 @@ class Trials(Source):
         return cell, known or decide_one(cell, "failed", self.history).run
 
     def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
-        values = [value_of(run, name) for name in self.search.metrics]
+        sought = zip(self.search.metrics, self.search.directions, strict=True)
+        values = [value_of(run, name, direction) for name, direction in sought]
         self.study.tell(trial, values)
         self.study.set_user_attr(f"run {trial.number}", run.name)
         key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
@@ -190,6 +192,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     assert first is not None
     if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
+    check_sought(dict(zip(search.metrics, search.directions, strict=True)), first)
     epochs = epochs_of(first, search)
     folder = Path(first.settings.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -251,10 +254,11 @@ def _go_on(
     return 1 if any(not outcome.done for outcome in outcomes) else 0
 
 
-def value_of(run: Path, name: str) -> float:
+def value_of(run: Path, name: str, direction: Direction) -> float:
     """A metric of a finished run: of its result, or the last that its journal has. Raises UserError."""
     metrics = metrics_of(run)
     if name in metrics:
+        check_direction(name, direction, metrics[name].direction)
         return metrics[name].value
     logged = {key: value for record in read_metrics(run) for key, value in record.metrics.items()}
     if name not in logged:

@@ -7,6 +7,7 @@ what counts as correct, and for a judge of the test set. A task of your own is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -74,13 +75,14 @@ class Task(ABC):
     `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
     averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
     `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
-    None: anything else.
+    None: anything else. `tested`: the names of what its judge measures and which value is better, where it says so.
     """
 
     unit: ClassVar[str] = "examples"
     score: ClassVar[str | None] = None
     better: ClassVar[Direction] = "max"
     targets: ClassVar[Targets | None] = None
+    tested: ClassVar[Mapping[str, Direction]] = {}
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from pipeline.tasks import Details, Judge, Ops, Targets, Task
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
+    from pipeline.runs.result import Direction
     from pipeline.runs.run import Run
 
 DRAWABLE = (1, 3, 4)  # channels that are a picture: grey, colours, colours and transparency
@@ -30,6 +32,11 @@ class Classification(Task):
     unit: ClassVar[str] = "images"
     score: ClassVar[str | None] = "accuracy"
     targets: ClassVar[Targets | None] = "classes"
+    tested: ClassVar[Mapping[str, Direction]] = {
+        "loss": "min",
+        "accuracy": "max",
+        **{f"macro_{name}": "max" for name in ("precision", "recall", "f1")},
+    }
 
     x: tuple[int, ...]
     classes: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from pipeline.tasks import Judge, Ops, Targets, Task
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
+    from pipeline.runs.result import Direction
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class LanguageModelling(Task):
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
     targets: ClassVar[Targets | None] = "classes"
+    tested: ClassVar[Mapping[str, Direction]] = {"loss": "min", "accuracy": "max", "perplexity": "min"}
 
     length: int
     vocabulary: int

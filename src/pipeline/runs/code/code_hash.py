@@ -170,10 +170,10 @@ def own_code(names: Iterable[str]) -> dict[str, str]:
 def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
     """The deciding modules of one experiment without its cells, and where they lie."""
     parts = _parts(experiment)
-    starts = [*ALWAYS, *(type(part).__module__ for part in _specs(experiment))]
+    starts = [*ALWAYS, *(type(part).__module__ for part in specs(experiment))]
     # A spec may be named by another module than the one that defines it.
     starts += [experiment.config[part]["_target_"].rpartition(".")[0] for part in parts]
-    starts += [target.rpartition(".")[0] for part in _specs(experiment) for target in part.user_code]
+    starts += [target.rpartition(".")[0] for part in specs(experiment) for target in part.user_code]
     if "backend" in parts and not experiment.stage.solves:  # a solver trains by itself
         starts += experiment.backend.modules
         if experiment.stage.probe:
@@ -190,8 +190,8 @@ def _parts(experiment: Experiment) -> tuple[str, ...]:
     return tuple(part for part in parts if part in PARTS)
 
 
-def _specs(experiment: Experiment) -> list[Part]:
-    """The same as specs, each followed by those that it holds."""
+def specs(experiment: Experiment) -> list[Part]:
+    """The specs that decide the result, each followed by those that it holds."""
     parts = [experiment.part(name) for name in _parts(experiment)]
     return [one for part in parts for one in (part, *part.inside)]
 
@@ -199,7 +199,7 @@ def _specs(experiment: Experiment) -> list[Part]:
 def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
     """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
     found: dict[str, list[tuple[str, Path]]] = {}
-    for part in _specs(experiment):
+    for part in specs(experiment):
         module = type(part).__module__
         path = None if code_sources.is_ours(module) else code_sources.source(module)
         if path is not None:
@@ -212,7 +212,7 @@ def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path
 
 def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
     """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
-    found = {type(part).__module__: part.user_files for part in _specs(experiment) if part.user_files}
+    found = {type(part).__module__: part.user_files for part in specs(experiment) if part.user_files}
     start = experiment.starting.start
     return found if start is None or "model" not in _parts(experiment) else {**found, "pipeline.models.start": (Path(start),)}
 
