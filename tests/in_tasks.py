@@ -20,13 +20,16 @@ from pipeline.runs.result import metrics_of
 from pipeline.runs.result import values as values_of
 
 STEPS = 20
-EVERYTHING = (
-    *("dataset=counting", "model=tiny", "precision=fp64", "training.batch_size=7", "training.steps=24"),
-    *("training.accumulate=3", "training.validate_every=5", "training.clip_value=0.05", "training.clip_norm=0.1"),
+SETTINGS = (
+    *("precision=fp64", "training.batch_size=7", "training.steps=24", "training.accumulate=3"),
+    *("training.validate_every=5", "training.clip_value=0.05", "training.clip_norm=0.1"),
     *("training.ema=0.9", "training.weights=best", "training.patience=99", "loss.label_smoothing=0.1"),
     *("schedule=cosine", "schedule.warm_up=3", "optimizer=adamw", "optimizer.decay=matrices"),
-    *("optimizer.weight_decay=0.1", "loss.class_weights=[1,2,0.3,1,1,0,1,1,1,0.7,1]"),
+    "optimizer.weight_decay=0.1",
 )
+TOKENS = ("dataset=counting", "model=tiny", "loss.class_weights=[1,2,0.3,1,1,0,1,1,1,0.7,1]")
+IMAGES = ("dataset=digits", "model=cnn", "model.filters=[4]", "loss.class_weights=[1,2,0.3,1,1,0,1,1,1,0.7]")
+AUGMENTED = ("augmentation=images", "augmentation.crop=0.7", "augmentation.flip=true", "augmentation.cutout=3")
 TRAININGS = {
     "language_modelling": ("dataset=counting", "model=tiny", "training.metrics=[bits_per_token,accuracy]"),
     "tied": ("dataset=counting", "model=tiny", "model.tied=true"),
@@ -39,8 +42,9 @@ TRAININGS = {
     "weighted": ("dataset=plane", "model=subclassed", "loss=weighted", "precision=fp64"),
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
-    "everything": EVERYTHING,
-    "everything_streamed": (*EVERYTHING, "loader=threads"),
+    "everything": (*SETTINGS, *TOKENS),
+    "everything_streamed": (*SETTINGS, *TOKENS, "loader=threads"),
+    "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED),
     "scaled": (
         *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
         "precision.initial_scale=1e9",  # too large: the first steps are skipped
@@ -72,6 +76,7 @@ def facts(run: Path) -> dict[str, object]:
         "rates": [record["train/learning_rate"] for record in records if "train/learning_rate" in record],
         "norms": [record["train/gradient_norm"] for record in records if "train/gradient_norm" in record],
         "validation": [record["validation/loss"] for record in records if "validation/loss" in record],
+        "augmentation": read_json(run / "receipt.json")["augmentation"],
         "kept": read_json(run / "receipt.json")["kept_weights"],
         "metrics": values_of(metrics_of(run).values()),
         "declared": read_json(run / "result.json")["declared"],

@@ -38,8 +38,8 @@ CHOICES = {
     "loss": "cross_entropy, hinge, mse",
 }
 KEYS = (
-    "backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, resume, run, "
-    "schedule, seed, solver, stage, sweep, tracking, training"
+    "augmentation, backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, "
+    "resume, run, schedule, seed, solver, stage, sweep, tracking, training"
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
 ALL_KEYS = MLP_KEYS.replace("model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers")

@@ -34,6 +34,7 @@ def test_the_page_has_an_example_in_each_section() -> None:
         "Data",
         "A metric",
         "A schedule",
+        "An augmentation",
         "A LightningModule",
         "A compiled keras.Model",
     ]

@@ -85,9 +85,9 @@ def test_every_backend_takes_the_same_steps(trained: Any, name: str) -> None:
     np.testing.assert_allclose(metrics, metrics[0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["everything", "everything_streamed"])
+@pytest.mark.parametrize("name", ["everything", "everything_streamed", "everything_augmented"])
 def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, name: str) -> None:
-    """fp64: accumulation, clipping, a schedule, decay groups, a moving average, label smoothing, the best weights."""
+    """fp64: accumulation, clipping, a schedule, decay groups, a moving average, label smoothing, augmentation."""
     torch, *others = (trained(backend)[name] for backend in BACKENDS)
     for other in others:
         for what in ("losses", "rates", "norms", "validation"):
@@ -99,6 +99,8 @@ def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, n
     assert max(torch["norms"]) > 0.1 > 0  # it was clipped
     assert torch["rates"][0] == pytest.approx(1e-3 / 3)
     assert torch["kept"]["weights"] == "best"
+    settings = {"_target_": "pipeline.augmentations.images.Images", "crop": 0.7, "shift": 2, "flip": True, "cutout": 3}
+    assert torch["augmentation"] == (settings if name == "everything_augmented" else None)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -232,6 +234,10 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
         ("dataset=plane", "model=dense", "stage=train", "training.metrics=[accuracy]"): (
             "training.metrics=accuracy: no such choice; choose from mean_absolute_error, mean_squared_error, "
             "root_mean_squared_error"
+        ),
+        ("dataset=counting", "model=tiny", "stage=train", "augmentation=images"): (
+            "augmentation=images: takes images (height, width, channels); the examples of this dataset have shape (8,) "
+            "and hold tokens"
         ),
     }.items():
         assert refused(tmp_path, *words, searched(lab), **allowed(lab)) == said

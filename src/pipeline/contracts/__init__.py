@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from pipeline.augmentations.draws import Draws
     from pipeline.datasets import Data
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
@@ -320,12 +321,34 @@ class Dataset(Part):
         """Read, fetching to `root` first where needed. Raises UserError for data that is missing or damaged."""
 
 
+class Augmentation(Part):
+    """How training images are changed at random, on the host, before they reach the step. `active`: it changes any."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def active(self) -> bool: ...
+    else:
+        active = True
+
+    @abstractmethod
+    def augmented(self, x: np.ndarray, draws: Draws) -> np.ndarray:
+        """Images x (B, H, W, C), as the dataset stores them, changed: of the same shape and dtype.
+
+        `draws`: all that is random, for each image by itself: `draws.uniform(...)`, `draws.integers(low, high, ...)`.
+        """
+
+    def check(self, image: tuple[int, int, int]) -> None:
+        """Refuse images of a height, a width and channels that its settings do not fit. Raises UserError."""
+
+
 class Loader(Part):
     """How batches reach the step. `backends`: those that it feeds. `steps_per_execution`: optimizer steps before Python
-    looks at their losses.
+    looks at their losses. `augments`: it takes its batches from `data.training`, where images are augmented.
     """
 
     backends: ClassVar[tuple[str, ...]]
+    augments: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -344,8 +367,7 @@ class Loader(Part):
     ) -> Iterable[tuple[Sized, Sized]]:
         """Training batches by `data.inputs` and `data.targets`; the n-th pass over them is the n-th epoch.
 
-        `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training). Only
-        `memory` has none: there the whole set lies on the device.
+        `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training).
         """
         raise NotImplementedError
 

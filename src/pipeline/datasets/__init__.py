@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -21,11 +22,18 @@ class Split:
         return len(self.y)
 
 
+class Augment(Protocol):
+    def __call__(self, x: np.ndarray, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Stored images x (B, H, W, C), which are the training examples `rows` (B,), as they are in an epoch."""
+        ...
+
+
 @dataclass(frozen=True)
 class Data:
     """Three splits of one task. `scale` is what images are divided by to lie in [0, 1]; None: x enters as it is.
 
     `sha256` hashes what was read, before the seed split it: it shows whether two runs had the same data to draw from.
+    `augment`: what makes training images as they are in an epoch, where they are augmented.
     """
 
     train: Split
@@ -34,6 +42,12 @@ class Data:
     task: Task
     sha256: str
     scale: float | None = None
+    augment: Augment | None = None
+
+    def training(self, rows: np.ndarray, epoch: int) -> Split:
+        """The training examples `rows` (B,) as they are in an epoch (from 0): a copy."""
+        x = self.train.x[rows]
+        return Split(x if self.augment is None else self.augment(x, rows, epoch), self.train.y[rows])
 
     def inputs(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
         """A batch of x as a model takes it: tokens int32, everything else scaled and in `dtype`."""

@@ -1,9 +1,11 @@
-"""An experiment's data: loaded from the user's cache and checked."""
+"""An experiment's data: loaded from the user's cache and checked, and augmented where they are trained on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pipeline.augmentations.feed import augment_of
 from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
@@ -28,4 +30,6 @@ def load_data(experiment: Experiment) -> Data:
     dataset = experiment.data_source
     data: Data = dataset.load(cache_root(dataset.cache), experiment.seed)
     check_data(data, type(dataset).__name__.lower())
-    return data
+    if not experiment.augmentation.active:
+        return data
+    return replace(data, augment=augment_of(experiment.augmentation, experiment.seed, data.task.shapes, data.train.x))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from pipeline.contracts import (
+    Augmentation,
     Backend,
     Dataset,
     Loader,
@@ -39,6 +40,7 @@ GROUPS: dict[str, tuple[type[Part], ...]] = {
     "model": (Model, Network),
     "dataset": (Dataset, Problem),
     "loader": (Loader,),
+    "augmentation": (Augmentation,),
     "optimizer": (Optimizer,),
     "loss": (Loss,),
     "schedule": (Schedule,),
@@ -53,6 +55,7 @@ GROUPS: dict[str, tuple[type[Part], ...]] = {
 SINCE = {
     "solver": {"_target_": "pipeline.pinn.solvers.none.Off"},
     "schedule": {"_target_": "pipeline.schedules.constant.Constant"},
+    "augmentation": {"_target_": "pipeline.augmentations.none.Off"},
 }
 
 STARTING = tuple(field.name for field in fields(Starting))  # of the group `model`; where unset, no part of the config
@@ -78,6 +81,7 @@ class Experiment:
     starting: Starting
     dataset: Dataset | Problem
     loader: Loader
+    augmentation: Augmentation
     optimizer: Optimizer
     loss: Loss
     schedule: Schedule
@@ -166,6 +170,8 @@ class Experiment:
             keys = ["stage", *self.stage.reads]
         if not self.solver.active:  # no part of an experiment that solves nothing
             keys = [key for key in keys if key != "solver"]
+        if not self.augmentation.active:
+            keys = [key for key in keys if key != "augmentation"]
         return {key: self._deciding(key) for key in keys}
 
     def config_sha256(self) -> str:

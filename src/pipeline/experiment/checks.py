@@ -37,6 +37,11 @@ def check_training(experiment: Experiment) -> None:
             f"loader={choice(experiment.loader)} with backend={backend}: this loader feeds {feeds}; "
             "loader=memory and loader=threads feed every backend"
         )
+    if trains and experiment.augmentation.active and not experiment.loader.augments:
+        raise Impossible(
+            f"augmentation={choice(experiment.augmentation)} with loader={choice(experiment.loader)}: this loader does "
+            "not augment; one of your own takes its batches from data.training(rows, epoch) and says augments = True"
+        )
     built: dict[str, Part] = {"model": experiment.model}
     if trains:
         built |= {"optimizer": experiment.optimizer, "loss": experiment.loss}

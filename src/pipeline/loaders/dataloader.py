@@ -24,6 +24,7 @@ class DataLoader(Loader):
     """
 
     backends: ClassVar[tuple[str, ...]] = ("torch",)
+    augments: ClassVar[bool] = True
 
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     pin_memory: bool = False
@@ -47,10 +48,11 @@ class DataLoader(Loader):
         import torch
         from torch.utils.data import DataLoader as TorchDataLoader
 
+        items, order = (Items, Order) if data.augment is None else (AugmentedItems, EpochsOrder)
         return TorchDataLoader(
-            Items(data, dtype),  # type: ignore[arg-type]  # map-style by its methods
+            items(data, dtype),  # type: ignore[arg-type]  # map-style by its methods
             batch_size=batch_size,
-            sampler=Order(len(data.train), seed, start[0], start[1] * batch_size),
+            sampler=order(len(data.train), seed, start[0], start[1] * batch_size),
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor,
@@ -71,10 +73,21 @@ class Items:
         return len(self.data.train)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, Any]:
-        x, y = self.data.inputs(self.data.train.x[index], self.dtype), self.data.train.y[index]
+        return self._item(self.data.train.x[index], self.data.train.y[index])
+
+    def _item(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, Any]:
+        x = self.data.inputs(x, self.dtype)
         if not x.flags.writeable:  # a row of a mapped file, of which torch has no tensors
             x = x.copy()
         return x, int(y) if self.classes else self.data.targets(y, self.dtype)  # numbers collate faster than arrays
+
+
+class AugmentedItems(Items):
+    """A whole batch at a time, asked for by (epoch, index): a worker process does not know the epoch."""
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> list[tuple[np.ndarray, Any]]:
+        batch = self.data.training(np.array([index for _, index in keys]), keys[0][0])
+        return [self._item(x, y) for x, y in zip(batch.x, batch.y, strict=True)]
 
 
 class Order:
@@ -90,3 +103,11 @@ class Order:
         order = epoch_order(self.examples, self.seed, self.epoch)[self.first :].tolist()
         self.epoch, self.first = self.epoch + 1, 0
         return iter(order)
+
+
+class EpochsOrder(Order):
+    """The same as (epoch, index)."""
+
+    def __iter__(self) -> Any:
+        epoch = self.epoch
+        return ((epoch, index) for index in super().__iter__())

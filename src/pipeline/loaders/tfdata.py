@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Loader
-from pipeline.datasets import Data
+from pipeline.datasets import Augment, Data
 from pipeline.errors import UserError
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
@@ -18,11 +19,13 @@ from pipeline.spec import spec
 class TfData(Loader):
     """`map_calls` images are normalised at once and `prefetch` batches prepared ahead (`auto`: tf.data decides).
 
-    `cache` keeps the normalised batches in memory, which fixes their order: it excludes `shuffle`.
+    `cache` keeps the normalised batches in memory, which fixes their order: it excludes `shuffle`. Augmented images are
+    cached as they are before that, and normalised after it.
     `steps_per_execution`: optimizer steps before Python looks at their losses.
     """
 
     backends: ClassVar[tuple[str, ...]] = ("tensorflow",)
+    augments: ClassVar[bool] = True
 
     map_calls: PositiveInt | Literal["auto"] = "auto"
     cache: bool = True
@@ -60,6 +63,8 @@ class TfBatches:
             pipeline = self._pipeline()
             if self.loader.cache:
                 self.cached = pipeline = pipeline.cache()
+        if self.data.augment is not None:
+            pipeline = self._augmented(pipeline, self.data.augment, self.epoch)
         if self.first:  # a cache is filled by whole passes: the batches are made and left out
             pipeline = pipeline.skip(self.first)
         self.epoch, self.first = self.epoch + 1, 0
@@ -74,14 +79,31 @@ class TfBatches:
         order = epoch_order(len(self.data.train), self.seed, epoch)
         data, train = self.data, self.data.train
         inputs, targets = tf.constant(train.x), tf.constant(data.targets(train.y, self.dtype))
-        tokens = data.task.shapes.vocabulary is not None
 
-        def normalise(index: Any) -> tuple[Any, Any]:
-            x = tf.cast(inputs[index], "int32" if tokens else self.dtype)
-            return x if data.scale is None else x / tf.constant(data.scale, self.dtype), targets[index]
+        def example(index: Any) -> tuple[Any, ...]:
+            if data.augment is not None:
+                return inputs[index], targets[index], index
+            return self._normalised(inputs[index]), targets[index]
 
         indices = tf.data.Dataset.from_tensor_slices(order)
-        return indices.map(normalise, num_parallel_calls=_tuned(self.loader.map_calls)).batch(self.batch_size)
+        return indices.map(example, num_parallel_calls=_tuned(self.loader.map_calls)).batch(self.batch_size)
+
+    def _normalised(self, x: Any) -> Any:
+        import tensorflow as tf
+
+        x = tf.cast(x, "int32" if self.data.holds_tokens else self.dtype)
+        return x if self.data.scale is None else x / tf.constant(self.data.scale, self.dtype)
+
+    def _augmented(self, batches: Any, augment: Augment, epoch: int) -> Any:
+        """Batches (x, y, rows) as they are in an epoch, (x, y)."""
+        import tensorflow as tf
+
+        def augmented(x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
+            changed = tf.numpy_function(partial(augment, epoch=epoch), (x, rows), x.dtype)
+            changed.set_shape(x.shape)
+            return self._normalised(changed), y
+
+        return batches.map(augmented, num_parallel_calls=_tuned(self.loader.map_calls))
 
 
 def _tuned(value: int | str) -> int:

@@ -31,6 +31,7 @@ class Threads(Loader):
     """
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
+    augments: ClassVar[bool] = True
 
     workers: Annotated[int, Field(gt=0, le=1024)] = 1
     prefetch: PositiveInt = 4
@@ -51,19 +52,20 @@ class Batches:
         self.batch_size, self.seed = batch_size, seed
         self.epoch, self.first = start
 
-    def _batch(self, rows: np.ndarray) -> Batch:
-        x, y = self.data.train.x[rows], self.data.train.y[rows]
-        return self.data.inputs(x, self.dtype), self.data.targets(y, self.dtype)
+    def _batch(self, rows: np.ndarray, epoch: int) -> Batch:
+        batch = self.data.training(rows, epoch)
+        return self.data.inputs(batch.x, self.dtype), self.data.targets(batch.y, self.dtype)
 
     def __iter__(self) -> Iterator[Batch]:
-        order = epoch_order(len(self.data.train), self.seed, self.epoch)
+        epoch = self.epoch
+        order = epoch_order(len(self.data.train), self.seed, epoch)
         order = order[self.first * self.batch_size :]
-        self.epoch, self.first = self.epoch + 1, 0
+        self.epoch, self.first = epoch + 1, 0
         indices = (block[0] for block in blocks(order, self.batch_size, 1))
         with ThreadPoolExecutor(self.loader.workers) as pool:
-            ahead = deque(pool.submit(self._batch, rows) for rows in islice(indices, self.loader.prefetch))
+            ahead = deque(pool.submit(self._batch, rows, epoch) for rows in islice(indices, self.loader.prefetch))
             while ahead:
                 ready = ahead.popleft().result()
                 for rows in islice(indices, 1):
-                    ahead.append(pool.submit(self._batch, rows))
+                    ahead.append(pool.submit(self._batch, rows, epoch))
                 yield ready

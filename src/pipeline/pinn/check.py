@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
         "solves problems; stage=pinn uses it",
     ),
 }
-OF_IMAGES = ("loader", "optimizer", "loss", "schedule", "training")
+OF_IMAGES = ("loader", "augmentation", "optimizer", "loss", "schedule", "training")
 
 
 def check_problem(experiment: Experiment) -> bool:

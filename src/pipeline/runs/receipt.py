@@ -39,6 +39,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "git": repositories(code.own_modules(experiment), code.own_files(experiment)),
         "backend": experiment.backend.name,
         "profiler": profiler(experiment),
+        "augmentation": augmentation(experiment),
         "device": {
             "requested": experiment.device.name,
             "effective": str(resolved.place),
@@ -59,6 +60,11 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
 def profiler(experiment: Experiment) -> dict[str, Any] | None:
     """The profiler that looks on, with its settings: times that it has touched are not those of a run without it."""
     return None if not experiment.profiler.active else dict(experiment.config["profiler"])
+
+
+def augmentation(experiment: Experiment) -> dict[str, Any] | None:
+    """What changed the training images, with its settings."""
+    return dict(experiment.config["augmentation"]) if experiment.augmentation.active else None
 
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:

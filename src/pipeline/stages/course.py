@@ -90,7 +90,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
 def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
     """Refuse what only the data show to be wrong. Raises UserError.
 
-    A model and metrics of ours are known to work. What is not a mistake of the user's is left to the run, which has a
+    Shipped models and metrics are known to work. What is not a mistake of the user's is left to the run, which has a
     journal.
     """
     if not asks_the_data(experiment):
@@ -114,6 +114,7 @@ def asks_the_data(experiment: Experiment) -> bool:
     return (
         any(not is_ours(part) or part.user_code for part in (experiment.model, experiment.data_source))
         or any(map(is_tried, training.metrics))
+        or experiment.augmentation.active
         or experiment.loss.asks_the_data
         or training.validates_for is not None
         or (longest is not None and training.steps is None)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 KINDS: tuple[Any, ...] = (backends.Torch, backends.TensorFlow, backends.Jax)
 SHOWN = ("here", "known")
-OF_TRAININGS = ("precision", "model", "dataset", "loader", "optimizer", "loss", "schedule", "training", "seed")
+OF_TRAININGS = (
+    *("precision", "model", "dataset", "loader", "augmentation", "optimizer", "loss", "schedule", "training"),
+    "seed",
+)
 OF_STEPS = ("backend.compile", "backend.xla", "device.placement_log")
 
 

@@ -46,6 +46,7 @@ def rows(
         ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
+        *augmentation_row(receipt["augmentation"]),
         ("peak memory", memory),
         ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),
@@ -71,6 +72,15 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         return [("profiler", f"{text}; overhead not measured: no step after them")]
     after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
     return [("profiler", f"{text} against {after} (overhead {profile['overhead']:+.0%})")]
+
+
+def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What changed the training images."""
+    if settings is None:
+        return []
+    values = ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items() if key != "_target_")
+    name = str(settings["_target_"]).rpartition(".")[2].lower()
+    return [("augmentation", f"{name}{f' ({values})' * bool(values)}; on the host, ahead of the step")]
 
 
 def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:

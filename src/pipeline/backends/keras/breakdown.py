@@ -42,7 +42,7 @@ from pipeline.backends.shared.step_breakdown import (
 from pipeline.backends.shared.trace import Event, calls_by_owner, events, seconds_by_owner
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
-from pipeline.loaders.memory import Memory
+from pipeline.loaders.memory import resident
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 
@@ -138,8 +138,8 @@ class Stream:
 
 def training_go(engine: Any, experiment: Experiment, data: Data, step_s: float) -> Block | Stream:
     """What takes a few steps as the training does."""
-    resident = isinstance(experiment.loader, Memory)
-    return (Block if resident else Stream)(engine, experiment, data, step_s)
+    on_device = resident(experiment.loader, data)
+    return (Block if on_device else Stream)(engine, experiment, data, step_s)
 
 
 def watched(call: Callable[[], object], *, gpu: bool) -> tuple[float, float, list[Event]]:

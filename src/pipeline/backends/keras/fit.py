@@ -24,7 +24,7 @@ from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
 from pipeline.loaders import paced
 from pipeline.loaders.batch_plan import Block, Plan
-from pipeline.loaders.memory import Memory
+from pipeline.loaders.memory import Memory, resident
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
@@ -188,14 +188,14 @@ def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> A
     profile = watch.profile
     batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
     most = loader.steps_per_execution
-    if isinstance(loader, Memory):
+    if resident(loader, data):
         engine.resident(*_prepared(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
 
-        def resident() -> Iterator[tuple[Any, ...]]:
+        def in_memory() -> Iterator[tuple[Any, ...]]:
             for block in profile.blocks(watch.blocks(most)):
                 yield block, *engine.block(block)
 
-        return resident
+        return in_memory
     start = divmod(watch.batches, watch.plan.batches)
     stream = loader.stream(data, keras.config.floatx(), batch_size, seed, start)
     batches: Iterator[Any] | None = None  # of an epoch that has begun

@@ -18,7 +18,7 @@ from pipeline.backends.keras.fit import (
     runtime_settings,
 )
 from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
-from pipeline.datasets import Data, Split
+from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
@@ -38,8 +38,7 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
                 layer.rate = 0.0
         optimizer, loss = _optimizer(experiment, model, resolved), _loss(experiment)
         rows = first_batch(experiment, data)
-        batch = _prepared(data, Split(data.train.x[rows], data.train.y[rows]))
-        x, y = map(keras.ops.convert_to_tensor, batch)
+        x, y = map(keras.ops.convert_to_tensor, _prepared(data, data.training(rows, 0)))
 
         def loss_of(outputs: Any) -> Any:
             return loss(*data.task.compared(engine_module.OPS, engine_module.widened(outputs), y))

@@ -31,7 +31,7 @@ from pipeline.backends.torch.step import Losses, Step
 from pipeline.backends.torch.threads import threads_for
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Block, Plan
-from pipeline.loaders.memory import Memory
+from pipeline.loaders.memory import Memory, resident
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.models import Shapes, weights
@@ -156,7 +156,7 @@ class Training(pl.LightningModule):
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once a period: blocks with their (x, y) batches."""
         loader = self.experiment.loader
-        if isinstance(loader, Memory):
+        if resident(loader, self.data):
             return ResidentBlocks(self, loader.steps_per_execution)
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device

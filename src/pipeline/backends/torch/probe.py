@@ -47,8 +47,9 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
             if isinstance(layer, torch.nn.modules.dropout._DropoutNd):
                 layer.p = 0.0
         rows = first_batch(experiment, data)
-        x = lowering.entered(to_tensor(data.inputs(data.train.x[rows], lowering.numpy)))
-        y = to_tensor(data.targets(data.train.y[rows], lowering.numpy)).to(lowering.device)
+        batch = data.training(rows, 0)
+        x = lowering.entered(to_tensor(data.inputs(batch.x, lowering.numpy)))
+        y = to_tensor(data.targets(batch.y, lowering.numpy)).to(lowering.device)
         loss, gradients = _differentiated(step, x, y)
         return FirstStep(loss, gradients, weights.from_torch(net))
 

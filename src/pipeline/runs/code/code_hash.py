@@ -32,6 +32,7 @@ PARTS = (
     "model",
     "dataset",
     "loader",
+    "augmentation",
     "optimizer",
     "loss",
     "schedule",
