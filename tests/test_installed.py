@@ -65,6 +65,7 @@ def message(core: Path, module: str, *arguments: str) -> str:
         ("stage=pinn", "solver=deepxde", "deepxde is", "deepxde"),
         ("stage=pinn solver=adam", "backend=jax", "jax and keras are", "jax"),
         ("stage=pinn backend=jax", "backend=jax with solver=deepxde", "flax is", "physics"),
+        ("model.start=my.safetensors", "model.start=my.safetensors", "safetensors is", "export"),
         ("profiler=tensorboard", "profiler=tensorboard", "tensorboard is", "tensorboard"),
     ],
 )

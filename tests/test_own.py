@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from command import TORCH_THEN_WIDE, done, message, pipeline, refused, runs, write_files
 from own_nets import ChannelsFirst
+from safetensors.numpy import save_file
 
 from pipeline.errors import UserError
 from pipeline.models import Shapes, takes_channels_first
-from pipeline.models.start import _frozen
+from pipeline.models.start import _frozen, _loaded
 from pipeline.runs import weights
 from pipeline.runs.result import metrics_of
 
@@ -144,6 +145,7 @@ def test_channels_first_is_of_images() -> None:
     )
 
 
+TORCHS = "mine.safetensors"  # under torch's names and in its layout
 NET = ("model=normalized", "training.batch_size=64")
 
 
@@ -193,9 +195,63 @@ def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> Non
     assert json.loads((run / "receipt.json").read_text())["initial_weights"]["loaded"] == taken
 
 
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_all_layers_from_an_export(mine: Path, start: Path, tmp_path: Path, backend: str) -> None:
+    """Under the framework's own names: `0.weight` (out, in) in torch, `sequential/dense/kernel` in Keras."""
+    common = ("--config-dir", str(mine / "conf"), *QUICK, *NET, f"backend={backend}")
+    first = runs(start)[0] if backend == "torch" else done(tmp_path, *common, **with_models(mine))
+    export = ("stage=export", f"run={first}", "stage.format=safetensors", "tracking=none")
+    (file,) = done(tmp_path, *export, **with_models(mine)).rglob("*.safetensors")
+    slow = ("optimizer.learning_rate=1e-9", f"model.start={file}")
+    run = done(tmp_path, *common, *slow, **with_models(mine))
+    before, after = kept(first), kept(run)
+    trained = [name for name in before if "moving" not in name]
+    assert len(trained) > 6
+    assert max(np.abs(before[name] - after[name]).max() for name in trained) < 1e-5
+    receipt = json.loads((run / "receipt.json").read_text())["initial_weights"]
+    assert (sorted(receipt["loaded"]), receipt["source"]) == (sorted(before), str(file))
+
+
+def test_a_file_of_tensors_is_read_whole_or_refused(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file as save_tensors
+
+    file = tmp_path / "mine.safetensors"
+    tensors = {"a": torch.randn(3, 2, dtype=torch.bfloat16), "b": torch.arange(4.0, dtype=torch.float64)}
+    save_tensors(tensors, file)
+    found = weights.safetensors(file)
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor.to(torch.float64).numpy())
+    assert {name: str(array.dtype) for name, array in found.items()} == {"a": "float32", "b": "float64"}
+    save_tensors({"c": torch.zeros(2, dtype=torch.complex64)}, file)
+    with pytest.raises(UserError, match=r"mine.safetensors: c is C64; weights are F64, F32, .* or BF16"):
+        weights.safetensors(file)
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(UserError, match=r"mine.safetensors: not a readable set of weights \("):
+        weights.safetensors(file)
+
+
+def test_a_file_of_tensors_matches_by_name_alone() -> None:
+    made = {"a.kernel": np.zeros((3, 2)), "b.bias": np.zeros(3)}
+    read = {"b.bias": np.ones(3), "a.kernel": np.ones((3, 2))}
+    loaded = _loaded("x.safetensors", read, (), made)
+    assert list(loaded) == list(made)
+    for changed, said in (
+        ({"a.kernel": np.ones((2, 3))}, "a.kernel has shape (2, 3); this model's has (3, 2)"),
+        ({"c.bias": np.ones(3)}, "c.bias (3,) is not in this model, which has a.kernel, b.bias; model.start_layers "),
+    ):
+        with pytest.raises(UserError) as caught:
+            _loaded("x.safetensors", read | changed, (), made)
+        assert str(caught.value).startswith(f"model.start=x.safetensors: {said}")
+    with pytest.raises(UserError, match=r"x.safetensors: has no b.bias \(3,\); it has a.kernel"):
+        _loaded("x.safetensors", {"a.kernel": np.ones((3, 2))}, (), made)
+
+
 UNFIT = {
+    "model.start=mine.safetensors": "model.start={folder}/mine.safetensors: 1.kernel has shape (3, 10); this model's "
+    "has (64, 10)",
     "model.start=nothing": "model.start=nothing: no such run in {folder}/runs; the folder has none yet",
-    "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz",
+    "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz or .safetensors",
     "model.start=mine.npz": "model.start={folder}/mine.npz: weights of another model: 1.kernel has shape (3, 10); "
     "this model has (64, 10)",
     "model.start=mine.npz model.start_layers=[1.kernel]": "model.start={folder}/mine.npz: 1.kernel has shape (3, 10); "
@@ -212,6 +268,7 @@ UNFIT = {
 @pytest.mark.parametrize("words", UNFIT)
 def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
     weights.save(tmp_path / "mine.npz", {"1.kernel": np.zeros((3, 10)), "1.bias": np.zeros(10)})
+    save_file({"1.weight": np.zeros((10, 3), "float32"), "1.bias": np.zeros(10, "float32")}, tmp_path / TORCHS)
     wanted = UNFIT[words].format(folder=tmp_path)
     result = pipeline(tmp_path, *QUICK, "model=linear", *words.split())
     assert message(result) == wanted

@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, cut
-from pipeline.models.weights import fit_to, initial, own_start
+from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
-from pipeline.runs.weights import Weights
+from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+COUNT_OF_BATCHES = "num_batches_tracked"  # torch's, which no inference reads
 
-def start_of(experiment: Experiment, made: Weights, trained: Iterable[str]) -> tuple[Weights, Start]:
+
+def start_of(experiment: Experiment, made: Weights, trained: Iterable[str], names: Names) -> tuple[Weights, Start]:
     """The values that a training starts from, and whose they are.
 
-    `made`: as the model's builder made them. `trained`: those that an optimizer would change. Raises UserError for
+    `made`: as the model's builder made them. `trained`: those that an optimizer would change. `names`: the framework's
+    own names of them, which a file may have. Raises UserError for
     saved weights that do not fit, and for patterns that match nothing or leave nothing to train.
     """
     model, wanted = experiment.data_model, experiment.starting
@@ -32,7 +35,8 @@ def start_of(experiment: Experiment, made: Weights, trained: Iterable[str]) -> t
     values = initial(made, experiment.seed) if model.shared_start else made
     found = Start(shared=tuple(name for name in made if name not in own), own=own)
     if wanted.start is not None:
-        loaded = _loaded(wanted.start, wanted.start_layers, made)
+        saved = _read(Path(wanted.start), names)
+        loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
         values = {**values, **loaded}
         found = replace(
             found,
@@ -40,7 +44,7 @@ def start_of(experiment: Experiment, made: Weights, trained: Iterable[str]) -> t
             own=tuple(name for name in found.own if name not in loaded),
             loaded=tuple(loaded),
             source=wanted.start,
-            source_sha256=weights.digest(weights.load(Path(wanted.start))),
+            source_sha256=weights.digest(saved),
         )
     return values, replace(found, frozen=_frozen(wanted.freeze, made, set(trained)))
 
@@ -58,12 +62,27 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def _loaded(source: str, patterns: Sequence[str], made: Weights) -> Weights:
-    """The saved weights that go into a model that has `made`: all of them, or by name those that a pattern matches."""
-    saved = weights.load(Path(source))
-    if not patterns:
+def _read(path: Path, names: Names) -> Weights:
+    """The weights in a file, by their common names where it has a framework's own."""
+    if path.suffix != SAFETENSORS:
+        return weights.load(path)
+    found: Weights = {}
+    for own, array in safetensors(path).items():
+        name, axes = names.get(own, (own, ()))
+        found[name] = array.transpose(axes) if len(axes) == array.ndim else array
+    return {name: array for name, array in found.items() if not name.endswith(COUNT_OF_BATCHES)}
+
+
+def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights) -> Weights:
+    """The saved weights that go into a model that has `made`: all of them, or by name those that a pattern matches.
+
+    A .safetensors file has no order of layers, so that its weights match by name alone.
+    """
+    by_name = Path(source).suffix == SAFETENSORS
+    if not patterns and not by_name:
         return dict(zip(made, fit_to(saved, made, f"model.start={source}"), strict=True))
-    chosen = matching("model.start_layers", patterns, made)
+    chosen = matching("model.start_layers", patterns, made) if patterns else tuple(made)
+    more = [] if patterns else [name for name in saved if name not in made]
     for name in chosen:
         if name not in saved:
             raise UserError(
@@ -73,6 +92,11 @@ def _loaded(source: str, patterns: Sequence[str], made: Weights) -> Weights:
             raise UserError(
                 f"model.start={source}: {name} has shape {saved[name].shape}; this model's has {made[name].shape}"
             )
+    if more:
+        raise UserError(
+            f"model.start={source}: {more[0]} {saved[more[0]].shape} is not in this model, which has "
+            f"{cut(', '.join(made), 600)}; model.start_layers takes some of the file"
+        )
     return {name: saved[name] for name in chosen}
 
 

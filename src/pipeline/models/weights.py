@@ -22,6 +22,8 @@ from pipeline.runs.weights import Weights
 ZEROS = ("bias", "beta", "moving_mean")
 ONES = ("gamma", "moving_variance")
 NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+# A framework's own name of a tensor -> the common name, and the axes to the common layout.
+Names = dict[str, tuple[str, tuple[int, ...]]]
 EMBEDDING_DEVIATION = 0.02  # as GPT-2's
 
 
@@ -118,6 +120,13 @@ def to_torch(net: Any, weights: Weights, source: str) -> None:
             kept.copy_(tensor.permute(*to_torch) if to_torch else tensor)
 
 
+def torch_names(net: Any) -> Names:
+    """The common names of what a torch module has, by its own names (those of `state_dict`)."""
+    known = {id(tensor): (name, axes) for name, tensor, axes, _ in _torch_tensors(net)}
+    state = net.state_dict(keep_vars=True)
+    return {name: known[id(tensor)] for name, tensor in state.items() if id(tensor) in known}
+
+
 def trained_torch(net: Any) -> list[str]:
     """The names of the weights that an optimizer changes."""
     return [name for name, tensor, *_ in _torch_tensors(net) if tensor.requires_grad]
@@ -188,6 +197,11 @@ def to_keras(model: Any, weights: Weights, source: str) -> None:
     arrays = fit_to(weights, from_keras(model), source)
     for (_, variable), array in zip(_keras_variables(model), arrays, strict=True):
         variable.assign(array)
+
+
+def keras_names(model: Any) -> Names:
+    """The common names of what a Keras model has, by its own names (the variables' paths)."""
+    return {variable.path: (name, ()) for name, variable in _keras_variables(model)}
 
 
 def freeze_keras(model: Any, names: Collection[str]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from pipeline.errors import UserError
 from pipeline.machine.regular_file import open_regular
 
 Weights = dict[str, np.ndarray]
+SAFETENSORS = ".safetensors"
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 
 
 def digest(weights: Weights) -> str:
@@ -48,6 +51,30 @@ def load(path: Path) -> Weights:
         raise UserError(f"{path}: not a readable set of weights ({error})") from error
     except Exception as error:  # zipfile and zlib raise types of their own for damaged files
         raise UserError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+
+
+def safetensors(path: Path) -> Weights:
+    """The tensors of a .safetensors file by their own names; bfloat16, which NumPy lacks, as float32.
+
+    Raises UserError for a file that is missing, damaged or has tensors of another kind.
+    """
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        with open_regular(path) as file:
+            found = deserialize(file.read())
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: not a readable set of weights ({error})") from error
+    return {name: _array(tensor, f"{path}: {name}") for name, tensor in found}
+
+
+def _array(tensor: Mapping[str, Any], named: str) -> np.ndarray:
+    dtype, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
+    if dtype == "BF16":  # the upper half of a float32
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
+    if dtype not in DTYPES:
+        raise UserError(f"{named} is {dtype}; weights are {', '.join(DTYPES)} or BF16")
+    return np.frombuffer(data, DTYPES[dtype]).reshape(shape)
 
 
 def _check_sizes(file: BinaryIO) -> None:

@@ -302,7 +302,8 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
-    values, start = start_of(experiment, weights.from_keras(model), weights.trained_keras(model))
+    built = weights.from_keras(model)
+    values, start = start_of(experiment, built, weights.trained_keras(model), weights.keras_names(model))
     weights.to_keras(model, values, "the initial weights")
     weights.freeze_keras(model, start.frozen)
     return model, sum(math.prod(variable.shape) for variable in model.trainable_variables), start

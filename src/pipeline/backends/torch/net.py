@@ -39,7 +39,8 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     net = made(model, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
-    values, start = start_of(experiment, weights.from_torch(net), weights.trained_torch(net))
+    before = weights.from_torch(net)
+    values, start = start_of(experiment, before, weights.trained_torch(net), weights.torch_names(net))
     weights.to_torch(net, values, "the initial weights")
     weights.freeze_torch(net, start.frozen)
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
