@@ -212,7 +212,7 @@ def record(
     from pipeline.tracking.tracker import start
 
     journal = _journal(experiment, checkpoint)
-    run = Run(journal, messages(), checkpoint)
+    run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
     if began is not None:
         began(run.folder)
     try:

@@ -31,6 +31,7 @@ PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
         "solves problems; stage=pinn uses it",
     ),
 }
+CHECKPOINT = "training.checkpoint."  # of that group, what decides no result and holds for every training
 OF_IMAGES = ("loader", "augmentation", "optimizer", "loss", "schedule", "training")
 
 
@@ -79,7 +80,7 @@ def _check_settings(experiment: Experiment) -> None:
 def refuse_keys(stage: Stage, keys: Iterable[str]) -> None:
     """Refuse keys of the user's that only a classifier reads. Raises UserError."""
     for key in keys:
-        if group_of(key) in OF_IMAGES:
+        if group_of(key) in OF_IMAGES and not key.startswith(CHECKPOINT):
             raise UserError(
                 f"{key} with stage={choice(stage)}: a problem has no batches and no classes; solver= and its settings "
                 "say how it is trained"

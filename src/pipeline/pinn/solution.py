@@ -152,10 +152,34 @@ def load(path: Path) -> Fitted:
     kernels = [name for name in stored if name.endswith(".kernel")]
     if not {"hard", "enriched"} <= set(stored) or not kernels:
         raise UserError(f"{path}: not a network of stage=pinn; it has {', '.join(stored)}")
+    return from_weights(stored)
+
+
+def from_weights(stored: weights.Weights) -> Fitted:
+    """What `as_weights` was made of."""
 
     def named(group: str) -> dict[str, float]:
         return {name.partition(".")[2]: float(stored[name]) for name in stored if name.startswith(f"{group}.")}
 
+    kernels = [name for name in stored if name.endswith(".kernel")]
     layers = tuple((stored[name], stored[name.replace("kernel", "bias")]) for name in kernels)
     hard, enriched = bool(stored["hard"]), bool(stored["enriched"])
     return Fitted(layers, named("enrichment"), named("unknowns"), hard, enriched)
+
+
+def history_as_plain(rows: Sequence[Moment]) -> list[dict[str, Any]]:
+    """A history as plain data, but for what was fitted."""
+    names = ("step", "seconds", "loss", "terms", "wall_s")
+    return [{name: getattr(row, name) for name in names} for row in rows]
+
+
+def history_arrays(rows: Sequence[Moment]) -> dict[str, np.ndarray]:
+    """What was fitted at each row: (rows, ...) by name."""
+    each = [as_weights(row.fitted) for row in rows]
+    return {name: np.stack([one[name] for one in each]) for name in (each[0] if each else {})}
+
+
+def history_from(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]) -> list[Moment]:
+    """The history of `history_as_plain` and `history_arrays`."""
+    fitted = [from_weights({name: array[at] for name, array in arrays.items()}) for at in range(len(rows))]
+    return [Moment(**row, fitted=one) for row, one in zip(rows, fitted, strict=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from pipeline.spec import Config
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
+    from pipeline.runs.run import Run
 
 AUTO = "auto"  # go on with a killed run of the same experiment, if there is one; otherwise begin
 DEAD = ("KILLED", "FAILED")
 STRICT = "training.checkpoint.strict"
+OF_LAST_PROCESS = ("peak_memory", "device.cpu_threads")  # what a receipt cannot say of the process that was killed
 OWN = ("resume", "output_dir", STRICT)
 
 
@@ -84,12 +87,8 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
     from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
 
-    root = Path(experiment.settings.output_dir).absolute()
-    folders = [folder for folder in reversed(run_folders(root)) if (folder / FOLDER).exists()]
-    reap_these(folders)
-    for folder in folders:
-        status, then = read_status(folder), read_json(folder / "receipt.json")
-        if status is None or status.state != "KILLED" or then.get("config_sha256") != experiment.config_sha256():
+    for folder, then in _killed(Path(experiment.settings.output_dir).absolute()):
+        if then.get("config_sha256") != experiment.config_sha256():
             continue
         checkpoint, notes = newest(folder)
         if checkpoint is not None:
@@ -103,9 +102,36 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
     return None
 
 
+def killed_experiments(root: Path) -> set[str]:
+    """The hashes of the configs of the runs below `root` that were killed and may have a checkpoint."""
+    return {str(receipt.get("config_sha256")) for _, receipt in _killed(root)}
+
+
+def _killed(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The runs that were killed and may have a checkpoint, the newest first, with their receipts."""
+    folders = [folder for folder in reversed(run_folders(root)) if (folder / FOLDER).exists()]
+    reap_these(folders)
+    for folder in folders:
+        status = read_status(folder)
+        if status is not None and status.state == "KILLED":
+            yield folder, read_json(folder / "receipt.json")
+
+
 def identity() -> dict[str, object]:
     """What of this machine decides the order of sums, beside what a receipt has."""
     return {"cores": len(os.sched_getaffinity(0))}
+
+
+def resumptions(run: Run) -> dict[str, Any]:
+    """For the receipt of a run that goes on: where it did, this time and before."""
+    if run.checkpoint is None:
+        return {}
+    earlier = read_json(run.folder / "receipt.json").get("resumed", [])
+    checkpoint = run.checkpoint
+    now: dict[str, Any] = {"step": checkpoint.step, "time": time.time(), "differences": list(checkpoint.differences)}
+    if "note" in checkpoint.progress:
+        now["note"] = checkpoint.progress["note"]
+    return {"resumed": [*earlier, now], "of_the_last_process": list(OF_LAST_PROCESS)}
 
 
 def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.result import Metric, values
 
 if TYPE_CHECKING:
+    from pipeline.experiment.training import Checkpoints
     from pipeline.runs.checkpoint import Checkpoint
     from rich.console import Console
 
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
 class Run:
     """The open run."""
 
-    def __init__(self, journal: Journal, console: Console, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        console: Console,
+        checkpoint: Checkpoint | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self.journal, self.console = journal, console
+        self.checkpoints = checkpoints  # when it writes some; None: never
         self.started = time.perf_counter()
         self.marks: dict[str, float] = {}
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []

@@ -37,6 +37,12 @@ def save(path: Path, weights: Weights) -> None:
     np.savez(path, **weights)  # type: ignore[arg-type]
 
 
+def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """As `save`, under that very name: NumPy adds .npz to one without it."""
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
 def load(path: Path) -> Weights:
     """Read what `save` wrote. Raises UserError for a file that is missing, damaged or holds pickled objects.
 

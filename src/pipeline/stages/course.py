@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,8 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
-from pipeline.runs.resume import identity
+from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
 from pipeline.spec import choice
 from pipeline.stages import training_table
@@ -124,16 +122,6 @@ def asks_the_data(experiment: Experiment) -> bool:
 def is_ours(part: Part) -> bool:
     """Whether a part is of this package."""
     return type(part).__module__.startswith("pipeline.")
-
-
-def resumptions(run: Run) -> dict[str, Any]:
-    """For the receipt of a run that goes on: where it did, this time and before."""
-    if run.checkpoint is None:
-        return {}
-    earlier = read_json(run.folder / "receipt.json").get("resumed", [])
-    checkpoint = run.checkpoint
-    now = {"step": checkpoint.step, "time": time.time(), "differences": list(checkpoint.differences)}
-    return {"resumed": [*earlier, now]}
 
 
 def check_same_data(experiment: Experiment, run: Run) -> None:

@@ -24,6 +24,7 @@ from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs.fit import Observation
 from pipeline.runs.result import Metric, Result, count, seconds
+from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.run import Run, seconds_since_start
 from pipeline.spec import choice, spec
 
@@ -58,7 +59,8 @@ class Pinn(Stage):
         """Guard, solve, measure. Raises RunError where training cannot go on."""
         problem, solver = experiment.problem, experiment.solver
         model = experiment.network.of(problem)
-        receipt = receipts.before(experiment, resolved)
+        receipt = receipts.before(experiment, resolved) | resumptions(run)
+        run.identity = identity()
         start = model.initial(problem, experiment.seed)
         guarded = guard.look(
             problem,

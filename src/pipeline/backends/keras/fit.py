@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from pipeline.backends.keras import state
+from pipeline.backends.shared.keeper import observation_of
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
 from pipeline.loaders import paced
@@ -120,13 +121,14 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
         watch.keeper.snapshot = lambda: partial(state.write, engine.values())
+        watch.keeper.observation = lambda: engine.observe() if watch.finished else None  # no step is left to observe
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))
         feed = _feed(engine, experiment, data, watch)
         held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
-            over = False
+            over = watch.finished
             with watch.keeper.stops_held_back():
                 while not over:
                     _period(engine, feed, watch)
@@ -144,12 +146,18 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             kept=watch.kept(),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
-            observed=engine.observe(),
+            observed=_observed(engine, run),
             parameters=parameters,
             start=start,
             peak_memory=peak_memory(resolved),
             files={"model.json": net.description(model)},
         )
+
+
+def _observed(engine: Engine, run: Run) -> Observation:
+    """By the compiled step; of a training that was stopped in its last validation, what was seen before."""
+    kept = None if run.checkpoint is None else observation_of(run.checkpoint)
+    return kept or engine.observe()
 
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:

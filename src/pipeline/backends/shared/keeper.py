@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
 from pipeline.runs import weights
-from pipeline.runs.checkpoint import Checkpoint, Write, Writer
+from pipeline.runs.checkpoint import Checkpoint, Write
 from pipeline.runs.fit import Epoch, Observation
+from pipeline.runs.keeping import Contents, Keeping
 from pipeline.runs.loss_scale import LossScale
-from pipeline.runs.run import seconds_since_start
 
 if TYPE_CHECKING:
     from pipeline.backends.shared.progress import Watch
@@ -31,48 +29,32 @@ class Keeper:
     """One per fit. `snapshot`: what copies the backend's state and returns what writes the copy; set by the backend."""
 
     def __init__(self, experiment: Experiment, run: Run, watch: Watch) -> None:
-        self.run, self.watch, self.resumed = run, watch, run.checkpoint
-        step = 0 if self.resumed is None else self.resumed.step
-        self.writer = Writer(run.folder, experiment.training.checkpoint, step, run.say)
+        self.run, self.watch = run, watch
+        self.keeping = Keeping(run, experiment.training.checkpoint)
+        self.stops_held_back, self.interrupts = self.keeping.stops_held_back, self.keeping.interrupts
         self.snapshot: Callable[[], Write] | None = None
         self.observation: Callable[[], Observation | None] = lambda: None
-
-    def stops_held_back(self) -> contextlib.AbstractContextManager[None]:
-        """Round a training: a signal stops it between two blocks, where its state is whole."""
-        return stop_held_back() if self.writer.active else contextlib.nullcontext()
-
-    def interrupts(self) -> bool:
-        """Whether a block is to end early, for a stop that a signal has asked for."""
-        return self.writer.active and stop_asked()
 
     def after_block(self, *, ends_period: bool) -> None:
         """Write a checkpoint where one is due, or where the training is asked to stop.
 
         Not at a period's last block: its validation comes first.
         """
-        if not self.writer.active:
-            raise_if_stopped()
-            return
-        if ends_period:
-            return
-        if stop_asked():
-            self.save()
-            self.writer.wait()
-            self.run.say(f"stopped at step {self.watch.step:,}; resume={self.run.id} goes on from there")
-            raise_if_stopped()
-        if self.writer.due(self.watch.step):
-            self.save()
+        if not (ends_period and self.keeping.active):
+            self.keeping.after_block(self.watch.step, self.contents)
 
-    def save(self) -> None:
-        """Begin to write a checkpoint of the training's present state."""
+    def after_last(self) -> None:
+        """As `after_block`, after the last validation: only a stop needs a checkpoint here."""
+        self.keeping.after_block(self.watch.step, self.contents, over=True)
+
+    def contents(self) -> Contents:
+        """The training's present state."""
         assert self.snapshot is not None
-        self.writer.wait()  # the copy before this one may still be read
         files: dict[str, Write] = {"state": self.snapshot()}
         best = self.watch.best.weights
         if best is not None:
-            files["best.npz"] = partial(_write_weights, best)
-        self.run.journal.flush(sync=True)
-        self.writer.write(self.watch.step, self.progress(), files)
+            files["best.npz"] = partial(weights.write, arrays=best)
+        return self.progress(), files
 
     def progress(self) -> dict[str, Any]:
         """Where the training stands, as plain data."""
@@ -89,10 +71,6 @@ class Keeper:
             "best": {name: getattr(watch.best, name) for name in ("value", "step", "epoch", "since")},
             "loss_scale": None if scale is None else asdict(scale),
             "observation": None if seen is None else _plain(seen),
-            "marks": dict(self.run.marks),
-            "seconds": self.run.earlier_s + seconds_since_start(),
-            "journal_bytes": self.run.journal.size,
-            "identity": dict(self.run.identity),
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -144,8 +122,3 @@ def _loss_scale(kept: Mapping[str, Any]) -> LossScale:
     found.final, found.skipped_steps = kept["final"], kept["skipped_steps"]
     found.changes = [(step, scale) for step, scale in kept["changes"]]
     return found
-
-
-def _write_weights(best: weights.Weights, path: Any) -> None:
-    with path.open("wb") as file:  # savez would add .npz to a name without it
-        np.savez(file, **best)  # type: ignore[arg-type]

@@ -189,10 +189,17 @@ class Watch:
             self.best.take(validation, self.step, epoch.number, weights)
         self.in_period = False
         over = self._over()
-        if not over:
+        if over:
+            self.keeper.after_last()
+        else:
             self.keeper.after_block(ends_period=False)
         raise_if_stopped()
         return over
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last validation is over, also of a training that was stopped there and goes on."""
+        return bool(self.epochs) and not self.in_period and (self.step >= self.plan.steps or self.ended_by is not None)
 
     def _over(self) -> bool:
         """Whether training ends here, and why it does before its time."""
@@ -222,7 +229,7 @@ class Watch:
     def close(self) -> None:
         """Take the progress bar down, finish the last checkpoint and end the profiler."""
         self.progress.close()
-        self.keeper.writer.close()
+        self.keeper.keeping.close()
         self.profile.close()
 
     def _journal_waiting(self, *, final: bool) -> None:

@@ -62,8 +62,11 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         fed = module.training_blocks()
         try:
             watch.profile.attach(_subject(net, shapes, resolved.place))
-            with watch.keeper.stops_held_back():
-                trainer.fit(module, fed, module.validation_batches())
+            if watch.finished:
+                module.restore_finished()
+            else:
+                with watch.keeper.stops_held_back():
+                    trainer.fit(module, fed, module.validation_batches())
         finally:
             watch.close()
             if isinstance(fed, StreamedBlocks):
@@ -152,6 +155,15 @@ class Training(pl.LightningModule):
         self.observation = observation_of(checkpoint) or self.observation
         if self.experiment.backend.compile:
             self._compile()
+
+    def restore_finished(self) -> None:
+        """Be what a training was that a signal stopped in its last validation: no step is left for the Trainer."""
+        checkpoint = self.watch.run.checkpoint
+        assert checkpoint is not None
+        self.net.to(self.home)
+        self.configure_optimizers()
+        state.restore(self.step, checkpoint.state)
+        self.observation = observation_of(checkpoint) or self.observation
 
     def training_blocks(self) -> Any:
         """What the Trainer iterates over, once a period: blocks with their (x, y) batches."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.contracts.physics import Network, Problem
+from pipeline.errors import Stopped
 from pipeline.pinn.problem import terms_of
 from pipeline.pinn.solution import Solution
 from pipeline.pinn.solvers.deepxde_lbfgs import lbfgs
@@ -33,23 +35,32 @@ def train(
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
     recipe = problem.recipe
     data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
-    net = dde.nn.FNN(model.sizes(problem), model.activation, recipe.initializer)
+    net = dde.nn.FNN(model.sizes(problem), model.activation, _initializer(dde, backend, recipe.initializer))
     if recipe.hard:
         net.apply_output_transform(output_transform(problem, backend))
     learner = dde.Model(data, net)
     if backend == "jax":
         _initialise(dde, learner)
     steps, lbfgs_steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
-    watch = Watch(learner, problem, backend, unknowns, run, steps + lbfgs_steps, called)
+    watch = Watch(learner, problem, backend, unknowns, run, (steps, lbfgs_steps), called)
     callback = watch.callback(dde)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back
-            learner.compile("adam", lr=solver.learning_rate, external_trainable_variables=list(unknowns.values()))
-            learner.train(iterations=steps, display_every=solver.every, callbacks=[callback], verbose=0)
-            evaluations = steps
+            variables = list(unknowns.values())
+            adam = watch.state.adam(dde, solver.learning_rate)
+            learner.compile(adam, lr=solver.learning_rate, external_trainable_variables=variables)
+            if run.checkpoint is not None:
+                watch.restore(run.checkpoint)
+            left, evaluations = steps - int(learner.train_state.step), steps
+            if left:
+                with watch.keeping.stops_held_back():
+                    learner.train(iterations=left, display_every=solver.every, callbacks=[callback], verbose=0)
             if lbfgs_steps:
+                if left and watch.keeping.active:
+                    watch.keeping.save(steps, watch.contents)
                 watch.method = "L-BFGS"
-                evaluations += lbfgs(dde, learner, lbfgs_steps, list(unknowns.values()), callback, backend)
+                with _says_where_it_goes_on(run, steps, watch):
+                    evaluations += lbfgs(dde, learner, lbfgs_steps, variables, callback, backend)
                 watch.look()  # DeepXDE does not report the last block where it makes no progress
     finally:
         watch.close()
@@ -71,6 +82,22 @@ def train(
         peak_memory=peak_memory(backend, place),
         device=device_of(learner, backend),
     )
+
+
+@contextlib.contextmanager
+def _says_where_it_goes_on(run: Run, steps: int, watch: Watch) -> Iterator[None]:
+    """Round L-BFGS, which has no checkpoints."""
+    try:
+        yield
+    except Stopped:
+        if watch.keeping.active:
+            run.say(f"stopped in L-BFGS, which has no checkpoints; resume={run.id} begins it anew at step {steps:,}")
+        raise
+
+
+def _initializer(dde: ModuleType, backend: str, name: str) -> Any:
+    """DeepXDE makes those for TensorFlow while it is imported, before the seed is set: here made again."""
+    return dde.nn.initializers.initializer_dict_tf()[name] if backend == "tensorflow" else name
 
 
 def _initialise(dde: ModuleType, learner: Any) -> None:

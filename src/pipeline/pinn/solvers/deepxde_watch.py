@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +16,22 @@ from pipeline.cli.exits import raise_if_stopped
 from pipeline.contracts.physics import Problem
 from pipeline.errors import RunError
 from pipeline.pinn.problem import terms_of
-from pipeline.pinn.solution import Moment
+from pipeline.pinn.solution import Moment, history_arrays, history_as_plain, history_from
 from pipeline.pinn.solvers.deepxde_network import fitted_of
+from pipeline.pinn.solvers.deepxde_state import State
+from pipeline.runs import weights
+from pipeline.runs.keeping import Contents, Keeping
 
 if TYPE_CHECKING:
+    from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.run import Run
 
 
 class Watch:
     """Looks on where DeepXDE has taken the losses. `seconds` are of training alone; the bar names `method`.
 
-    `called`: when the solver was, by `perf_counter`.
+    `steps`: of Adam, and of L-BFGS after it, which has no checkpoints. `called`: when the solver was, by
+    `perf_counter`, were it one process.
     """
 
     def __init__(
@@ -34,18 +41,22 @@ class Watch:
         backend: str,
         unknowns: Mapping[str, Any],
         run: Run,
-        total: int,
+        steps: tuple[int, int],
         called: float,
     ) -> None:
         self.learner, self.backend, self.unknowns, self.run = learner, backend, unknowns, run
         self.called = called
         self.hard = problem.recipe.hard
         self.names = [*problem.equations, *(condition.name for condition in terms_of(problem, self.hard))]
-        self.progress, self.method = run.progress("training", total=total), "Adam"
+        self.steps = steps
+        self.progress, self.method = run.progress("training", total=sum(steps)), "Adam"
+        self.keeping = Keeping(run, run.checkpoints)
         self.history: list[Moment] = []
         self.seen = 0  # rows of DeepXDE's history
         self.seconds = 0.0
         self.resumed: float | None = None
+        self.goes_on = False
+        self.state = State(learner, backend, list(unknowns.values()))
 
     def callback(self, dde: ModuleType) -> Any:
         """As DeepXDE takes it."""
@@ -54,13 +65,49 @@ class Watch:
         return made
 
     def _begin(self) -> None:
+        if (
+            self.goes_on
+        ):  # DeepXDE takes the losses at its first step, which they were taken at before or were not to be
+            self.goes_on, self.seen = False, len(self.learner.losshistory.steps)
         self.look()
         self.resumed = time.perf_counter()
 
     def _step(self) -> None:
-        raise_if_stopped()
         if len(self.learner.losshistory.steps) > self.seen:
             self.look()
+        if self.method == "Adam":
+            step = int(self.learner.train_state.step)
+            self.keeping.after_block(step, self.contents, over=step == sum(self.steps))
+        else:
+            raise_if_stopped()
+
+    def contents(self) -> Contents:
+        """What a checkpoint holds, between two steps of Adam."""
+        now = time.perf_counter()
+        progress = {
+            "seconds_of_steps": self.seconds + (0.0 if self.resumed is None else now - self.resumed),
+            "wall_s": now - self.called,
+            "history": history_as_plain(self.history),
+        }
+        if self.learner.train_state.step == self.steps[0] and self.steps[1]:
+            progress["note"] = "L-BFGS of DeepXDE has no checkpoints and began anew"
+        return progress, {"state": partial(self._write, self.state.arrays(), tuple(self.history))}
+
+    def _write(self, arrays: Mapping[str, np.ndarray], history: Sequence[Moment], path: Path) -> None:
+        fitted = {f"history.{name}": array for name, array in history_arrays(history).items()}
+        weights.write(path, {**arrays, **fitted})
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put DeepXDE's training where it stood."""
+        kept, stored = checkpoint.progress, weights.load(checkpoint.state)
+        prefix = "history."
+        fitted = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
+        self.history, self.goes_on = history_from(kept["history"], fitted), True
+        self.seconds = kept["seconds_of_steps"]
+        self.called -= kept["wall_s"]
+        self.state.put(stored)
+        self.learner.train_state.step = self.learner.train_state.iteration = checkpoint.step
+        self.progress.advance(self.history[-1].step, "resumed")
 
     def _pause(self) -> None:
         if self.resumed is not None:
@@ -100,5 +147,6 @@ class Watch:
         self.progress.advance(step - shown, f"{self.method}  step {step:,}  loss {loss:.3e}")
 
     def close(self) -> None:
-        """Take the progress bar down."""
+        """Take the progress bar down, and finish the last checkpoint."""
         self.progress.close()
+        self.keeping.close()

@@ -13,22 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.cli.exits import raise_if_stopped
 from pipeline.contracts.physics import Network, Problem
 from pipeline.errors import RunError
 from pipeline.machine.device import Place
 from pipeline.machine.found import jax_device
 from pipeline.machine.precision import FORMATS
 from pipeline.pinn.solution import Moment, Solution
+from pipeline.pinn.solvers import kept
 from pipeline.pinn.solvers.method import Method, State
 from pipeline.pinn.solvers.peak_memory import free_memory, peak_memory, refuse_too_large
 from pipeline.pinn.solvers.side_by_side import alike, chosen
 from pipeline.pinn.solvers.system import INSIDE, Ansatz, Data, System
+from pipeline.runs.keeping import Keeping
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.pinn.solvers.own import Own
-    from pipeline.runs.run import Run
+    from pipeline.runs.run import Progress, Run
 
 CANDIDATES = 10  # for each point that is drawn where the residual is large
 
@@ -72,7 +73,7 @@ class Training:
     def __init__(
         self, solver: Own, system: System, seeds: Sequence[int], place: Place, run: Run, called: float
     ) -> None:
-        self.called = called  # when the solver was, by `perf_counter`
+        self.called = called  # when the solver was, by `perf_counter`, were it one process
         self.solver, self.system, self.place, self.watch = solver, system, place, run
         self.method: Method = solver.method(system.dtype)
         self.several = len(seeds) > 1
@@ -82,6 +83,7 @@ class Training:
         self.data = self._together(alike(self.drawn))
         self.theta = self._together([system.initial(seed) for seed in seeds])
         self.compile_s = self.seconds = 0.0
+        self.step = 0
         self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
         self.fits = 0  # evaluations at all points outside of the steps
         self.programs: dict[Any, Any] = {}
@@ -116,16 +118,18 @@ class Training:
     def _lowered(self, function: Any, *arguments: Any) -> Any:
         return jax.jit(jax.vmap(function) if self.several else function).lower(*arguments)
 
-    def _compile_ahead(self) -> None:
-        """What the first rows of the history need, side by side: XLA compiles while Python goes on tracing the next."""
+    def _compile_ahead(self, state: Any) -> None:
+        """What the first rows of the history need, side by side: XLA compiles while Python goes on tracing the next.
+
+        `state`: the shape of it.
+        """
         started, system = time.perf_counter(), self.system
-        start = partial(self.method.start, system)
-        state = jax.eval_shape(jax.vmap(start) if self.several else start, self.theta)
         n = self._block_length()
         wanted: dict[Any, tuple[Any, ...]] = {("block", n): (self._block(n), state, self.data)}
-        if self.solver.start == "features":
-            wanted["linear"] = (system.linear_model, self.theta, self.data)
-        wanted["renew"] = (partial(self.method.renew, system), state, self.data)
+        if self.watch.checkpoint is None:
+            if self.solver.start == "features":
+                wanted["linear"] = (system.linear_model, self.theta, self.data)
+            wanted["renew"] = (partial(self.method.renew, system), state, self.data)
         wanted["terms"] = (system.terms, self.theta, self.data)
         pool = ThreadPoolExecutor(len(wanted))
         for key, (function, *arguments) in wanted.items():
@@ -135,32 +139,55 @@ class Training:
 
     def run(self) -> None:
         """Until the steps are done or no seed has anything to gain."""
-        system, method, solver = self.system, self.method, self.solver
-        self.step = 0
         with self._clock():
-            self._compile_ahead()
-            if solver.start == "features":
-                self._fit_last_layer()
-            self.state = self._compiled("start", partial(method.start, system), self.theta)
-            self._renew()
-        progress = self.watch.progress("training", total=solver.steps)
+            self._begin()
+        progress = self.watch.progress("training", total=self.solver.steps)
+        progress.advance(self.step, "begun")
+        keeping = Keeping(self.watch, self.watch.checkpoints)
         try:
-            while self.step < solver.steps:
-                raise_if_stopped()
-                if solver.resample and self.step and self.step % solver.resample == 0:
-                    with self._clock():
-                        self._draw_anew()
-                        self._renew()
-                before, first, n = self.state, self.step, self._block_length()
-                with self._clock():
-                    self.state = self._compiled(("block", n), self._block(n), before, self.data)
-                self.step += n
-                self._tell(before, first)
-                progress.advance(n, f"step {self.step}/{solver.steps}  loss {self._best():.3e}")
-                if bool(np.all(self.state.done)) and not solver.resample:  # new points bring something to gain
-                    break
+            with keeping.stops_held_back():
+                while not self._over():
+                    self._next_block(progress)
+                    keeping.after_block(self.step, partial(kept.contents, self), over=self._over())
         finally:
             progress.close()
+            keeping.close()
+
+    def _begin(self) -> None:
+        """The state before the first step, or that of the checkpoint."""
+        system, method = self.system, self.method
+        start = partial(method.start, system)
+        like = jax.eval_shape(jax.vmap(start) if self.several else start, self.theta)
+        checkpoint = self.watch.checkpoint
+        if checkpoint is not None:
+            kept.restore(self, checkpoint, like)
+            self.data = self._together(alike(self.drawn))
+            if not self._over():
+                self._compile_ahead(like)
+            return
+        self._compile_ahead(like)
+        if self.solver.start == "features":
+            self._fit_last_layer()
+        self.state = self._compiled("start", start, self.theta)
+        self._renew()
+
+    def _over(self) -> bool:
+        """Whether the steps are done, or there is nothing left to gain, which new points may bring."""
+        return self.step >= self.solver.steps or (not self.solver.resample and bool(np.all(self.state.done)))
+
+    def _next_block(self, progress: Progress) -> None:
+        """Up to the next row of the history, behind new points where it is time for them."""
+        solver = self.solver
+        if solver.resample and self.step and self.step % solver.resample == 0:
+            with self._clock():
+                self._draw_anew()
+                self._renew()
+        before, first, n = self.state, self.step, self._block_length()
+        with self._clock():
+            self.state = self._compiled(("block", n), self._block(n), before, self.data)
+        self.step += n
+        self._tell(before, first)
+        progress.advance(n, f"step {self.step}/{solver.steps}  loss {self._best():.3e}")
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:

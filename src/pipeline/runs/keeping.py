@@ -1,0 +1,76 @@
+"""When a training writes checkpoints, and how a signal stops it: where its state is whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
+from pipeline.runs.checkpoint import Write, Writer
+from pipeline.runs.run import seconds_since_start
+
+if TYPE_CHECKING:
+    from pipeline.experiment.training import Checkpoints
+    from pipeline.runs.run import Run
+
+# Where the training stands, as plain data, and what writes each file of a state that is a copy.
+Contents = tuple[Mapping[str, Any], Mapping[str, Write]]
+
+
+class Keeping:
+    """One per training. `settings`: None for no checkpoints."""
+
+    def __init__(self, run: Run, settings: Checkpoints | None) -> None:
+        self.run = run
+        step = 0 if run.checkpoint is None else run.checkpoint.step
+        self.writer = None if settings is None else Writer(run.folder, settings, step, run.say)
+
+    @property
+    def active(self) -> bool:
+        return self.writer is not None and self.writer.active
+
+    def stops_held_back(self) -> contextlib.AbstractContextManager[None]:
+        """Round a training: a signal stops it between two blocks, where its state is whole."""
+        return stop_held_back() if self.active else contextlib.nullcontext()
+
+    def interrupts(self) -> bool:
+        """Whether a block is to end early, for a stop that a signal has asked for."""
+        return self.active and stop_asked()
+
+    def after_block(self, step: int, contents: Callable[[], Contents], *, over: bool = False) -> None:
+        """Write a checkpoint where one is due, or where the training is asked to stop; that stop is raised here.
+
+        `over`: this was the last block, after which only a stop needs one.
+        """
+        if not self.active:
+            raise_if_stopped()
+            return
+        assert self.writer is not None
+        if stop_asked():
+            self.save(step, contents)
+            self.writer.wait()
+            self.run.say(f"stopped at step {step:,}; resume={self.run.id} goes on from there")
+            raise_if_stopped()
+        if not over and self.writer.due(step):
+            self.save(step, contents)
+
+    def save(self, step: int, contents: Callable[[], Contents]) -> None:
+        """Begin to write a checkpoint of the training as it stands."""
+        assert self.writer is not None
+        self.writer.wait()  # the copy before this one may still be read
+        progress, files = contents()
+        self.run.journal.flush(sync=True)
+        common = {
+            "step": step,
+            "marks": dict(self.run.marks),
+            "seconds": self.run.earlier_s + seconds_since_start(),
+            "journal_bytes": self.run.journal.size,
+            "identity": dict(self.run.identity),
+        }
+        self.writer.write(step, {**progress, **common}, files)
+
+    def close(self) -> None:
+        """After the last step: finish the checkpoint that is being written."""
+        if self.writer is not None:
+            self.writer.close()
