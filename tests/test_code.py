@@ -603,12 +603,14 @@ def test_a_module_loaded_by_a_file_that_nothing_names_is_not_seen(lab: Path, tex
 
 def test_a_model_with_such_a_module_is_refused(tmp_path: Path) -> None:
     text = (
-        "import runpy\nfrom pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n\n@spec\nclass Own(Mlp):\n"
+        "import runpy\nfrom pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n\n"
+        "@spec\nclass Own(Mlp):\n"
         "    def torch(self, shapes):\n        return runpy.run_path(f'{self.activation}.py')['net'](shapes)\n"
     )
     write_files(tmp_path, {"loads.py": text})
     known = {"PIPELINE_MODULES": "loads", "PYTHONPATH": str(tmp_path)}
     assert refused(tmp_path, "dataset=digits", "model._target_=loads.Own", **known) == (
-        "loads.py, line 9: run_path() loads code by its file, which the code's hash does not see; import it by its name, "
+        "loads.py, line 9: run_path() loads code by its file, which the code's hash does not see; "
+        "import it by its name, "
         'or name the file in a string of that module, as FILES = ("lib/helper.py",)'
     )

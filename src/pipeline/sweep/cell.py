@@ -22,7 +22,7 @@ from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.errors import UserError
 from pipeline.machine.environment import environment, handed_on
 from pipeline.runs.json_files import write_json
-from pipeline.runs.records import read_status
+from pipeline.runs.records import read_status, records_until
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def _run(path: Path) -> int:
         raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
     experiment, resolved = ready(job.config, job.keys)
     import_code(experiment, known, since)
-    goes_on = job.trial is None and experiment.sweep.retry != "all"  # a search asks a trial anew
-    checkpoint = begun_before(experiment, resolved) if goes_on else None
+    checkpoint = begun_before(experiment, resolved) if experiment.sweep.retry != "all" else None
     return record(experiment, resolved, Member(job, path), checkpoint=checkpoint)
 
 
@@ -118,7 +117,10 @@ class Member:
         if self.trial is not None:
             from pipeline.sweep.search_study import Pruner
 
-            run.listeners.append(Pruner(self.trial))
+            pruner = Pruner(self.trial)
+            if run.checkpoint is not None:
+                pruner.report_before(records_until(run.folder, run.checkpoint.progress["journal_bytes"]))
+            run.listeners.append(pruner)
 
 
 def environment_file(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, metrics_of
+from pipeline.runs.resume import killed_experiments
 from pipeline.spec import spec
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
@@ -30,7 +31,7 @@ from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_direction, check_sought
-from pipeline.sweep.search_study import finished, open_study, study_file
+from pipeline.sweep.search_study import EPOCH, finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
 from pipeline.variables import names_in
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 Direction = Literal["maximize", "minimize"]
-STEP = "epoch/number"  # in an epoch's record of the journal
 
 
 @spec
@@ -205,8 +205,25 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         say(console, note)
     with lock:
         study = open_study(study_file(folder, name), name, search, epochs)
+        ask_killed_again(study, cells, space, killed_experiments(folder))
         trials = Trials(study, study_file(folder, name), search, cells, space, history)
         return _go_on(trials, first, texts, executor, console)
+
+
+def ask_killed_again(study: Study, cells: Cells, space: Space, killed: set[str]) -> None:
+    """Put the trials whose runs were killed and can go on before all others. `killed`: the hashes of their configs."""
+    from optuna.trial import TrialState
+
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # put there by a session that was killed
+    known = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if killed else ():
+        if trial.params.keys() != space.keys() or trial.params in known:
+            continue
+        with contextlib.suppress(UserError):  # a point that is no more in the space
+            cell, _ = cells.at(trial.params, trial.number)
+            if cell.experiment is not None and cell.experiment.config_sha256() in killed:
+                study.enqueue_trial(trial.params)
+                known.append(trial.params)
 
 
 def epochs_of(experiment: Experiment, search: Search) -> int:
@@ -262,7 +279,7 @@ def value_of(run: Path, name: str, direction: Direction) -> float:
         return metrics[name].value
     logged = {key: value for record in read_metrics(run) for key, value in record.metrics.items()}
     if name not in logged:
-        known = ", ".join(sorted({*metrics, *logged} - {STEP}))
+        known = ", ".join(sorted({*metrics, *logged} - {EPOCH}))
         raise UserError(f"hydra.sweeper.metric={name}: a run has no such metric; choose from {known}")
     return logged[name]
 

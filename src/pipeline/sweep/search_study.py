@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
+    from pipeline.runs.records import Record
     from pipeline.sweep.search import Direction, Search
+
+
+EPOCH = "epoch/number"  # in an epoch's record of the journal
 
 
 class Pruner:
@@ -24,6 +28,12 @@ class Pruner:
         self.metric: str = message["metric"]
         self.last: int = message["epochs"]
         self.trial = Trial(load_study(Path(message["file"]), message["study"]), message["id"])
+
+    def report_before(self, records: Iterable[Record]) -> None:
+        """The epochs that a run had seen before it was killed: this trial goes on with it."""
+        for record in records:
+            if EPOCH in record.metrics and self.metric in record.metrics:
+                self.trial.report(record.metrics[self.metric], int(record.metrics[EPOCH]))
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         if self.metric not in metrics:

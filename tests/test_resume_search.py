@@ -1,0 +1,58 @@
+"""A search that was killed in a trial goes on with that trial's run, not with another point."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import environment, pipeline, status
+from test_search import study
+from test_sweep import trained
+
+from pipeline.runs.json_files import read_json
+
+WORDS = (
+    *("-m", "hydra/sweeper=optuna", "dataset=digits", "model=linear", "tracking=none", "sweep.jobs=1"),
+    *("optimizer.learning_rate=tag(log,interval(1e-4,1e-1))", "training.epochs=60", "training.batch_size=8"),
+    *("training.checkpoint.every=50", "hydra.sweeper.pruner=median", "hydra.sweeper.trials=3"),
+)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_trial_goes_on(tmp_path: Path, number: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *WORDS],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not second_has_a_checkpoint(tmp_path):
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(timeout=120) in (-9, 143)
+    time.sleep(1)  # a worker whose parent was killed ends by itself
+    before = {run.name: status(run).state for run in trained(tmp_path)}
+    asked = [trial.params for trial in study(tmp_path)]
+    result = pipeline(tmp_path, *WORDS)
+    assert result.returncode == 0, result.stderr
+    assert "3 trials, 1 of them done before" in result.stderr
+    runs = trained(tmp_path)
+    killed = [run for run in runs if before.get(run.name) == "KILLED" or (run.name in before and run != runs[0])]
+    assert len(runs) == 3
+    assert [read_json(run / "receipt.json")["resumed"][0]["step"] > 0 for run in killed] == [True]
+    trials = study(tmp_path)
+    assert [trial.state.name for trial in trials].count("COMPLETE") == 3
+    killed_trial, again = (trial for trial in trials if trial.params == asked[1])
+    assert (killed_trial.state.name, again.state.name) == ("FAIL", "COMPLETE")
+    assert list(again.intermediate_values) == list(range(1, 61))  # also those before the kill
+
+
+def second_has_a_checkpoint(folder: Path) -> bool:
+    runs = trained(folder)
+    return len(runs) > 1 and any((runs[1] / "checkpoints").glob("step-*"))
