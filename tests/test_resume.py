@@ -82,6 +82,41 @@ def test_a_killed_training_ends_as_one_that_nobody_killed(tmp_path: Path, backen
         assert not (run / "checkpoints").exists()
 
 
+# The real command, which gets a signal in the validation after its last step.
+IN_THE_LAST_VALIDATION = """
+import os, signal, sys
+from pipeline.backends.shared.progress import Watch
+
+pause = Watch.pause
+def paused(self):
+    pause(self)
+    if self.step == self.plan.steps:
+        os.kill(os.getpid(), signal.SIGTERM)
+Watch.pause = paused
+
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
+    words = ("dataset=digits", "model=linear", "training.epochs=1", "training.weights=best", f"backend={backend}")
+    words = (*words, "tracking=none")
+    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    (run,) = runs(tmp_path)
+    assert (ended.returncode, f"resume={run.name} goes on from there" in ended.stderr) == (
+        143,
+        True,
+    )
+    assert resumed(tmp_path) == run
+    again = outcome(tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    assert pipeline(tmp_path, *words).returncode == 0
+    assert again == outcome(tmp_path)
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_killed_at_twenty_moments(tmp_path: Path, backend: str) -> None:
