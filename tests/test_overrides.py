@@ -50,6 +50,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # profiler=torch sets it before torch is imported
     monkeypatch.setattr(spec, "_taken", None)
     return tmp_path
 

@@ -101,9 +101,8 @@ sys.exit(main())
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
-    words = ("dataset=digits", "model=linear", "training.epochs=1", "training.weights=best", f"backend={backend}")
-    words = (*words, "tracking=none")
-    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words]
+    words = ["dataset=digits", "model=linear", "training.epochs=1", "training.weights=best", "tracking=none"]
+    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words, f"backend={backend}"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     (run,) = runs(tmp_path)
     assert (ended.returncode, f"resume={run.name} goes on from there" in ended.stderr) == (
