@@ -102,6 +102,7 @@ REFUSALS = {
     ),
     "backend.threads=100000000": "backend.threads=100000000: this machine has ...",
     "backend=tensorflow backend.threads=1000000": "backend.threads=1000000: this machine has ...",
+    "optimizer.lr=0.1": "optimizer.lr: no such key (did you mean optimizer.learning_rate?); choose from ...",
     "model.dropout=1.0": "model.dropout=1.0: should be less than 1",
     "optimizer.learning_rate=-0.1": "optimizer.learning_rate=-0.1: should be greater than 0",
     "optimizer.learning_rate=nan": "optimizer.learning_rate=nan: should be a finite number",

@@ -52,6 +52,24 @@ def test_one_file_of_arrays(tmp_path: Path) -> None:
     assert data.sha256 == again.sha256
 
 
+def test_a_file_of_images_with_their_channels_first(tmp_path: Path) -> None:
+    x, y = digits()
+    colours = np.concatenate([x, x // 2, x // 4], axis=-1)
+    found = []
+    for layout, images in (("channels_last", colours), ("channels_first", np.moveaxis(colours, -1, 1))):
+        np.savez(tmp_path / f"{layout}.npz", x=images, y=y)
+        found.append(Npz(file=str(tmp_path / f"{layout}.npz"), layout=layout).load(tmp_path, 3))  # type: ignore[arg-type]
+    assert found[0].task == found[1].task
+    assert np.array_equal(found[0].train.x, found[1].train.x)
+    path = tmp_path / "grey.npz"
+    np.savez(path, x=x[..., 0], y=y)
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path), layout="channels_first").load(tmp_path, 0)
+    assert str(caught.value) == (
+        f"dataset.file={path} with dataset.layout=channels_first: x has shape (400, 8, 8); images are (N, C, H, W)"
+    )
+
+
 def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
     x, y = digits()
     names = np.array(["even", "odd"])[y % 2]

@@ -23,7 +23,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def lit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return done(tmp_path_factory.mktemp("lit"), *LIT, "+stage.trainer.log_every_n_steps=4", "tracking=none", **KNOWN)
+    return done(tmp_path_factory.mktemp("lit"), *LIT, "stage.trainer.log_every_n_steps=4", "tracking=none", **KNOWN)
 
 
 def test_a_lightning_module_runs_as_it_is(lit: Path) -> None:
@@ -65,7 +65,7 @@ def test_its_receipt_and_journal(lit: Path) -> None:
 @pytest.mark.wide
 def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
     result = pipeline(
-        tmp_path, "-m", *LIT, "+stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none", **KNOWN
+        tmp_path, "-m", *LIT, "stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none", **KNOWN
     )
     assert result.returncode == 0, result.stderr
     cells = [run for run in runs(tmp_path) if (run / "artifacts/module").exists()]

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import canonical_device, explained, keys_of
+from pipeline.cli.overrides import added_where_open, canonical_device, explained, keys_of
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
@@ -62,7 +62,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     for argument in arguments:
         if not argument.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise UserError(f"{cut(argument)}: not text in UTF-8")
-    arguments = [_name_as_text(canonical_device(argument)) for argument in arguments]
+    arguments = [_name_as_text(added_where_open(canonical_device(argument))) for argument in arguments]
     parsed = _parsed(arguments)
     _check_flags(parsed)
     # Hydra's own parser takes no flag in the middle of the overrides.

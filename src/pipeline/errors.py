@@ -68,9 +68,15 @@ def shown(value: object) -> str:
 
 def _among(wrong: str, choices: Iterable[str]) -> str:
     names = sorted(choices)
-    near = difflib.get_close_matches(wrong, names, n=1)
+    near = [name for name in names if _initials(name) == wrong] or difflib.get_close_matches(wrong, names, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
+
+
+def _initials(key: str) -> str:
+    """`optimizer.lr` of `optimizer.learning_rate`."""
+    group, dot, name = key.rpartition(".")
+    return f"{group}{dot}{''.join(part[:1] for part in name.split('_'))}" if "_" in name else ""
 
 
 class RunError(Readable):

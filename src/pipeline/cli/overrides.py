@@ -27,6 +27,7 @@ from pipeline.machine.device import canonical
 
 OF_GRIDS = ("launcher", "sweeper")  # of Hydra's own part, what says who runs the cells of a grid
 LONGEST_KEY = 200
+OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
 VALUES_LOOKED_AT = 1000  # of a grid's choices; more of them are numbers, which no choice is
 
 
@@ -136,6 +137,11 @@ def canonical_device(argument: str) -> str:
     return f"device={','.join(names)}"
 
 
+def added_where_open(argument: str) -> str:
+    """`stage.arguments.rate=1` as `++stage.arguments.rate=1`, which Hydra asks for where the config has no such key."""
+    return f"++{argument}" if argument.startswith(tuple(f"{one}." for one in OPEN)) else argument
+
+
 def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     """Hydra's, OmegaConf's or the YAML reader's error as one message: value, key, choices."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -162,6 +168,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
+        if not names and prefix:  # a mapping of a user's own spec
+            return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
         return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names])
     if key:
         return UserError(f"{cut(key)}: no such key; `python -m pipeline --help` lists the groups")

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification
+from pipeline.datasets.own import channels_last, classification
 from pipeline.errors import UserError
 from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Task
@@ -79,7 +79,9 @@ class Examples(Dataset):
                 f"{shown}: gives examples of the shapes {' and '.join(map(str, sorted(shapes)[:2]))}; make them one"
             )
         x, y = (np.stack([pair[at] for pair in pairs]) for at in (0, 1))
-        return (np.moveaxis(x, 1, -1) if self.layout == "channels_first" else x), y
+        return (
+            channels_last(x, f"{shown} with dataset.layout=channels_first") if self.layout == "channels_first" else x
+        ), y
 
     def _pair(self, example: Any, shown: str) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(example, Mapping):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification
+from pipeline.datasets.own import channels_last, classification
 from pipeline.errors import UserError
 from pipeline.spec import spec
 from pipeline.tasks import Task
@@ -23,13 +23,14 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Npz(Dataset):
     """`file`: the .npz file; x of any shape, images as (N, H, W, C) or grey bytes (N, H, W), y classes.
 
-    `classes`: their names, in the order of their numbers. `validation`, `test`: the share of the training examples
-    held out where the file has no such arrays.
+    `layout`: "channels_first" for images (N, C, H, W). `classes`: their names, in the order of their numbers.
+    `validation`, `test`: the share of the training examples held out where the file has no such arrays.
     """
 
     task: ClassVar[type[Task]] = Classification
 
     file: str | None = None
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
     classes: tuple[str, ...] = ()
     validation: Share = 0.1
     test: Share = 0.2
@@ -57,4 +58,9 @@ class Npz(Dataset):
         }
         if "train" not in parts:
             raise UserError(f"{shown}: has the arrays {', '.join(arrays)}; give x and y, or x_train and y_train")
+        if self.layout == "channels_first":
+            parts = {
+                part: (channels_last(x, f"{shown} with dataset.layout=channels_first"), y)
+                for part, (x, y) in parts.items()
+            }
         return classification(parts, self.classes, self.validation, self.test, seed, shown)

@@ -44,6 +44,13 @@ def classification(
     return Data(*ordered, task, hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
 
 
+def channels_last(x: np.ndarray, who: str) -> np.ndarray:
+    """Images (N, C, H, W) as (N, H, W, C). Raises UserError for what has other dimensions."""
+    if x.ndim != 4:
+        raise UserError(f"{who}: x has shape {x.shape}; images are (N, C, H, W)")
+    return np.moveaxis(x, 1, -1)
+
+
 def held_out(whole: Split, share: float, seed: int, key: str) -> tuple[Split, Split]:
     """What is left, and what is held out."""
     count = round(share * len(whole))
