@@ -15,6 +15,7 @@ from sklearn import metrics as reference
 
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
+from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
 
@@ -63,6 +64,9 @@ def test_a_metric_of_the_users_is_in_the_result(trained: Path) -> None:
     ]
     receipt = json.loads((trained / "receipt.json").read_text())
     assert "torchmetrics" in receipt["versions"]
+    code = json.loads((trained / "code.json").read_text())
+    assert hash_of(code) == receipt["code_sha256"]
+    assert {"own_metrics", "pipeline.metrics.brier", "pipeline.metrics.of_torchmetrics"} <= code.keys()
 
 
 def test_each_class_is_in_the_result(trained: Path) -> None:

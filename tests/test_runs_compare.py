@@ -10,6 +10,7 @@ from command import pipeline, refused
 
 from pipeline.runs.differences import account_of, by_seed, differing
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, rate
 
 RECEIPT: dict[str, Any] = {
@@ -69,6 +70,22 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     ):
         assert row in found, text
     assert "The same: data." in text and "python" not in text
+
+
+def test_other_modules_are_told_from_edited_ones(tmp_path: Path) -> None:
+    """Of another model nothing was edited; an edit is named with its module."""
+    root, shared = tmp_path / "runs", {"pipeline.tasks": "a" * 64, "mine": "c" * 64}
+    codes = [shared | {"pipeline.models.cnn": "1" * 64}, shared | {"pipeline.models.mlp": "2" * 64}]
+    codes.append(codes[1] | {"mine": "d" * 64})
+    made = [a_run(root, 0.5, code_sha256=f"{n}" * 64) for n in range(3)]
+    for run, code in zip(made, codes, strict=True):
+        write_json(run / "code.json", code)
+    text = compared(*made[:2])
+    assert ["only", "here", "models.cnn", "models.mlp"] in words(text)
+    assert "No module was edited" in text
+    text = compared(*made[1:])
+    assert ["mine", "c" * 12, "d" * 12] in words(text)
+    assert "No module was edited" not in text and "only here" not in text
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def record(
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs.checkpoint import remove as remove_checkpoints
+    from pipeline.runs.code.code_hash import modules
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
 
@@ -220,6 +221,7 @@ def record(
         if member:
             member.began(run)
         announce(experiment, resolved, run)
+        journal.write_code(modules(experiment))
         for note in notes:
             run.say(note)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.runs.result import Metric, metrics_of, read_result
 SECTIONS = ("config", "code", "data", "software", "machine")
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
+CODE = "code_sha256"
 ABSENT = "-"  # of a key that one of the runs does not have
 
 
@@ -28,6 +29,7 @@ class Account:
     weights: str | None  # their digest
     metrics: Mapping[str, Metric]
     missing: tuple[str, ...]  # of the files that it should have
+    modules: Mapping[str, str] = field(default_factory=dict)  # that decide the result, each with its hash
 
 
 def account_of(folder: Path) -> Account:
@@ -42,7 +44,8 @@ def account_of(folder: Path) -> Account:
         "profiler": receipt.get("profiler"),
         **(device.get("hardware") or {}),
     }
-    code = {"code_sha256": receipt.get("code_sha256"), **_flat(receipt.get("git") or {})}
+    code = {CODE: receipt.get(CODE), **_flat(receipt.get("git") or {})}
+    modules = {name.removeprefix("pipeline."): digest for name, digest in read_json(folder / "code.json").items()}
     sections: dict[str, Mapping[str, Any]] = {
         "config": {
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
@@ -55,7 +58,7 @@ def account_of(folder: Path) -> Account:
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
-    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without)
+    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules)
 
 
 def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]:
@@ -66,7 +69,29 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     found = {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
     if len(found) > 1:
         found.pop(FILLED, None)
+    if section == "code" and CODE in found:
+        found |= _differing_modules(accounts)
     return found
+
+
+def edited(accounts: Sequence[Account]) -> list[str] | None:
+    """The modules that the runs share and that are not the same in all; None where a run has no list of them."""
+    every = [account.modules for account in accounts]
+    if not all(every):
+        return None
+    shared = [name for name in every[0] if all(name in one for one in every)]
+    return [name for name in shared if len({one[name] for one in every}) > 1]
+
+
+def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
+    """Those that were edited, each with its hashes; and in one row those that not all of the runs have."""
+    changed = edited(accounts)
+    if changed is None:
+        return {}
+    every = [account.modules for account in accounts]
+    others = [", ".join(name for name in one if not all(name in each for each in every)) for one in every]
+    rows = {name: [one[name] for one in every] for name in changed}
+    return rows | ({"only here": [text or ABSENT for text in others]} if any(others) else {})
 
 
 def differing_metrics(accounts: Sequence[Account], *, of_machine: bool) -> dict[str, list[float | None]]:

@@ -151,6 +151,11 @@ class Journal:
         with self._guard("receipt.json"):
             write_json(self.folder / "receipt.json", without_passwords(receipt))
 
+    def write_code(self, modules: Mapping[str, str]) -> None:
+        """Write `code.json`: the modules that decide the result, each with its hash, of which the receipt has one hash."""
+        with self._guard("code.json"):
+            write_json(self.folder / "code.json", dict(modules))
+
     def write_result(self, result: Result) -> None:
         """Write `result.json`, which runs/result.py describes; a second call replaces it."""
         with self._guard("result.json"):

@@ -25,6 +25,7 @@ from pipeline.runs.differences import (
     by_seed,
     differing,
     differing_metrics,
+    edited,
 )
 from pipeline.runs.lookup import find_run
 from pipeline.runs.result import Table
@@ -96,6 +97,8 @@ def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str
         lines.append(f"The same: {', '.join(same)}.")
     metrics, times = (differing_metrics(accounts, of_machine=which) for which in (False, True))
     weights = {account.weights for account in accounts}
+    if "code" in sections and edited(accounts) == []:
+        lines.append("No module was edited: they are other modules, those of other choices.")
     if sections:
         return lines
     if metrics or len(weights) > 1:
