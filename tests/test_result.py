@@ -27,7 +27,7 @@ from pipeline.runs.result import (
     seconds,
     training_rate,
 )
-from pipeline.study import outcome
+from pipeline.study import outcome, report
 
 NAMES = st.from_regex(r"[a-z]{1,4}(/[a-z_s^()]{1,4})?", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -100,3 +100,27 @@ def test_results_and_times_are_told_apart_by_their_kind(tmp_path: Path, monkeypa
     assert kept["metrics"] == {"test": {"loss_s": 0.25}, "steps": 7.0}
     assert kept["timings"].keys() == {"run_s", "training", "gain", "peak"}
     assert (tmp_path / "study/kinds/curves.csv").read_text().splitlines() == ["epoch,step,loss_s", "1,7,0.5"]
+
+
+def test_what_stands_for_an_interval_or_a_seed_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not read off a name: a metric called gain_low is a result of the study's table like any other."""
+    journal = Journal.begin(tmp_path / "runs", "roles", {})
+    receipt = {"backend": "torch", "device": {"effective": "cpu"}, "precision": {"effective": "fp32"}}
+    journal.write_receipt(receipt)
+    plain = (Metric("test/accuracy", 0.5), Metric("gain_low", 2.0), Metric("seed_corn", 3.0))
+    ends = (Metric("test/accuracy_low", 0.25, role="low"), Metric("test/accuracy_high", 0.75, role="high"))
+    seeds = tuple(Metric(f"seed_{n}/test_accuracy", 0.5 * n, role="seed") for n in range(2))
+    journal.write_result(Result((*plain, *ends, *seeds)))
+    journal.finish("FINISHED")
+    monkeypatch.chdir(tmp_path)
+    outcome.keep("roles", journal.folder)
+    head, _, row = report.table({"roles": outcome.read("roles")}).splitlines()
+    cells = dict(zip(head.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
+    shown = {name: cells[name] for name in ("test accuracy", "gain_low", "seed_corn", "by seed")}
+    assert shown == {
+        "test accuracy": "0.5000 (0.2500 to 0.7500)",
+        "gain_low": "2",
+        "seed_corn": "3",
+        "by seed": "0, 0.5000",
+    }
+    assert "test accuracy_low" not in cells

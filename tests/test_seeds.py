@@ -7,6 +7,7 @@ import io
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import done, pipeline, refused, status
@@ -30,7 +31,7 @@ accuracy = st.floats(0, 1)
 def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT)
+    result = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT, "training.metrics=[brier]")
     assert result.returncode == 0, result.stderr
     (whole,) = tmp_path.glob("runs/*-seeds-linear-digits-torch-fp32-*")
     runs = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in (5, 6, 7)]
@@ -39,7 +40,7 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
         read_json(whole / "result.json")["scalars"],
         [read_json(run / "result.json")["scalars"] for run in runs],
     )
-    for name in ("test/loss", "test/accuracy"):
+    for name in ("test/loss", "test/accuracy", "test/brier"):
         values = [one[name] for one in each]
         half = half_width(values)
         assert half is not None
@@ -111,7 +112,9 @@ def test_the_axis_of_accuracies_holds_every_seed_and_interval_and_magnifies_none
 def outcome(*accuracies: float) -> Outcome:
     """What a stage of so many seeds left."""
     each = {f"seed_{seed}/test_accuracy": value for seed, value in enumerate(accuracies)}
-    receipt = {"backend": "torch", "device": {"effective": "cpu"}, "precision": {"effective": "fp32"}}
+    receipt: dict[str, Any] = {"backend": "torch"}
+    receipt |= {"device": {"effective": "cpu"}, "precision": {"effective": "fp32"}}
+    receipt |= {"roles": dict.fromkeys(each, "seed")}
     return Outcome({"test/accuracy": statistics.fmean(accuracies), **each}, {"run_s": 1.0}, receipt, [], "")
 
 

@@ -27,6 +27,7 @@ VERSION = 1
 NAME_LENGTH = 240  # MLflow takes 250, its own prefix included
 Kind = Literal["result", "time", "memory", "count"]
 Direction = Literal["min", "max", "none"]
+Role = Literal["value", "low", "high", "seed"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Metric:
     """A number and what it is. `unit`: "s", "bytes", "images/s", ...; empty where it has none.
 
     `kind`: a result of the experiment, the machine's time (also a rate, or a ratio of times) or memory, or a count.
-    `direction`: which value is better.
+    `direction`: which value is better. `role`: the value itself; an end of its interval, named <name>_low or _high; or
+    what one seed gave, named seed_<seed>/<name>.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Metric:
     unit: str = ""
     kind: Kind = "result"
     direction: Direction = "none"
+    role: Role = "value"
 
     def __post_init__(self) -> None:
         parts = self.name.split("/")
@@ -50,7 +53,11 @@ class Metric:
                 f"metric {self.name!r}: needs a printable name of at most {NAME_LENGTH} characters, "
                 "its parts between slashes neither empty nor dots"
             )
-        for field, choices in (("kind", get_args(Kind)), ("direction", get_args(Direction))):
+        for field, choices in (
+            ("kind", get_args(Kind)),
+            ("direction", get_args(Direction)),
+            ("role", get_args(Role)),
+        ):
             if getattr(self, field) not in choices:
                 raise ValueError(
                     f"metric {self.name}: {field}={getattr(self, field)!r}; choose from {', '.join(choices)}"
@@ -213,4 +220,5 @@ def _rows(rows: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def _declaration(metric: Metric) -> dict[str, str]:
-    return {"unit": metric.unit, "kind": metric.kind, "direction": metric.direction}
+    found = {"unit": metric.unit, "kind": metric.kind, "direction": metric.direction}
+    return found if metric.role == "value" else {**found, "role": metric.role}

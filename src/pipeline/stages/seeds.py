@@ -14,6 +14,7 @@ from pydantic import PositiveInt
 
 from pipeline.contracts import Stage
 from pipeline.errors import RunError
+from pipeline.experiment.metrics import name_of
 from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
 from pipeline.runs import receipt as receipts
@@ -58,7 +59,8 @@ class Seeds(Stage):
         receipt = receipts.before(experiment, resolved)
         run.journal.write_receipt(receipt)
         entries = run_cells(run, checked(self.variants(experiment)))
-        trained = [Trained.read(entry) for entry in entries if entry.state == "done"]
+        asked = [f"test/{name_of(metric)}" for metric in experiment.training.metrics]
+        trained = [Trained.read(entry, asked) for entry in entries if entry.state == "done"]
         if not trained:
             raise RunError(f"none of the {self.repeats} seeds has a result")
         log_epochs(run, trained)
@@ -88,8 +90,8 @@ class Seeds(Stage):
 class Trained:
     """One seed's finished run.
 
-    `results`: its test loss and score by name. `epochs`: the journal's record of each, with its step; `declared`: what
-    the metrics of an epoch are.
+    `results`: its test loss and score by name, and the metrics that were asked for. `epochs`: the journal's record of
+    each, with its step; `declared`: what the metrics of an epoch are.
     """
 
     seed: str
@@ -101,12 +103,13 @@ class Trained:
     declared: tuple[Metric, ...]
 
     @classmethod
-    def read(cls, entry: Entry) -> Trained:
+    def read(cls, entry: Entry, asked: Sequence[str]) -> Trained:
         """From the folder of a cell that is done."""
         assert entry.run is not None
         epochs = [(record.step, dict(record.metrics)) for record in read_metrics(entry.run) if EPOCH in record.metrics]
         kept, receipt = read_result(entry.run), read_json(entry.run / "receipt.json")
-        measured = (entry.metrics["test/loss"], score_of(receipt, entry.metrics))
+        measured = [entry.metrics["test/loss"], score_of(receipt, entry.metrics)]
+        measured += [entry.metrics[name] for name in asked]
         results = {metric.name: metric for metric in measured}
         declared, rate = kept.last_epoch if kept else (), training_rate(entry.metrics)
         return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, declared)
@@ -120,11 +123,11 @@ def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
         mean, half = statistics.fmean(values), half_width(values)
         found.append(replace(first, value=mean))
         if half is not None:
-            ends = {"low": mean - half, "high": mean + half}
-            found += [Metric(f"{name}_{end}", value, first.unit) for end, value in ends.items()]
+            found.append(Metric(f"{name}_low", mean - half, first.unit, role="low"))
+            found.append(Metric(f"{name}_high", mean + half, first.unit, role="high"))
     for one in trained:
         own = {f"seed_{one.seed}/{name.replace('/', '_')}": metric for name, metric in one.results.items()}
-        found += [replace(metric, name=name) for name, metric in own.items()]
+        found += [replace(metric, name=name, role="seed") for name, metric in own.items()]
     return (*found, replace(trained[0].rate, value=statistics.median(rates(trained))))
 
 

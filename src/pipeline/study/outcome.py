@@ -39,7 +39,8 @@ def keep(name: str, run: Path) -> None:
         metrics = metrics_of(run).values()
         write_json(folder / "metrics.json", nested(values(one for one in metrics if not one.of_machine)))
         write_json(folder / "timings.json", timings(run, receipt, metrics))
-        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **receipt})
+        roles = {one.name: one.role for one in metrics if one.role != "value"}
+        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **receipt, "roles": roles})
         write_curves(folder / "curves.csv", run)
         copy_artifacts(run / "artifacts", folder)
     except OSError as error:
@@ -103,7 +104,8 @@ def copy_artifacts(artifacts: Path, folder: Path) -> None:
 class Outcome:
     """What a stage left, as others read it. `metrics` by their full names; `curves`: a row for each epoch.
 
-    `summary`: Markdown; empty where the stage has written none.
+    `summary`: Markdown; empty where the stage has written none. The receipt's `roles`: of the metrics that are an end
+    of an interval or one seed's.
     """
 
     metrics: Mapping[str, Any]
@@ -111,6 +113,10 @@ class Outcome:
     receipt: Mapping[str, Any]
     curves: Sequence[Mapping[str, str]]
     summary: str
+
+    def role(self, metric: str) -> str:
+        """What a metric is declared to be (runs/result.py)."""
+        return str(self.receipt.get("roles", {}).get(metric, "value"))
 
 
 def read(name: str) -> Outcome:

@@ -87,7 +87,7 @@ def accuracies(outcome: Outcome) -> dict[str, float]:
     return {
         seed.removeprefix("seed_"): float(outcome.metrics[key])
         for key, (seed, _, name) in parts.items()
-        if seed.startswith("seed_") and name == ACCURACY.replace("/", "_")
+        if outcome.role(key) == "seed" and name == ACCURACY.replace("/", "_")
     }
 
 
@@ -129,10 +129,10 @@ def _results(outcome: Outcome) -> dict[str, str]:
     """Every result; of several seeds the mean with its interval, then each seed's test accuracy in one column."""
     metrics, found = outcome.metrics, dict[str, str]()
     for key, value in metrics.items():
-        if key.startswith("seed_") or key.endswith(("_low", "_high")):
+        if outcome.role(key) != "value":
             continue
         text = _number(value)
-        if f"{key}_low" in metrics:
+        if outcome.role(f"{key}_low") == "low":
             text += f" ({_number(metrics[f'{key}_low'])} to {_number(metrics[f'{key}_high'])})"
         found[key.replace("/", " ")] = text
     each = accuracies(outcome)
