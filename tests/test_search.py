@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from test_sweep import trained
 
+from pipeline.errors import UserError
+from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
+from pipeline.runs.result import Metric, Result
 from pipeline.sweep import search_claim, search_report, space
-from pipeline.sweep.search import Search
+from pipeline.sweep.search import Search, value_of
 
 OPTUNA = ("-m", "hydra/sweeper=optuna", "dataset=digits", "model=mlp", "training.batch_size=64", "tracking=none")
 SPACE = ("optimizer.learning_rate=tag(log,interval(1e-4,1e-1))", "model.units=[8],[64]", "optimizer=adam,sgd")
@@ -252,6 +255,20 @@ def test_mistakes(tmp_path: Path) -> None:
     lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))
     assert lacking.startswith("optimizer.nesterov: no such key")
     assert lacking.endswith("(cell 1: optimizer=adam optimizer.nesterov=True)")
+
+
+def test_the_wrong_end_of_a_metric_is_refused_when_a_run_declares_it(tmp_path: Path) -> None:
+    """Of a stage whose metrics nothing names before its first trial."""
+    journal = Journal.begin(tmp_path, "declared", {})
+    journal.write_result(Result((Metric("test/relative_l2", 0.5, direction="min"), Metric("other", 2.0))))
+    assert value_of(journal.folder, "test/relative_l2", "minimize") == 0.5
+    assert value_of(journal.folder, "other", "maximize") == value_of(journal.folder, "other", "minimize") == 2.0
+    with pytest.raises(UserError) as caught:
+        value_of(journal.folder, "test/relative_l2", "maximize")
+    assert str(caught.value) == (
+        "hydra.sweeper.direction=maximize with hydra.sweeper.metric=test/relative_l2: less is better; "
+        "use hydra.sweeper.direction=minimize"
+    )
 
 
 @given(low=st.floats(1e-6, 1.0), width=st.floats(1e-3, 1e3), log=st.booleans())
