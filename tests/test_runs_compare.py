@@ -72,7 +72,7 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     assert "The same: data." in text and "python" not in text
 
 
-def test_other_modules_are_told_from_edited_ones(tmp_path: Path) -> None:
+def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     """Of another model nothing was edited; an edit is named with its module."""
     root, shared = tmp_path / "runs", {"pipeline.tasks": "a" * 64, "mine": "c" * 64}
     codes = [shared | {"pipeline.models.cnn": "1" * 64}, shared | {"pipeline.models.mlp": "2" * 64}]

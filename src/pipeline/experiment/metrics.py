@@ -20,7 +20,7 @@ NAME = re.compile(r"[\w.@-]+( [\w.@-]+)*")
 
 
 def metrics_of(value: object) -> object:
-    """The specs that a list of metrics names; what is no list is left to the check of types. Raises UserError."""
+    """The specs that a list of metrics names; anything but a list is left to the check of types. Raises UserError."""
     return tuple(map(_metric, value)) if isinstance(value, tuple | list) else value
 
 

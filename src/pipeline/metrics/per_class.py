@@ -1,6 +1,6 @@
 """Precision, recall and F1 of each class (van Rijsbergen, Information Retrieval, 1979), from counts alone.
 
-A class of which there is no example has recall 0 and one that is never predicted precision 0, in the means too, as
+A class without an example has recall 0, and one that is never predicted precision 0, in the means too, as
 scikit-learn has it with `zero_division=0`.
 """
 

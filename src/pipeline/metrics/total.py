@@ -35,7 +35,7 @@ class Total:
             self.fault = f"sums() failed ({type(error).__name__}: {cut(error, 200)})"
 
     def measured(self) -> result.Metric | None:
-        """The number of all batches, with what the metric declares; None where it is none, and `fault` says why."""
+        """The number of all batches, with what the metric declares; None where it is not a number: `fault` says why."""
         if self.fault is None:
             try:
                 value = number(self.metric.value(self.sums))
@@ -48,7 +48,7 @@ class Total:
 
 
 class NoNumber(ValueError):
-    """What a metric gave is no number; the message continues `value()`."""
+    """A metric gave something else than a number; the message continues `value()`."""
 
 
 def number(value: object) -> float:
