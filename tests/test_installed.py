@@ -30,6 +30,7 @@ OPTIONAL = (
     "ray",
     "onnx",
     "safetensors",
+    "datasets",
 )
 
 
@@ -66,6 +67,7 @@ def message(core: Path, module: str, *arguments: str) -> str:
         ("stage=pinn solver=adam", "backend=jax", "jax and keras are", "jax"),
         ("stage=pinn backend=jax", "backend=jax with solver=deepxde", "flax is", "physics"),
         ("model.start=my.safetensors", "model.start=my.safetensors", "safetensors is", "export"),
+        ("dataset=huggingface", "dataset=huggingface", "datasets is", "huggingface"),
         ("profiler=tensorboard", "profiler=tensorboard", "tensorboard is", "tensorboard"),
     ],
 )

@@ -15,6 +15,7 @@ from PIL import Image
 from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.examples import Examples
+from pipeline.datasets.huggingface import HuggingFace
 from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.npz import Npz
 from pipeline.errors import UserError
@@ -94,6 +95,76 @@ def test_a_folder_of_images_trains(tmp_path: Path) -> None:
     first, second = (json.loads((one / "receipt.json").read_text()) for one in (run, again))
     assert first["code_sha256"] != second["code_sha256"]
     assert first["data_sha256"] != second["data_sha256"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hugging Face datasets on disk: the digits as images, whole and split, as bytes, as numbers; of two sizes."""
+    from datasets import ClassLabel, Dataset, DatasetDict, Features
+    from datasets import Image as ImageColumn
+
+    folder = tmp_path_factory.mktemp("saved")
+    x, y = digits()
+    names = [f"digit {number}" for number in range(10)]
+    of_images = Features({"image": ImageColumn(), "label": ClassLabel(names=names)})
+    pictures = [Image.fromarray((image[..., 0] * 15).astype(np.uint8)) for image in x]
+    whole = Dataset.from_dict({"image": pictures, "label": y}, features=of_images)
+    whole.save_to_disk(folder / "whole")
+    split = DatasetDict({"train": whole.select(range(300)), "test": whole.select(range(300, 400))})
+    split.save_to_disk(folder / "split")
+    DatasetDict({"all": whole}).save_to_disk(folder / "unnamed")
+    files = [one["bytes"] for one in whole.cast_column("image", ImageColumn(decode=False))["image"]]
+    Dataset.from_dict({"picture": files, "digit": y}).save_to_disk(folder / "bytes")
+    Dataset.from_dict({"image": x.reshape(400, 64).tolist(), "label": y}).save_to_disk(folder / "numbers")
+    uneven = [pictures[0], pictures[1].resize((9, 7))]
+    Dataset.from_dict({"image": uneven, "label": [0, 1]}, features=of_images).save_to_disk(folder / "uneven")
+    return folder
+
+
+def test_a_hugging_face_dataset_on_disk(saved: Path, tmp_path: Path) -> None:
+    x, y = digits()
+    bytes_, name = (x * 15).astype(np.uint8), str(saved / "whole")
+    data = HuggingFace(path=str(saved / "split"), validation=0.0).load(tmp_path, 0)
+    assert (sizes(data), data.scale) == ((300, 0, 100), 255.0)
+    np.testing.assert_array_equal(data.test.x, bytes_[300:])
+    np.testing.assert_array_equal(data.test.y, y[300:])
+    assert data.task.card()["classes"][3] == "digit 3"
+    assert sizes(HuggingFace(path=name).load(tmp_path, 0)) == (288, 32, 80)
+    assert [path.name for path in HuggingFace(path=name).user_files] == [
+        "data-00000-of-00001.arrow",
+        "dataset_info.json",
+        "state.json",
+    ]
+    assert HuggingFace(path=str(saved)).user_files == ()
+    by_bytes = HuggingFace(path=str(saved / "bytes"), keys=("picture", "digit"), channels=3, size=(4, 5))
+    assert by_bytes.load(tmp_path, 0).train.x.shape == (288, 4, 5, 3)
+    numbers = HuggingFace(path=str(saved / "numbers"), validation=0.0, test=0.0).load(tmp_path, 0)
+    assert sorted(numbers.train.x.tolist()) == sorted(x.reshape(400, 64).tolist())
+    run = done(tmp_path, "dataset=huggingface", f"dataset.path={name}", *QUICK)
+    receipt = json.loads((run / "receipt.json").read_text())
+    assert (receipt["data_sha256"], "datasets" in receipt["versions"]) == (
+        HuggingFace(path=name).load(tmp_path, 0).sha256,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "settings", "said"),
+    [
+        ("bytes", {}, "train has no column image; it has picture, digit: name those of x and y by dataset.keys"),
+        ("unnamed", {}, "has the splits all; one has to be called train"),
+        (
+            "uneven",
+            {},
+            "examples of the shapes (7, 9, 1) and (8, 8, 1); dataset.size=[height,width] resizes images to one",
+        ),
+        ("nothing", {}, "not a folder that Dataset.save_to_disk wrote (FileNotFoundError: "),
+    ],
+)
+def test_what_a_hugging_face_dataset_lacks(saved: Path, folder: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        HuggingFace(path=str(saved / folder), **settings).load(saved, 0)
+    assert str(caught.value).startswith(f"dataset.path={saved / folder}: {said}")
 
 
 def test_parts_that_the_folder_has(tmp_path: Path) -> None:

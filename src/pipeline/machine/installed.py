@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "physics": ("flax", "tensorflow-probability", "tf_keras"),
     "tensorboard": ("tensorboard",),
     "export": ("safetensors", "onnx", "onnxscript", "onnxruntime"),
+    "huggingface": ("datasets",),
     "study": ("dvc", "ruamel.yaml"),
     "slurm": ("submitit",),
     "ray": ("ray",),

@@ -1,0 +1,133 @@
+"""A Hugging Face dataset on disk, as `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote it. Nothing is fetched.
+
+Arrow files, read by the package `datasets`: https://huggingface.co/docs/datasets/package_reference/loading_methods
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from pipeline.contracts import Dataset
+from pipeline.datasets import Data
+from pipeline.datasets.own import classification
+from pipeline.errors import UserError, cut
+from pipeline.spec import spec
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
+PARTS = ("train", "validation", "test")
+GREY = ("1", "L", "I;16", "I", "F")  # Pillow's modes of one channel
+
+
+@spec
+class HuggingFace(Dataset):
+    """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes.
+
+    `size`: height and width that images are resized to (None: as they are, all of one size). `channels`: 1 for grey, 3
+    for colours (None: as the first image has them). `validation`, `test`: the share of the training examples held out
+    where the folder has no such split.
+    """
+
+    task: ClassVar[type[Task]] = Classification
+    packages: ClassVar[tuple[str, ...]] = ("datasets", "pillow")
+
+    path: str | None = None
+    keys: tuple[str, str] = ("image", "label")
+    size: tuple[PositiveInt, PositiveInt] | None = None
+    channels: Literal[1, 3] | None = None
+    validation: Share = 0.1
+    test: Share = 0.2
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """What decides the result beside the config."""
+        root = Path(self.path or "").expanduser()
+        if self.path is None or not any((root / name).is_file() for name in MARKS):
+            return ()  # not such a folder, which may hold anything
+        return tuple(sorted(path for path in root.rglob("*") if path.is_file()))
+
+    def load(self, root: Path, seed: int) -> Data:
+        """Read the folder. Raises UserError for one that is missing or damaged, and for columns that it lacks."""
+        if self.path is None:
+            raise UserError("dataset.path=null: name a folder that Dataset.save_to_disk wrote")
+        shown = f"dataset.path={self.path}"
+        splits = self._splits(shown)
+        x_name, y_name = self.keys
+        for name, split in splits.items():
+            lacking = [key for key in self.keys if key not in split.column_names]
+            if lacking:
+                columns = ", ".join(split.column_names)
+                raise UserError(
+                    f"{shown}: {name} has no column {lacking[0]}; it has {cut(columns, 300)}: name those of x and y by "
+                    "dataset.keys"
+                )
+        parts = {
+            name: (self._examples(split[x_name], shown), np.asarray(split[y_name])) for name, split in splits.items()
+        }
+        named = getattr(splits["train"].features[y_name], "names", ())  # of a ClassLabel
+        return classification(parts, named, self.validation, self.test, seed, shown)
+
+    def _splits(self, shown: str) -> dict[str, Any]:
+        """The splits that the folder has, by our names; one without any is all to train on."""
+        try:
+            from datasets import load_from_disk
+        except ImportError as error:  # a folder of the user's with that name
+            raise UserError(f"dataset=huggingface: {error}; `import datasets` finds another module here") from error
+        try:
+            found: Any = load_from_disk(str(Path(str(self.path)).expanduser()))
+        except Exception as error:  # pyarrow raises types of its own for damaged files
+            raise UserError(
+                f"{shown}: not a folder that Dataset.save_to_disk wrote ({type(error).__name__}: {cut(error, 200)})"
+            ) from error
+        if not isinstance(found, Mapping):
+            return {"train": found}
+        if "train" not in found:
+            raise UserError(f"{shown}: has the splits {', '.join(map(str, found))}; one has to be called train")
+        return {name: found[name] for name in PARTS if name in found}
+
+    def _examples(self, column: Any, shown: str) -> np.ndarray:
+        """A column as one array (N, ...)."""
+        channels, arrays = self.channels, []
+        for value in column:
+            image = _image(value, shown)
+            if image is None:
+                arrays.append(np.asarray(value))
+                continue
+            channels = channels or (1 if image.mode in GREY else 3)
+            arrays.append(self._pixels(image, channels))
+        shapes = sorted({array.shape for array in arrays})
+        if len(shapes) != 1:
+            sizes = " and ".join(map(str, shapes[:2])) or "none"
+            raise UserError(
+                f"{shown}: examples of the shapes {sizes}; dataset.size=[height,width] resizes images to one"
+            )
+        return np.stack(arrays)
+
+    def _pixels(self, image: Any, channels: int) -> np.ndarray:
+        """(height, width, channels) uint8."""
+        made = image.convert("L" if channels == 1 else "RGB")
+        height, width = self.size or (made.height, made.width)
+        resized = made if made.size == (width, height) else made.resize((width, height))
+        return np.asarray(resized).reshape(height, width, channels)
+
+
+def _image(value: Any, shown: str) -> Any:
+    """A Pillow image, of one as `datasets` decodes it or of the bytes of a file; None of anything else."""
+    if isinstance(value, Mapping) and value.get("bytes"):
+        value = value["bytes"]
+    if not isinstance(value, bytes):
+        return value if hasattr(value, "convert") else None
+    from PIL import Image
+
+    try:
+        return Image.open(io.BytesIO(value))
+    except OSError as error:
+        raise UserError(f"{shown}: holds bytes that are not a readable image ({error})") from error
