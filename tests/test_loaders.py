@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
-from pipeline.loaders import block_lengths, blocks, one_ahead, paced
+from pipeline.loaders import ahead, block_lengths, blocks, one_ahead, paced
 from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.dataloader import DataLoader
 from pipeline.loaders.tfdata import TfData
@@ -172,3 +173,26 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
         assert [len(block) for block in found] == lengths
         assert list(chain(*found)) == list(range(6))
         assert stream.ended == epoch
+
+
+@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3))
+def test_what_is_made_ahead_comes_in_order(count: int, most: int, workers: int) -> None:
+    begun: list[int] = []
+    lock = threading.Lock()
+
+    def make(number: int) -> int:
+        with lock:
+            begun.append(number)
+        return number
+
+    for number, made in enumerate(ahead(make, range(count), most, workers)):
+        assert made == number
+        assert max(begun) <= number + most
+    assert sorted(begun) == list(range(count))
+
+
+def test_what_fails_ahead_is_raised_where_it_is_asked_for() -> None:
+    made = ahead(lambda number: 1 / (2 - number), range(5), 3)
+    assert [next(made), next(made)] == [0.5, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(made)

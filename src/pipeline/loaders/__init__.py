@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,17 @@ def paced(batches: Iterable[Any], waiter: Callable[[], Callable[[], Any]]) -> It
         waiting.append(waiter())
         if len(waiting) > 1:
             waiting.popleft()()
+
+
+def ahead(make: Callable[[Any], Any], each: Iterable[Any], most: int, workers: int = 1) -> Iterator[Any]:
+    """What `make` makes of each, in order, by threads, up to `most` of them before they are asked for."""
+    left = iter(each)
+    with ThreadPoolExecutor(workers) as pool:
+        begun = deque(pool.submit(make, one) for one in islice(left, most))
+        while begun:
+            ready = begun.popleft().result()
+            begun.extend(pool.submit(make, one) for one in islice(left, 1))
+            yield ready
 
 
 def padded(rows: np.ndarray, steps: int, batch_size: int) -> np.ndarray:

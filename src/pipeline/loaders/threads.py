@@ -6,10 +6,8 @@ neither TensorFlow nor JAX would survive.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -17,7 +15,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Loader
 from pipeline.datasets import Data
-from pipeline.loaders import blocks, epoch_order
+from pipeline.loaders import ahead, blocks, epoch_order
 from pipeline.spec import spec
 
 Batch = tuple[np.ndarray, np.ndarray]
@@ -52,7 +50,7 @@ class Batches:
         self.batch_size, self.seed = batch_size, seed
         self.epoch, self.first = start
 
-    def _batch(self, rows: np.ndarray, epoch: int) -> Batch:
+    def _batch(self, rows: np.ndarray, *, epoch: int) -> Batch:
         batch = self.data.training(rows, epoch)
         return self.data.inputs(batch.x, self.dtype), self.data.targets(batch.y, self.dtype)
 
@@ -62,10 +60,4 @@ class Batches:
         order = order[self.first * self.batch_size :]
         self.epoch, self.first = epoch + 1, 0
         indices = (block[0] for block in blocks(order, self.batch_size, 1))
-        with ThreadPoolExecutor(self.loader.workers) as pool:
-            ahead = deque(pool.submit(self._batch, rows, epoch) for rows in islice(indices, self.loader.prefetch))
-            while ahead:
-                ready = ahead.popleft().result()
-                for rows in islice(indices, 1):
-                    ahead.append(pool.submit(self._batch, rows, epoch))
-                yield ready
+        return ahead(partial(self._batch, epoch=epoch), indices, self.loader.prefetch, self.loader.workers)

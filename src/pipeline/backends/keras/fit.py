@@ -23,7 +23,7 @@ from pipeline.backends.keras import state
 from pipeline.backends.shared.keeper import observation_of
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
-from pipeline.loaders import paced
+from pipeline.loaders import ahead, paced
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.loaders.memory import Memory, resident
 from pipeline.machine.capability import Resolved
@@ -263,7 +263,7 @@ def _loss(experiment: Experiment) -> Any:
 
 
 class HeldOut:
-    """The validation examples: prepared at once for a loader that keeps everything in memory, else batch by batch."""
+    """The validation examples: prepared at once for a loader that keeps all in memory, else by a thread, ahead."""
 
     def __init__(self, experiment: Experiment, data: Data, forward: Any) -> None:
         self.data, self.forward = data, forward
@@ -285,12 +285,12 @@ class HeldOut:
 
     def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         split = self.data.validation
-        for first in range(0, len(split), self.size):
-            rows = slice(first, first + self.size)
-            if self.whole is None:
-                yield _prepared(self.data, Split(split.x[rows], split.y[rows]))
-            else:
-                yield self.whole[0][rows], self.whole[1][rows]
+        parts = [slice(first, first + self.size) for first in range(0, len(split), self.size)]
+        if self.whole is None:
+            yield from ahead(lambda rows: _prepared(self.data, Split(split.x[rows], split.y[rows])), parts, 2)
+            return
+        for rows in parts:
+            yield self.whole[0][rows], self.whole[1][rows]
 
 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pipeline.datasets import Split
-from pipeline.loaders import one_ahead, paced
+from pipeline.loaders import ahead, one_ahead, paced
 from pipeline.loaders.batch_plan import Block
 
 if TYPE_CHECKING:
@@ -21,24 +21,27 @@ if TYPE_CHECKING:
 class HeldOut:
     """Validation batches on the device. Not a list: Lightning takes a list for several loaders.
 
-    `resident`: all of them stay there; otherwise each is made when it is asked for.
+    `made`: inputs and targets on the host, of stored ones; `moved`: those on the device. `resident`: all of them stay
+    there; otherwise a thread makes a batch ahead.
     """
 
-    def __init__(self, split: Split, size: int, entered: Callable[[Any, Any], Any], *, resident: bool) -> None:
-        self.split, self.size, self.entered = split, size, entered
-        self.whole = entered(split.x, split.y) if resident else None
+    def __init__(
+        self, split: Split, size: int, made: Callable[[Any, Any], Any], moved: Callable[[Any], Any], *, resident: bool
+    ) -> None:
+        self.split, self.size, self.made, self.moved = split, size, made, moved
+        self.whole = moved(made(split.x, split.y)) if resident else None
 
     def __len__(self) -> int:
         return math.ceil(len(self.split) / self.size)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for first in range(0, len(self.split), self.size):
-            rows = slice(first, first + self.size)
-            if self.whole is None:
-                yield self.entered(self.split.x[rows], self.split.y[rows])
-            else:
-                x, y = self.whole
-                yield x[rows], y[rows]
+        parts = [slice(first, first + self.size) for first in range(0, len(self.split), self.size)]
+        if self.whole is None:
+            yield from map(self.moved, ahead(lambda rows: self.made(self.split.x[rows], self.split.y[rows]), parts, 2))
+            return
+        x, y = self.whole
+        for rows in parts:
+            yield x[rows], y[rows]
 
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
@@ -49,7 +52,7 @@ class ResidentBlocks:
 
     def __init__(self, module: Training, most: int) -> None:
         self.module, self.most = module, most
-        self.x, self.y = module.entered(module.data.train.x, module.data.train.y)
+        self.x, self.y = module.moved(module.made(module.data.train.x, module.data.train.y))
 
     def __iter__(self) -> Iterator[tuple[Block, Batches]]:
         for block in self.module.watch.blocks(self.most):

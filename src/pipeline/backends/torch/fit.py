@@ -181,12 +181,12 @@ class Training(pl.LightningModule):
         held_out, size = self.data.validation, self.experiment.training.evaluation_batch_size
         if not len(held_out):
             return None
-        return HeldOut(held_out, size, self.entered, resident=isinstance(self.experiment.loader, Memory))
+        return HeldOut(held_out, size, self.made, self.moved, resident=isinstance(self.experiment.loader, Memory))
 
-    def entered(self, x: np.ndarray, y: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets, as stored, as tensors on the device."""
+    def made(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of stored ones."""
         wide = self.lowering.numpy
-        return self.moved((self.data.inputs(x, wide), self.data.targets(y, wide)))
+        return self.data.inputs(x, wide), self.data.targets(y, wide)
 
     def moved(self, batch: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch on the device; real targets stay as wide as the loss."""
