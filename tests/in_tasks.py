@@ -43,8 +43,7 @@ TRAININGS = {
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
     "everything": (*SETTINGS, *TOKENS),
-    "everything_streamed": (*SETTINGS, *TOKENS, "loader=threads"),
-    "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED),
+    "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED),  # streamed too
     "scaled": (
         *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
         "precision.initial_scale=1e9",  # too large: the first steps are skipped

@@ -280,7 +280,10 @@ for loader, ordered in loaders.items():
 """
 
 
-@pytest.mark.parametrize("loaders", [pytest.param(OF_TORCH, id="torch"), pytest.param(OF_TENSORFLOW, id="tensorflow")])
+@pytest.mark.parametrize(
+    "loaders",
+    [pytest.param(OF_TORCH, id="torch"), pytest.param(OF_TENSORFLOW, id="tensorflow", marks=pytest.mark.wide)],
+)
 def test_every_loader_hands_over_the_same_images(loaders: str) -> None:
     """To the bit, from any batch on, with any number of threads and worker processes."""
     command = [sys.executable, "-c", LOADERS + loaders + COMPARE]
