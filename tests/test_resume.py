@@ -35,12 +35,12 @@ EVERYTHING = (
 )
 
 
-def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL) -> int:
-    """Start a command, and send it a signal so many seconds after its first record or its resumption."""
+def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL, **changes: str) -> int:
+    """Start a command, and send it a signal so many seconds after its first checkpoint or its resumption."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pipeline", *words]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=folder, env=environment(**changes), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     started = time.time()
     while process.poll() is None and not any(path.stat().st_mtime > started for path in folder.glob(CHECKPOINTS)):
@@ -101,8 +101,11 @@ sys.exit(main())
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
-    words = ["dataset=digits", "model=linear", "training.epochs=1", "training.weights=best", "tracking=none"]
-    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words, f"backend={backend}"]
+    words = (
+        *("dataset=digits", "model=linear", "training.epochs=1", "training.weights=best"),
+        *(f"backend={backend}", "tracking=none"),
+    )
+    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     (run,) = runs(tmp_path)
     assert (ended.returncode, f"resume={run.name} goes on from there" in ended.stderr) == (

@@ -95,9 +95,14 @@ class Writer:
     def active(self) -> bool:
         return self.settings.every is not None or self.settings.every_s > 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self.under_way is not None and not self.under_way.done()
+
     def due(self, step: int) -> bool:
         """Whether it is time for another one, and the one before it is on the disk."""
-        if self.under_way is not None and not self.under_way.done():
+        if self.busy:
             return False
         every, every_s = self.settings.every, self.settings.every_s
         by_steps = every is not None and step // every > self.last_step // every

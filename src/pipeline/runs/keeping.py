@@ -55,6 +55,16 @@ class Keeping:
         if not over and self.writer.due(step):
             self.save(step, contents)
 
+    @stop_held_back()
+    def after_epoch(self, step: int, contents: Callable[[], Contents]) -> None:
+        """Of a training that is whole at an epoch's end only: write, unless the last one is still being written."""
+        if not self.active:
+            raise_if_stopped()
+        elif stop_asked():
+            self.after_block(step, contents)
+        elif not self.writer.busy:  # type: ignore[union-attr]
+            self.save(step, contents)
+
     def save(self, step: int, contents: Callable[[], Contents]) -> None:
         """Begin to write a checkpoint of the training as it stands."""
         assert self.writer is not None

@@ -69,8 +69,9 @@ class Keras(Stage):
         """Train, and test where there is a test."""
         experiment.backend.load()
         keras_own = importlib.import_module("pipeline.backends.keras.own")
+        receipt = own.begun(experiment, resolved, run)
         fit = keras_own.fit(*self._called(), self.epochs, self.fit, experiment, resolved, run)
-        return own.finished(experiment, resolved, run, fit)
+        return own.finished(experiment, resolved, run, fit, receipt)
 
     def _called(self) -> tuple[Called, Called, Called | None]:
         callbacks = Called("stage.callbacks", self.callbacks, {}) if self.callbacks else None

@@ -66,8 +66,9 @@ class Lightning(Stage):
         """Train, and test where there is a test."""
         experiment.backend.load()
         torch_own = importlib.import_module("pipeline.backends.torch.own")
+        receipt = own.begun(experiment, resolved, run)
         fit = torch_own.fit(*self._called(), self.epochs, self.trainer, experiment, resolved, run)
-        return own.finished(experiment, resolved, run, fit)
+        return own.finished(experiment, resolved, run, fit, receipt)
 
     def _called(self) -> tuple[Called, Called | None]:
         data = Called("stage.data", self.data, self.data_arguments) if self.data else None

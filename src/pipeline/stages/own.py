@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.backends.shared.own import OwnFit, check_finite
 from pipeline.errors import RunError, UserError
@@ -12,6 +12,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit
 from pipeline.runs.result import Result, count, seconds
+from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.run import seconds_since_start
 from pipeline.spec import choice, group_of
 
@@ -31,14 +32,21 @@ def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:
             raise UserError(f"{key} with stage={choice(experiment.stage)}: it would not be followed; leave it out")
     read = (*READS, "stage", "tracking", "sweep", "name", "output_dir")
     for key in keys:
-        if group_of(key) not in read:
+        if group_of(key) not in read and not key.startswith("training.checkpoint."):
             stage = choice(experiment.stage)
             raise UserError(f"{key} with stage={stage}: what is trained, on what and how is the user's own code here")
 
 
-def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit) -> Result:
+def begun(experiment: Experiment, resolved: Resolved, run: Run) -> dict[str, Any]:
+    """The receipt before the training, written."""
+    receipt = receipts.before(experiment, resolved) | resumptions(run)
+    run.identity = identity()
+    run.journal.write_receipt(receipt)
+    return receipt
+
+
+def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, receipt: dict[str, Any]) -> Result:
     """Save, write the receipt and report. A precision or device that is not as asked is noted, and fails nothing."""
-    receipt = receipts.before(experiment, resolved)
     weights.save(run.artifact("module/weights.npz"), fit.weights)
     for name, text in fit.files.items():
         run.artifact(f"module/{name}").write_text(text, encoding="utf-8")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline.backends.keras import state
 from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names
 from pipeline.backends.shared.own import Called, OwnFit, Watch
@@ -79,15 +79,18 @@ def fit(
     with runtime_settings(experiment, resolved):
         keras.utils.set_random_seed(experiment.seed)
         net, splits, listed = made(model, data, callbacks)
-        watch, started = Watch(run), time.perf_counter()
-        net.fit(
-            **_given(splits["train"]),
-            validation_data=splits.get("validation"),
-            epochs=epochs,
-            callbacks=[*listed, _Follow(watch)],
-            **{"verbose": 0, **chosen},
-        )
-        seconds = time.perf_counter() - started
+        watch = Watch(run)
+        watch.save = lambda path: state.write(_values(net), path)
+        goes_on = {} if run.checkpoint is None else {"initial_epoch": watch.epochs}
+        with watch.training():
+            net.fit(
+                **_given(splits["train"]),
+                validation_data=splits.get("validation"),
+                epochs=epochs,
+                callbacks=[*listed, _Follow(watch)],
+                **{"verbose": 0, **chosen, **goes_on},
+            )
+        seconds = watch.training_s
         tested = {}
         if "test" in splits:
             found = net.evaluate(**_given(splits["test"]), verbose=0, return_dict=True)
@@ -110,12 +113,29 @@ def _given(split: Any) -> dict[str, Any]:
     return dict(zip(("x", "y", "sample_weight"), split, strict=False)) if isinstance(split, tuple) else {"x": split}
 
 
+def _variables(net: Any) -> list[Any]:
+    """All that a checkpoint holds: weights, statistics, seeds, and what the optimizer keeps."""
+    return [*net.variables, *net.optimizer.variables]
+
+
+def _values(net: Any) -> list[Any]:
+    return [keras.ops.convert_to_numpy(variable.value) for variable in _variables(net)]
+
+
 class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
     """Writes each epoch's metrics."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self.watch = watch
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """`fit` has built the model and the optimizer."""
+        checkpoint = self.watch.run.checkpoint
+        if checkpoint is not None:
+            variables = _variables(self.model)
+            for variable, value in zip(variables, state.read(checkpoint.state, _values(self.model)), strict=True):
+                variable.assign(value)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self.watch.epoch(logs or {}, int(self.model.optimizer.iterations.numpy()))

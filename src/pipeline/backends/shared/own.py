@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.errors import UserError
+from pipeline.errors import Stopped, UserError
+from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
+from pipeline.runs.keeping import Contents, Keeping
 from pipeline.runs.result import Metric
 from pipeline.runs.weights import Weights
 from pipeline.spec import named_object
@@ -54,12 +59,24 @@ class OwnFit:
 
 
 class Watch:
-    """Takes what the user's training logs into the journal."""
+    """Takes what the user's training logs into the journal, and keeps it at each epoch's end.
+
+    `save`: writes the training's state to a path; set by the backend, as soon as there is one.
+    """
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.last: dict[str, float] = {}
-        self.epochs = 0
+        self.run, self.keeping = run, Keeping(run, run.checkpoints)
+        kept = {} if run.checkpoint is None else run.checkpoint.progress
+        self.last: dict[str, float] = dict(kept.get("last", {}))
+        self.epochs: int = kept.get("epochs", 0)
+        self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
+        self.started = time.perf_counter()
+        self.save: Callable[[Path], Any] | None = None
+
+    @property
+    def training_s(self) -> float:
+        """Seconds since the training began, were it one process."""
+        return self.seconds + time.perf_counter() - self.started
 
     def step(self, metrics: Mapping[str, Any], step: int) -> None:
         """What was logged at an optimizer step."""
@@ -75,6 +92,32 @@ class Watch:
         self.run.end_epoch(self.epochs, [Metric(name, value) for name, value in found.items()], step)
         text = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         self.run.say(f"epoch {self.epochs}  {text}")
+        self.keeping.after_epoch(step, self.contents)
+
+    def contents(self) -> Contents:
+        """The training at an epoch's end. What the user's objects hold is written at once: nobody else can copy it."""
+        assert self.save is not None
+        written = self.run.folder / "checkpoints" / ".state"
+        written.parent.mkdir(exist_ok=True)
+        self.save(written)
+        progress = {"epochs": self.epochs, "last": self.last, "training_s": self.training_s}
+        return {**progress, "note": f"not exact: from the end of epoch {self.epochs}"}, {"state": written.replace}
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Round the user's training: at a stop, say where it goes on."""
+        try:
+            yield
+        except Stopped:
+            checkpoint, _ = newest(self.run.folder)
+            if self.keeping.active and not checkpoint:
+                self.run.say("stopped before the end of an epoch: there is no checkpoint to go on from")
+            elif checkpoint and checkpoint.progress["epochs"] < self.epochs + 1:
+                at = checkpoint.progress["epochs"]
+                self.run.say(f"stopped; resume={self.run.id} goes on from the end of epoch {at}")
+            raise
+        finally:
+            self.keeping.close()
 
     def metrics(self, tested: Mapping[str, Any]) -> tuple[Metric, ...]:
         """The last of each, with those of the test."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -102,10 +101,12 @@ def fit(
         watch, observation = Watch(run), Observation(how="torch dispatch, first training batch")
         if resolved.place.kind == "cpu":
             observation.tf32, observation.tf32_by = False, ON_CPU
-        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [_Follow(watch, observation)])
-        started = time.perf_counter()
-        made_trainer.fit(net, datamodule=held)
-        seconds = time.perf_counter() - started
+        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [_Follow(watch, observation, experiment.seed)])
+        goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
+        watch.save = made_trainer.save_checkpoint
+        with watch.training():
+            made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
+        seconds = watch.training_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
             tested = made_trainer.test(net, datamodule=held, verbose=False)
@@ -172,13 +173,21 @@ class _Journal(Logger):
 class _Follow(pl.Callback):
     """Observes the first batch, and writes what stands at each epoch's end."""
 
-    def __init__(self, watch: Watch, observation: Observation) -> None:
-        self.watch, self.observer = watch, Observer(observation)
+    def __init__(self, watch: Watch, observation: Observation, seed: int) -> None:
+        self.watch, self.observer, self.seed = watch, Observer(observation), seed
         self.observing = False
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Come after the user's callbacks, whose state is then that of the epoch's end."""
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+
+    def on_train_start(self, *_: Any) -> None:
+        if self.watch.run.checkpoint is not None:  # not the draws of the first epochs again
+            pl.seed_everything(self.seed + self.watch.epochs, verbose=False)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         self.watch.step({}, trainer.global_step)
-        if not trainer.global_step and not self.observer.observation.devices:
+        if not self.observer.observation.devices:
             self.observing = True
             self.observer.__enter__()
 

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sysconfig
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from pipeline.runs.code import files as code_files
@@ -48,7 +48,9 @@ def _top(name: str) -> tuple[Path | None, tuple[Path, ...]]:
     """The file of a top-level module, and the folders that its submodules lie in (of a namespace package several)."""
     try:
         found = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):  # left out of this process, or __main__
+    except ImportError:  # left out of this process, as TensorFlow is where Keras runs on JAX
+        found = PathFinder.find_spec(name)
+    except (ValueError, AttributeError):  # __main__
         return None, ()
     if found is None:
         return None, ()
