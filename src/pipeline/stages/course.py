@@ -115,7 +115,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or experiment.augmentation.active
         or experiment.loss.asks_the_data
         or training.validates_for is not None
-        or (longest is not None and training.steps is None)
+        or (longest is not None and longest[1] > 0 and training.steps is None)
     )
 
 
