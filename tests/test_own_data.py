@@ -235,6 +235,11 @@ def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:
         assert str(caught.value) == wanted
 
 
+def test_a_file_that_is_missing_is_refused_before_the_run(tmp_path: Path) -> None:
+    said = refused(tmp_path, "dataset=npz", "dataset.file=gone.npz", *QUICK)
+    assert said.startswith("dataset.file=gone.npz: not a readable .npz (FileNotFoundError: ")
+
+
 def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=examples", "dataset.train=os.listdir", *QUICK)
     assert said.startswith("dataset.train=os.listdir: not on the allow-list (pipeline); ")

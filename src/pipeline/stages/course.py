@@ -109,8 +109,10 @@ def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None
 def asks_the_data(experiment: Experiment) -> bool:
     """Whether something of the config can only be checked with the data at hand."""
     training, longest = experiment.training, experiment.schedule.longest()
+    data = experiment.data_source
     return (
-        any(not is_ours(part) or part.user_code for part in (experiment.model, experiment.data_source))
+        not all(map(is_ours, (experiment.model, data)))
+        or bool(data.user_code or data.user_files)
         or any(map(is_tried, training.metrics))
         or experiment.augmentation.active
         or experiment.loss.asks_the_data
