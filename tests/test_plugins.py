@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import done, failed, pipeline, refused, runs, status, write_files
+from command import done, pipeline, refused, runs, status, write_files
 
 MODULE = '''
 """A softmax regression with dropout, and a set of bright and dark squares."""
@@ -216,7 +216,7 @@ def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) 
 def test_a_dataset_that_breaks_the_contract(mine: Path, tmp_path: Path, fault: str, result: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}
     wanted = ("--config-dir", str(mine / "conf"), "dataset=wrong", f"dataset.fault={fault}", *QUICK[:2])
-    assert failed(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Data)"
+    assert refused(tmp_path, *wanted, **known) == f"dataset=wrong: {result} (see pipeline.datasets.Data)"
 
 
 @pytest.mark.wide
