@@ -21,7 +21,17 @@ from rich.table import Table
 from bench.measure import machine
 from pipeline.runs.repositories import git_state
 
-BENCHMARKS = ("startup", "softmax_regression", "keras_classifier", "tracking", "sweep", "search", "amp", "pinn")
+BENCHMARKS = (
+    "startup",
+    "softmax_regression",
+    "keras_classifier",
+    "tracking",
+    "checkpoint",
+    "sweep",
+    "search",
+    "amp",
+    "pinn",
+)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ class Writer:
             if step and int(later.name[5:]) > step:
                 shutil.rmtree(later, ignore_errors=True)
         self.pool: ThreadPoolExecutor | None = None
-        self.under_way: Future[None] | None = None
+        self.under_way: Future[Any] | None = None
 
     @property
     def active(self) -> bool:
@@ -108,12 +109,18 @@ class Writer:
         by_steps = every is not None and step // every > self.last_step // every
         return by_steps or (every_s > 0 and time.monotonic() - self.last_time >= every_s)
 
-    def write(self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
-        """Begin to write. `files`: what writes each, of a state that is a copy."""
+    def write(
+        self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write], first: Callable[[], object]
+    ) -> None:
+        """Begin to write. `files`: what writes each, of a state that is a copy; `first`: what has to be done before."""
         self.wait()
         self.last_step, self.last_time = step, time.monotonic()
+        self.begin(partial(self._write, step, progress, files, first))
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Have the thread do it; meanwhile no checkpoint is due."""
         self.pool = self.pool or ThreadPoolExecutor(1, "checkpoint")
-        self.under_way = self.pool.submit(self._write, step, progress, files)
+        self.under_way = self.pool.submit(work)
 
     def wait(self) -> None:
         """Until what was begun is on the disk."""
@@ -127,8 +134,11 @@ class Writer:
         if self.pool is not None:
             self.pool.shutdown()
 
-    def _write(self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
+    def _write(
+        self, step: int, progress: Mapping[str, Any], files: Mapping[str, Write], first: Callable[[], object]
+    ) -> None:
         try:
+            first()
             self._write_whole(self.root / f"step-{step:010}", progress, files)
         except OSError as error:
             self.say(f"no checkpoint of step {step:,}: {error.strerror or error}")

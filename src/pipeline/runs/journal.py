@@ -131,8 +131,8 @@ class Journal:
             os.ftruncate(self._file, self._size)
         return False
 
-    def flush(self, *, sync: bool = False) -> None:
-        """Write what is pending. At the end of an epoch, so that whoever follows sees it. `sync`: to the disk itself."""
+    def flush(self) -> None:
+        """Write what is pending. At the end of an epoch, so that whoever follows sees it."""
         with self._lock, self._guard("metrics.jsonl"):
             count = len(self._pending)
             if count:
@@ -143,7 +143,11 @@ class Journal:
                 self._size += len(data)
                 del self._pending[:count]
             self._flushed = time.time()
-            if sync and self._file is not None:
+
+    def sync(self) -> None:
+        """Wait until what was flushed is on the disk itself; from another thread, too."""
+        with self._guard("metrics.jsonl"):
+            if self._file is not None:
                 os.fsync(self._file)
 
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:

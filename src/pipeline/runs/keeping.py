@@ -19,10 +19,15 @@ Contents = tuple[Mapping[str, Any], Mapping[str, Write]]
 
 
 class Keeping:
-    """One per training. `settings`: None for no checkpoints."""
+    """One per training. `settings`: None for no checkpoints.
+
+    `prepare`: takes down what the first copy will need and returns what makes it ready in the writer's thread: memory
+    that is filled for the first time takes several times as long as memory that is kept. Set by the backend.
+    """
 
     def __init__(self, run: Run, settings: Checkpoints | None) -> None:
         self.run = run
+        self.prepare: Callable[[], Callable[[], object]] | None = None
         step = 0 if run.checkpoint is None else run.checkpoint.step
         self.writer = None if settings is None else Writer(run.folder, settings, step, run.say)
 
@@ -52,7 +57,12 @@ class Keeping:
             self.writer.wait()
             self.run.say(f"stopped at step {step:,}; resume={self.run.id} goes on from there")
             raise_if_stopped()
-        if not over and self.writer.due(step):
+        if over or not self.writer.due(step):
+            return
+        if self.prepare is not None:
+            self.writer.begin(self.prepare())
+            self.prepare = None
+        else:
             self.save(step, contents)
 
     @stop_held_back()
@@ -70,7 +80,7 @@ class Keeping:
         assert self.writer is not None
         self.writer.wait()  # the copy before this one may still be read
         progress, files = contents()
-        self.run.journal.flush(sync=True)
+        self.run.journal.flush()
         common = {
             "step": step,
             "marks": dict(self.run.marks),
@@ -78,7 +88,7 @@ class Keeping:
             "journal_bytes": self.run.journal.size,
             "identity": dict(self.run.identity),
         }
-        self.writer.write(step, {**progress, **common}, files)
+        self.writer.write(step, {**progress, **common}, files, first=self.run.journal.sync)
 
     def close(self) -> None:
         """After the last step: finish the checkpoint that is being written."""

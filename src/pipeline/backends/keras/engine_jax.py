@@ -97,6 +97,11 @@ class Engine:
         """All that decides the rest of the training, copied."""
         return [np.array(value) for value in jax.tree.leaves(self.state)]
 
+    def snapshot(self) -> Callable[[], list[np.ndarray]]:
+        """What gives the values of now, later and from another thread: JAX's arrays do not change."""
+        leaves = jax.tree.leaves(self.state)
+        return lambda: [np.asarray(leaf) for leaf in leaves]
+
     def put(self, values: list[np.ndarray]) -> None:
         """Put back what `values` returned."""
         leaves, form = jax.tree.flatten(self.state)

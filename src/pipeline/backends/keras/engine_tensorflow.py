@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ OPS = SimpleNamespace(
 )
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Einsum")
 
+COPIES = 4  # threads that copy a snapshot; NumPy lets go of the interpreter meanwhile
+
 
 class Engine:
     """A model, its optimizer and its loss, stepped together. `compile_s` is that of the blocks' programs."""
@@ -51,6 +54,7 @@ class Engine:
         # Beside Keras's own: gradients of the step's batches so far, and the moving average of the weights.
         many = experiment.training.accumulate > 1
         self.gathered = [tf.Variable(tf.zeros_like(v.value)) for v in self.trained] if many else []
+        self.buffers: list[np.ndarray] = []  # of the snapshots
         self.average = [tf.Variable(v.value) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
@@ -105,6 +109,31 @@ class Engine:
     def values(self) -> list[np.ndarray]:
         """All that decides the rest of the training, copied."""
         return [np.asarray(variable.numpy()) for variable in self._kept()]
+
+    def _tensors(self) -> list[np.ndarray]:
+        """The values, not copied: a tensor does not change, only the variable does."""
+        return [np.asarray(variable.read_value()) for variable in self._kept()]
+
+    def prepare(self) -> Callable[[], None]:
+        """What makes the buffers of a snapshot, in another thread."""
+        values = self._tensors()
+
+        def make() -> None:
+            self.buffers = [np.full_like(value, 0) for value in values]
+
+        return make
+
+    def snapshot(self) -> Callable[[], list[np.ndarray]]:
+        """What gives the values of now, later and from another thread, until the next snapshot.
+
+        Copied into buffers that are kept: to fill fresh ones takes several times as long.
+        """
+        values = self._tensors()
+        if len(values) != len(self.buffers):
+            self.buffers = [np.empty_like(value) for value in values]
+        with ThreadPoolExecutor(COPIES) as pool:
+            list(pool.map(np.copyto, self.buffers, values))
+        return lambda: self.buffers
 
     def put(self, values: list[np.ndarray]) -> None:
         """Put back what `values` returned."""

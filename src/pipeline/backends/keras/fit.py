@@ -88,6 +88,10 @@ class Engine(Protocol):
         """All that decides the rest of the training, copied to the host."""
         ...
 
+    def snapshot(self) -> Callable[[], list[np.ndarray]]:
+        """What gives these values, later and from another thread, until the next snapshot."""
+        ...
+
     def put(self, values: list[np.ndarray]) -> None:
         """Put back what `values` returned."""
         ...
@@ -120,7 +124,8 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         optimizer = _optimizer(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
-        watch.keeper.snapshot = lambda: partial(state.write, engine.values())
+        watch.keeper.snapshot = lambda: partial(state.write_made, engine.snapshot())
+        watch.keeper.keeping.prepare = getattr(engine, "prepare", None)  # JAX copies nothing
         watch.keeper.observation = lambda: engine.observe() if watch.finished else None  # no step is left to observe
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))

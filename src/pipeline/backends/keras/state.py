@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,11 @@ def write(arrays: list[np.ndarray], path: Path) -> None:
     """In their order. bfloat16, which NumPy has no name for, as bytes."""
     with path.open("wb") as file:
         np.savez(file, **{f"{number:06}": array for number, array in enumerate(arrays)})  # type: ignore[arg-type]
+
+
+def write_made(made: Callable[[], list[np.ndarray]], path: Path) -> None:
+    """What `made` gives, once it is to be written."""
+    write(made(), path)
 
 
 def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:

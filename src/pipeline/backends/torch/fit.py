@@ -130,6 +130,7 @@ class Training(pl.LightningModule):
         self.compiled: CompiledStep | None = None
         self.copy = state.HostCopy()
         watch.keeper.snapshot = self.snapshot
+        watch.keeper.keeping.prepare = lambda: self.copy.ready(self.state())
         watch.keeper.observation = lambda: self.observation
         # Sums, exact in float64. nan_strategy's default would leave a NaN out.
         self.held_out = [torchmetrics.SumMetric(nan_strategy="disable").set_dtype(torch.float64) for _ in range(2)]
@@ -145,7 +146,11 @@ class Training(pl.LightningModule):
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy all that decides the rest of the training; returns what writes the copy."""
-        return self.copy.of(state.of(self.step, mid_step=not self.step.gathering.fresh))
+        return self.copy.of(self.state())
+
+    def state(self) -> dict[str, Any]:
+        """All that, not copied."""
+        return state.of(self.step, mid_step=not self.step.gathering.fresh)
 
     def on_train_start(self) -> None:
         checkpoint = self.watch.run.checkpoint

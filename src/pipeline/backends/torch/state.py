@@ -50,6 +50,14 @@ class HostCopy:
     def __init__(self) -> None:
         self.kept: Any = None
 
+    def ready(self, state: Any) -> Callable[[], None]:
+        """What makes buffers for a state such as this one, in another thread."""
+
+        def make() -> None:
+            self.kept = _buffers(state)
+
+        return make
+
     def of(self, state: Any) -> Callable[[Path], None]:
         """Copy; returns what writes the copy, which holds until the next one."""
         self.kept = _copied(state, self.kept)
@@ -65,6 +73,17 @@ def _save(copy: Any, path: Path) -> None:
         torch.save(copy, path)
     except RuntimeError as error:
         raise OSError(f"torch cannot write it ({str(error).splitlines()[0]})") from error
+
+
+def _buffers(value: Any) -> Any:
+    """Memory like that of the tensors, all of it written to: the system gives it out at the first write."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_like(value, device="cpu", requires_grad=False).zero_()
+    if isinstance(value, dict):
+        return {key: _buffers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_buffers(item) for item in value)
+    return None
 
 
 def _copied(value: Any, buffer: Any) -> Any:
