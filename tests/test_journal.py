@@ -172,9 +172,13 @@ def test_output_folder_by_a_roundabout_way(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "here/link").symlink_to(tmp_path / "far/away")
     monkeypatch.chdir(tmp_path / "here")
     for place, found in (("../runs", "runs"), ("link/../runs", "far/runs"), ("link", "here/link"), (".", "here")):
-        path = Journal.begin(Path(place), "x", {}).artifact_path("model/weights.npz")
+        journal = Journal.begin(Path(place), "x", {})
+        path = journal.artifact_path("model/weights.npz")
         assert path.parents[2].parent == tmp_path / found
         assert path.parent.is_dir()
+        journal.finish("KILLED")
+        again = Journal.reopen(Path(place).absolute() / journal.id, 0)
+        assert again.artifact_path("model/weights.npz") == path
 
 
 @pytest.mark.parametrize("place", ["file/runs", "file"])

@@ -52,7 +52,7 @@ class Journal:
     """The writer of one run's folder. One process writes; any number may read."""
 
     def __init__(self, folder: Path, status: Status) -> None:
-        self.folder = folder
+        self.folder = _whole(folder)  # whoever names it: artifact_path compares its parts
         self.status = status
         self._pending: list[tuple[int, float, dict[str, float]]] = []
         self._flushed = 0.0
@@ -64,7 +64,7 @@ class Journal:
     @classmethod
     def begin(cls, root: Path, name: str, config: Config) -> Journal:
         """Make the run's folder below `root` with its config and the status RUNNING."""
-        folder = _new_folder(_whole(Path(root)), name)
+        folder = _new_folder(Path(root).absolute(), name)
         try:
             (folder / "artifacts").mkdir()
             (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
