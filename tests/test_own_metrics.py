@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,13 @@ from sklearn import metrics as reference
 
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
+from pipeline.metrics.brier import Brier
+from pipeline.metrics.total import Total
 from pipeline.runs.code.code_hash import hash_of
-from pipeline.runs.result import read_result
-from pipeline.spec import build_as
+from pipeline.runs.result import Metric, read_result
+from pipeline.spec import build_as, spec
+from pipeline.stages.measuring import Measured
+from pipeline.tasks import Judge
 
 HERE = Path(__file__).parent
 WORDS = ("dataset=digits", "training=quick", "tracking=none")
@@ -131,6 +136,48 @@ TRIED: dict[str, str] = {
 @pytest.mark.parametrize("asked", TRIED)
 def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     assert refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder)) == TRIED[asked]
+
+
+TAKEN: dict[str, str] = {
+    "own_metrics.Accuracy": "training.metrics=accuracy: Classification measures another metric of that name; a field "
+    "`name` of the class gives yours another",
+    "{_target_: pipeline.metrics.of_torchmetrics.Torchmetrics, metric: MulticlassF1Score, called: macro_f1, arguments: "
+    "{average: micro}}": "training.metrics=macro_f1: Classification measures another metric of that name; `called` in "
+    "its node gives yours another",
+}
+
+
+@pytest.mark.parametrize("asked", TAKEN)
+def test_the_judges_number_does_not_stand_for_another_metric(folder: Path, asked: str) -> None:
+    assert refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder)) == TAKEN[asked]
+
+
+@spec
+class Mine(Brier):
+    """Named as `Brief`'s judge names a number."""
+
+    name: str = "mine"
+
+    def value(self, sums: Any) -> float:
+        return 7.0
+
+
+class Brief(Judge):
+    """Of a task that does not say what it measures."""
+
+    def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None: ...
+
+    def metrics(self) -> tuple[Metric, ...]:
+        return (Metric("test/mine", 0.5),)
+
+
+@pytest.mark.parametrize(("name", "values"), [("mine", [0.5]), ("other", [0.5, 7.0])])
+def test_a_metric_named_as_the_judges_ends_the_run_as_failed(name: str, values: list[float]) -> None:
+    total = Total(Mine(name=name))
+    total.add(np.eye(3), np.arange(3))
+    found = Measured(Brief(), [total])
+    assert [metric.value for metric in found.metrics] == values
+    assert found.fault == ("test/mine: the task measures another metric of that name" if name == "mine" else None)
 
 
 REFUSED: dict[str, str] = {

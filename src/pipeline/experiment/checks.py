@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.contracts import Part, defines
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.experiment import GROUPS, Experiment
-from pipeline.experiment.metrics import KEY, name_of, words
+from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ def _check_task(experiment: Experiment) -> None:
         if metric.takes not in (None, task.targets):
             fit = [word for word, cls in words().items() if cls.takes == task.targets]
             raise bad_choice(KEY, name_of(metric), fit)
+        if name_of(metric) in task.tested and not is_judges(metric):
+            raise UserError(
+                f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "
+                f"{renamed_by([metric])} gives yours another"
+            )
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipeline.contracts import Metric
@@ -27,6 +27,18 @@ def metrics_of(value: object) -> object:
 def name_of(metric: Metric) -> str:
     """What a metric is called in a result, behind `test/`."""
     return metric.name or choice(metric)
+
+
+def is_judges(metric: Metric) -> bool:
+    """Whether a metric is what the word of its name means, as a task's judge has it: ours, without other settings."""
+    cls = _of_word(name_of(metric))
+    return cls is type(metric) and metric == cls()
+
+
+def renamed_by(metrics: Iterable[Metric]) -> str:
+    """What gives metrics other names."""
+    ours = all(hasattr(metric, "called") for metric in metrics)  # those of torchmetrics
+    return "`called` in its node" if ours else "a field `name` of the class"
 
 
 def words() -> dict[str, type[Metric]]:

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.contracts import Metric as MetricSpec
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
+from pipeline.experiment.metrics import is_judges
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
 from pipeline.runs.fit import Predict
@@ -30,11 +31,12 @@ class Measured:
         faults = []
         for total in totals:
             name = f"test/{total.name}"
-            if name in {metric.name for metric in self.metrics}:  # the judge's own, such as test/accuracy
-                continue
-            found = more.pop(name, None) or total.measured()
-            self.metrics += () if found is None else (found,)
-            faults += [f"{name}: {total.fault}"] if total.fault else []
+            if name in {metric.name for metric in (*self.metrics, *more.values())} and not is_judges(total.metric):
+                faults.append(f"{name}: the task measures another metric of that name")  # without Task.tested
+            elif name not in {metric.name for metric in self.metrics}:
+                found = more.pop(name, None) or total.measured()
+                self.metrics += () if found is None else (found,)
+                faults += [f"{name}: {total.fault}"] if total.fault else []
         self.kept = (*self.metrics, *more.values())
         self.fault = "; ".join(faults) or None
 
