@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -158,9 +157,6 @@ class Mine(Brier):
 
     name: str = "mine"
 
-    def value(self, sums: Any) -> float:
-        return 7.0
-
 
 class Brief(Judge):
     """Of a task that does not say what it measures."""
@@ -171,12 +167,13 @@ class Brief(Judge):
         return (Metric("test/mine", 0.5),)
 
 
-@pytest.mark.parametrize(("name", "values"), [("mine", [0.5]), ("other", [0.5, 7.0])])
-def test_a_metric_named_as_the_judges_ends_the_run_as_failed(name: str, values: list[float]) -> None:
+@pytest.mark.parametrize(("name", "names"), [("mine", ["test/mine"]), ("other", ["test/mine", "test/other"])])
+def test_a_metric_named_as_the_judges_ends_the_run_as_failed(name: str, names: list[str]) -> None:
     total = Total(Mine(name=name))
     total.add(np.eye(3), np.arange(3))
     found = Measured(Brief(), [total])
-    assert [metric.value for metric in found.metrics] == values
+    assert [metric.name for metric in found.metrics] == names
+    assert found.metrics[0].value == 0.5
     assert found.fault == ("test/mine: the task measures another metric of that name" if name == "mine" else None)
 
 
@@ -192,6 +189,9 @@ REFUSED: dict[str, str] = {
     "{_target_: own_metrics.Recall, digit: a}": "training.metrics.digit='a': should be a valid integer",
     "own_metrics.Recall,{_target_: own_metrics.Recall, digit: 1}": "training.metrics=[recall,recall]: one of them is "
     "named twice; a field `name` of the class would tell them apart",
+    "{<<: &f1 {_target_: pipeline.metrics.of_torchmetrics.Torchmetrics, metric: F1Score}, arguments: {average: macro}},"
+    "{<<: *f1, arguments: {average: weighted}}": "training.metrics=[F1Score,F1Score]: one of them is named twice; "
+    "`called` in its node would tell them apart",
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from pipeline.contracts import Metric, Part
 from pipeline.errors import UserError
-from pipeline.experiment.metrics import metrics_of, name_of
+from pipeline.experiment.metrics import metrics_of, name_of, renamed_by
 from pipeline.spec import build_as, spec
 
 
@@ -69,8 +70,9 @@ class Training(Part):
     def __post_init__(self) -> None:
         names = [name_of(metric) for metric in self.metrics]
         if len(set(names)) < len(names):
-            differ = len(set(self.metrics)) == len(names)
-            hint = "; a field `name` of the class would tell them apart" if differ else ""
+            differ = all(one != other for one, other in combinations(self.metrics, 2))
+            same = [metric for metric, name in zip(self.metrics, names, strict=True) if names.count(name) > 1]
+            hint = f"; {renamed_by(same)} would tell them apart" if differ else ""
             raise UserError(f"training.metrics=[{','.join(names)}]: one of them is named twice{hint}")
 
     @property
