@@ -17,6 +17,7 @@ from sklearn import metrics as reference
 from pipeline.contracts import Metric
 from pipeline.experiment.metrics import metrics_of, words
 from pipeline.metrics import classification as metrics
+from pipeline.metrics.of_torchmetrics import Torchmetrics
 from pipeline.metrics.per_class import Counts
 from pipeline.metrics.total import Total
 
@@ -173,6 +174,18 @@ def test_a_metric_of_torchmetrics_is_scikit_learns(size: int) -> None:
     outputs, targets = logits[:, 0], logits[:, 0] + likely[:, 1]
     wanted = reference.r2_score(targets, outputs)
     assert value_of("torchmetrics.R2Score", outputs, targets, size) == pytest.approx(wanted, rel=1e-9)
+
+
+DIRECTIONS: dict[str, Any] = {
+    "max": {"metric": "Accuracy", "arguments": {"task": "multiclass", "top_k": 5}},
+    "min": {"metric": "CalibrationError", "arguments": {"task": "multiclass"}},
+    "none": {"metric": "ConfusionMatrix", "arguments": {"task": "multiclass"}},
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_direction_of_a_class_for_several_tasks_is_that_of_what_it_makes(direction: str) -> None:
+    assert Torchmetrics(**DIRECTIONS[direction]).direction == direction
 
 
 class Gives(Metric):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Direction
 
 PLACES = ("", ".classification", ".regression", ".text")  # `MulticlassAUROC` is not at the top of the package
+ENOUGH = 1000  # classes, where there are no data to count them: more than any `top_k`
 
 
 @spec
@@ -43,8 +44,10 @@ class Torchmetrics(Metric):
 
     @property
     def direction(self) -> Direction:
-        """As the class declares it."""
+        """As the class declares it; `torchmetrics.Accuracy` and its like leave that to what they make."""
         higher = self._class().higher_is_better
+        if higher is None:
+            higher = self.made(np.empty((1, ENOUGH))).higher_is_better
         return "none" if higher is None else "max" if higher else "min"
 
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Seen:
