@@ -1,7 +1,7 @@
 """Precision, recall and F1 of each class (van Rijsbergen, Information Retrieval, 1979), from counts alone.
 
-A class without an example has recall 0, and one that is never predicted precision 0, in the means too, as
-scikit-learn has it with `zero_division=0`.
+As scikit-learn has them with `zero_division=0`: a class without an example has recall 0, and one that is never
+predicted precision 0. The means are over the classes that have an example or are predicted.
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ class Counts:
     def f1(self) -> np.ndarray:
         return _share(2 * self.correct, self.predicted + self.actual)
 
+    def mean(self, of_classes: np.ndarray) -> float:
+        """Over the classes (classes,) that have an example or are predicted; 0 without an example."""
+        seen = (self.predicted + self.actual) > 0
+        return float(of_classes[seen].mean()) if seen.any() else 0.0
+
 
 class MeanOverClasses(Metric):
-    """The mean of what `of_classes` gives, every class weighing the same."""
+    """The mean of what `of_classes` gives, every class that occurs weighing the same."""
 
     direction = "max"
     takes = "classes"
@@ -56,7 +61,8 @@ class MeanOverClasses(Metric):
         return np.stack([np.bincount(row, minlength=classes) for row in rows])
 
     def value(self, sums: np.ndarray) -> float:
-        return float(self.of_classes(Counts(*sums)).mean())
+        counts = Counts(*sums)
+        return counts.mean(self.of_classes(counts))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -113,7 +113,7 @@ class ClassificationJudge(Judge):
         present = np.flatnonzero(counts.actual)
         worst = present[counts.f1[present].argmin()] if len(present) else 0
         text = f"{classes[worst]}: {', '.join(f'{name} {one[worst]:.4f}' for name, one in by_class.items())}"
-        means = (Metric(f"test/macro_{name}", one.mean(), direction="max") for name, one in by_class.items())
+        means = (Metric(f"test/macro_{name}", counts.mean(one), direction="max") for name, one in by_class.items())
         return Details(tuple(means), (table,), (("worst class", text),) if len(classes) > 1 else ())
 
     def draw(self, run: Run, title: str) -> None:
