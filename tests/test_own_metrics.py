@@ -99,6 +99,7 @@ def test_the_metrics_code_counts(trained: Path, folder: Path) -> None:
     assert now is not None
     values = [{one.name: one.value for one in result.metrics}["test/recall"] for result in (then, now)]
     assert values[0] == values[1]
+    assert dict(now.table)["test recall"].endswith("  the same as when trained")
     assert now.details == then.details
     assert now.notes == ()
     source = folder / "own_metrics.py"
@@ -106,6 +107,19 @@ def test_the_metrics_code_counts(trained: Path, folder: Path) -> None:
     edited = pipeline(folder, *evaluate, "training.metrics=[]", **known(folder))
     assert "the code, or a file or variable that it reads, is not what trained it" in edited.stderr
     shutil.copyfile(HERE / "own_metrics.py", source)
+
+
+def test_evaluate_compares_a_metric_with_the_same_settings_alone(trained: Path, folder: Path) -> None:
+    """Also where both come to the same number."""
+    asked = "training.metrics=[brier,{_target_: own_metrics.Recall, digit: 1}]"
+    again = read_result(done(folder, "stage=evaluate", f"run={trained.name}", asked, "tracking=none", **known(folder)))
+    then = read_result(trained)
+    assert again is not None
+    assert then is not None
+    table = dict(again.table)
+    assert table["test recall"].endswith(f"  when trained, with other settings: {dict(then.table)['test recall']}")
+    assert table["test brier"].endswith("  the same as when trained")
+    assert table["test accuracy"].endswith("  the same as when trained")
 
 
 def test_a_metric_that_becomes_nan_loses_nothing(folder: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pipeline.contracts import Stage
+from pipeline.contracts import Metric, Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import UserError
+from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt, weights
+from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes, check_outputs, saved_weights
@@ -58,19 +61,35 @@ class Evaluate(Stage):
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
         return Result(
             metrics=found.kept,
-            table=tuple(_rows(source, found, resolved)),
+            table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
             notes=(*notes, *data.task.notes(data.train.y, data.test.y)),
             details=found.details.tables,
             failed=found.fault,
         )
 
 
-def _rows(source: Path, found: Measured, resolved: Resolved) -> list[tuple[str, str]]:
-    """Each metric beside the one that the run reported when it was trained."""
+def _changed(source: Path, now: Iterable[Metric]) -> set[str]:
+    """The names in the result of the metrics that have other settings, or are of another class, than when trained."""
+    try:
+        saved = named.metrics_of(read_config(source)["training"]["metrics"])
+    except (KeyError, TypeError, UserError):  # a config of another version, or a module that is not here
+        saved = ()
+    then, asked = (
+        {f"test/{named.name_of(one)}": one for one in metrics if not named.is_judges(one)}
+        for metrics in (saved if isinstance(saved, tuple) else (), now)
+    )
+    return {name for name in {**then, **asked} if then.get(name) != asked.get(name)}
+
+
+def _rows(source: Path, found: Measured, resolved: Resolved, changed: Container[str]) -> list[tuple[str, str]]:
+    """Each metric beside the one that the run reported when it was trained. `changed`: those with other settings."""
     then = metrics_of(source)
     rows = []
     for metric in found.metrics:
-        remark = f"  {_beside(metric.value, then[metric.name].value)}" if metric.name in then else ""
+        old = then[metric.name].value if metric.name in then else None
+        remark = "" if old is None else f"  {_beside(metric.value, old)}"
+        if old is not None and metric.name in changed:
+            remark = f"  when trained, with other settings: {old:.4f}"
         rows.append((metric.name.replace("test/", "test "), f"{metric.value:.4f}{remark}"))
     return [
         *rows,
