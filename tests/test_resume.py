@@ -173,9 +173,11 @@ def test_a_grid_goes_on_with_the_cell_that_was_killed(tmp_path: Path) -> None:
 def test_a_job_that_slurm_starts_again_goes_on(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=linear", "training.steps=3000", "training.checkpoint.every=50", "tracking=none")
     killed(tmp_path, words, 0.2)
-    result = pipeline(tmp_path, *words, SLURM_RESTART_COUNT="1")
+    result = pipeline(tmp_path, *words, "name=two", SLURM_RESTART_COUNT="1")
     assert result.returncode == 0, result.stderr
     (run,) = runs(tmp_path)
+    said = f"name=two: goes on with {run.name}, which keeps its name, linear-digits-torch-fp32"
+    assert said in result.stderr.splitlines()
     assert read_json(run / "receipt.json")["resumed"]
     result = pipeline(tmp_path, *words, "resume=auto")  # which is finished: there is nothing to go on with
     assert len(runs(tmp_path)) == 2

@@ -82,7 +82,7 @@ def _check_status(reference: str, folder: Path, status: Status | None) -> None:
 def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | None:
     """The newest checkpoint of a killed run of the same experiment, where everything is as it was then.
 
-    Says of a run that it would have been, but for what has changed.
+    Says of a run that it would have been, but for what has changed; and where its name is not the one asked for.
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
@@ -96,6 +96,10 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
             if then.get("profiler") != now["profiler"]:
                 notes.append("another profiler")
         if checkpoint is not None and not notes:
+            status, name = read_status(folder), experiment.settings.name
+            if name and status is not None and status.name != name:
+                said = f"name={name}: goes on with {folder.name}, which keeps its name, {status.name}"
+                messages().print(said, highlight=False, markup=False, soft_wrap=True)
             return checkpoint
         for note in notes:
             messages().print(f"{folder.name} was killed and is not gone on with: {note}", highlight=False, markup=False)
