@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -98,8 +97,11 @@ class TfBatches:
         """Batches (x, y, rows) as they are in an epoch, (x, y)."""
         import tensorflow as tf
 
+        def copied(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return augment(x.copy(), rows, epoch)  # x is the cache's memory, and an augmentation may write into x
+
         def augmented(x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
-            changed = tf.numpy_function(partial(augment, epoch=epoch), (x, rows), x.dtype)
+            changed = tf.numpy_function(copied, (x, rows), x.dtype)
             changed.set_shape(x.shape)
             return self._normalised(changed), y
 
