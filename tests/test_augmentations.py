@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -165,21 +166,31 @@ class Own(Augmentation):
             return list(x)  # type: ignore[return-value]
         if self.does == "draws elsewhere":
             noise = np.random.default_rng().integers(0, 9, x.shape)
+        if self.does == "seldom draws elsewhere":
+            noise[[random.random() < 0.05 for _ in x]] += 1
+        if self.does == "draws at a call" and len(x) > 1:
+            noise = noise + int(random.random() < 0.5)
+        if self.does == "draws for the batch" and random.random() < 0.5:
+            noise = noise[:, ::-1]
         return x + noise.astype(x.dtype)
 
 
 FAULTS = {
-    "fails": "fails on (3, 4, 4, 1) uint8: KeyError: 'x'",
-    "widens": "makes (3, 4, 4, 1) int64 of images (3, 4, 4, 1) uint8; keep shape and dtype",
-    "gives a list": "makes a list of images (3, 4, 4, 1) uint8; keep shape and dtype",
+    "fails": "fails on (64, 4, 4, 1) uint8: KeyError: 'x'",
+    "widens": "makes (64, 4, 4, 1) int64 of images (64, 4, 4, 1) uint8; keep shape and dtype",
+    "gives a list": "makes a list of images (64, 4, 4, 1) uint8; keep shape and dtype",
     "draws elsewhere": "makes other images of a batch than of each image alone; take what is random from draws",
+    "seldom draws elsewhere": "makes other images of a batch than of each image alone; take what is random from draws",
+    "draws for the batch": "makes other images of a batch than of each image alone; take what is random from draws",
+    "draws at a call": "makes other images of the same draws; take all that is random from draws",
 }
 
 
 @pytest.mark.parametrize("does", FAULTS)
 def test_what_is_wrong_with_an_augmentation_is_named(does: str) -> None:
-    x = np.zeros((5, 4, 4, 1), np.uint8)
-    assert augment_of(Own(), 0, Shapes((4, 4, 1), (2,)), x)(x, np.arange(5), 0).any()
+    x = np.zeros((70, 4, 4, 1), np.uint8)
+    random.seed(0)
+    assert augment_of(Own(), 0, Shapes((4, 4, 1), (2,)), x)(x, np.arange(70), 0).any()
     with pytest.raises(UserError) as caught:
         augment_of(Own(does=does), 0, Shapes((4, 4, 1), (2,)), x)
     assert str(caught.value) == f"augmentation=own: {FAULTS[does]}"

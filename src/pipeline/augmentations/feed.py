@@ -12,6 +12,8 @@ from pipeline.errors import UserError, cut
 from pipeline.models import Shapes
 from pipeline.spec import choice
 
+TRIED = 64  # images; what is random in every 20th is seen among them
+
 
 @dataclass(frozen=True)
 class Augment:
@@ -35,7 +37,7 @@ def augment_of(augmentation: Augmentation, seed: int, shapes: Shapes, x: np.ndar
     augmentation.check(image)
     found = Augment(augmentation, seed)
     if not type(augmentation).__module__.startswith("pipeline."):
-        _try(found, x[:3], named)
+        _try(found, x[:TRIED], named)
     return found
 
 
@@ -43,13 +45,13 @@ def _try(augment: Augment, x: np.ndarray, named: str) -> None:
     """Refuse an augmentation of the user's own whose images are none, or depend on more than their draws."""
     rows = np.arange(len(x))
     try:
-        together = augment(x.copy(), rows, 0)
+        together, *again = (augment(x.copy(), rows, 0) for _ in range(4))
         alone = [augment(x[row : row + 1].copy(), rows[row : row + 1], 0) for row in rows]
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{named}: fails on {x.shape} {x.dtype}: {type(error).__name__}: {cut(str(error))}") from error
-    for made, given in zip([together, *alone], [x, *np.split(x, len(x))], strict=True):
+    for made, given in zip([together, *again, *alone], [*[x] * 4, *np.split(x, len(x))], strict=True):
         if not isinstance(made, np.ndarray) or (made.shape, made.dtype) != (given.shape, given.dtype):
             is_array = isinstance(made, np.ndarray)
             what = f"{made.shape} {made.dtype}" if is_array else f"a {type(made).__name__}"
@@ -58,3 +60,5 @@ def _try(augment: Augment, x: np.ndarray, named: str) -> None:
         raise UserError(
             f"{named}: makes other images of a batch than of each image alone; take what is random from draws"
         )
+    if not all(np.array_equal(together, other) for other in again):
+        raise UserError(f"{named}: makes other images of the same draws; take all that is random from draws")
