@@ -156,7 +156,8 @@ def test_a_hugging_face_dataset_on_disk(saved: Path, tmp_path: Path) -> None:
         (
             "uneven",
             {},
-            "examples of the shapes (7, 9, 1) and (8, 8, 1); dataset.size=[height,width] resizes images to one",
+            "train.image: examples of the shapes (7, 9, 1) and (8, 8, 1); dataset.size=[height,width] resizes images "
+            "to one",
         ),
         ("nothing", {}, "not a folder that Dataset.save_to_disk wrote (FileNotFoundError: "),
     ],
@@ -165,6 +166,68 @@ def test_what_a_hugging_face_dataset_lacks(saved: Path, folder: str, settings: d
     with pytest.raises(UserError) as caught:
         HuggingFace(path=str(saved / folder), **settings).load(saved, 0)
     assert str(caught.value).startswith(f"dataset.path={saved / folder}: {said}")
+
+
+def rows(folder: Path, values: list[Any], column: Any = None, labels: tuple[int | None, int | None] = (0, 1)) -> Any:
+    """One Hugging Face split of values with the two labels in turn; saved in `folder`."""
+    from datasets import Dataset, Features, Value
+    from datasets import Image as ImageColumn
+
+    features = Features({"image": column or ImageColumn(), "label": Value("int64")})
+    made = Dataset.from_dict({"image": values, "label": [labels[i % 2] for i in range(len(values))]}, features=features)
+    made.save_to_disk(folder)
+    return made
+
+
+def of(folder: Path, **settings: Any) -> Data:
+    return HuggingFace(path=str(folder), validation=0.0, test=0.5, **settings).load(folder, 0)
+
+
+def test_a_hugging_face_dataset_keeps_its_dtype_and_its_axes(tmp_path: Path) -> None:
+    from datasets import Array3D
+
+    arrays = list(np.arange(192, dtype=np.uint8).reshape(4, 4, 4, 3))
+    rows(tmp_path / "arrays", arrays, Array3D((4, 4, 3), "uint8"))
+    data = of(tmp_path / "arrays")
+    assert (data.train.x.dtype.name, data.scale, data.train.x.shape) == ("uint8", 255.0, (2, 4, 4, 3))
+    made = rows(tmp_path / "images", [Image.fromarray(array[:3]) for array in arrays])
+    made.with_format("torch").save_to_disk(tmp_path / "torch")
+    assert np.array_equal(of(tmp_path / "torch").train.x, of(tmp_path / "images").train.x)
+
+
+def test_splits_of_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from datasets import DatasetDict
+
+    one = rows(tmp_path / "one", [Image.new("L", (4, 4), number) for number in range(4)])
+    DatasetDict({"train": one, "val": one.select([3]), "extra": one}).save_to_disk(tmp_path / "all")
+    assert of(tmp_path / "all").validation.x.max() == 3
+    assert capsys.readouterr().err.endswith(f"dataset.path={tmp_path / 'all'}: leaves out the splits extra\n")
+
+
+def test_images_and_rows_that_are_no_bytes_are_refused(tmp_path: Path) -> None:
+    from datasets import List, Value
+
+    deep = Image.fromarray(np.full((4, 4), 300, np.uint16))
+    mixed = [Image.new(mode, (4, 4)) for mode in ("L", "RGB", "RGB", "RGB")]
+    black = [Image.new("L", (4, 4))] * 4
+    numbers, nested = List(Value("int64")), List(List(Value("int64")))
+    for name, values, column, labels, said in (
+        ("deep", [deep] * 4, None, (0, 1), "image: holds an image of Pillow's mode I;16, of more than 8 bits; "),
+        ("mixed", mixed, None, (0, 1), "image: holds grey and coloured images; set dataset.channels to 1 or 3"),
+        ("none", black, None, (0, None), "label: example 1 (from 0) has none; leave it out by Dataset.filter"),
+        ("ragged", [[[1, 2], [3]]] * 4, nested, (0, 1), "image: holds an example that is not an array of numbers ("),
+        ("gaps", [[1, None]] * 4, numbers, (0, 1), "image: holds an example that is not an array of numbers ("),
+    ):
+        rows(tmp_path / name, values, column, labels)
+        with pytest.raises(UserError) as caught:
+            of(tmp_path / name)
+        assert str(caught.value).startswith(f"dataset.path={tmp_path / name}: train.{said}")
+    assert of(tmp_path / "mixed", channels=1).train.x.shape == (2, 4, 4, 1)
+    for name in ("cat", "dog"):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        deep.save(tmp_path / "folder" / name / "0.png")
+    with pytest.raises(UserError, match=r"cat/0\.png: holds an image of Pillow's mode I;16, of more than 8 bits; "):
+        ImageFolder(folder=str(tmp_path / "folder")).load(tmp_path, 0)
 
 
 def test_parts_that_the_folder_has(tmp_path: Path) -> None:

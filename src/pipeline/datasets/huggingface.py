@@ -6,6 +6,7 @@ Arrow files, read by the package `datasets`: https://huggingface.co/docs/dataset
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,6 +17,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import classification
+from pipeline.datasets.pixels import GREY, pixels
 from pipeline.errors import UserError, cut
 from pipeline.spec import spec
 from pipeline.tasks import Task
@@ -24,7 +26,7 @@ from pipeline.tasks.classification import Classification
 Share = Annotated[float, Field(ge=0, lt=1)]
 MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
 PARTS = ("train", "validation", "test")
-GREY = ("1", "L", "I;16", "I", "F")  # Pillow's modes of one channel
+VALIDATION = ("validation", "val", "valid", "dev")  # what that split is called
 
 
 @spec
@@ -32,7 +34,7 @@ class HuggingFace(Dataset):
     """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes.
 
     `size`: height and width that images are resized to (None: as they are, all of one size). `channels`: 1 for grey, 3
-    for colours (None: as the first image has them). `validation`, `test`: the share of the training examples held out
+    for colours (None: as the images have them). `validation`, `test`: the share of the training examples held out
     where the folder has no such split.
     """
 
@@ -70,7 +72,11 @@ class HuggingFace(Dataset):
                     "dataset.keys"
                 )
         parts = {
-            name: (self._examples(split[x_name], shown), np.asarray(split[y_name])) for name, split in splits.items()
+            name: (
+                self._examples(split[x_name], _dtype(split.features[x_name]), f"{shown}: {name}.{x_name}"),
+                _targets(split[y_name], f"{shown}: {name}.{y_name}"),
+            )
+            for name, split in splits.items()
         }
         named = getattr(splits["train"].features[y_name], "names", ())  # of a ClassLabel
         return classification(parts, named, self.validation, self.test, seed, shown)
@@ -88,21 +94,29 @@ class HuggingFace(Dataset):
                 f"{shown}: not a folder that Dataset.save_to_disk wrote ({type(error).__name__}: {cut(error, 200)})"
             ) from error
         if not isinstance(found, Mapping):
-            return {"train": found}
+            return {"train": found.with_format(None)}
         if "train" not in found:
             raise UserError(f"{shown}: has the splits {', '.join(map(str, found))}; one has to be called train")
-        return {name: found[name] for name in PARTS if name in found}
+        validation = next((name for name in VALIDATION if name in found), "validation")
+        named = {"train": "train", "validation": validation, "test": "test"}
+        left = [str(name) for name in found if name not in named.values()]
+        if left:
+            print(f"{shown}: leaves out the splits {', '.join(left)}", file=sys.stderr, flush=True)
+        return {name: found[named[name]].with_format(None) for name in PARTS if named[name] in found}
 
-    def _examples(self, column: Any, shown: str) -> np.ndarray:
+    def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str) -> np.ndarray:
         """A column as one array (N, ...)."""
-        channels, arrays = self.channels, []
+        found, arrays = self.channels, []
         for value in column:
             image = _image(value, shown)
             if image is None:
-                arrays.append(np.asarray(value))
+                arrays.append(_array(value, dtype, shown))
                 continue
-            channels = channels or (1 if image.mode in GREY else 3)
-            arrays.append(self._pixels(image, channels))
+            channels: Literal[1, 3] = self.channels or (1 if image.mode in GREY else 3)
+            found = found or channels
+            if channels != found:
+                raise UserError(f"{shown}: holds grey and coloured images; set dataset.channels to 1 or 3")
+            arrays.append(pixels(image, self.size, channels, shown))
         shapes = sorted({array.shape for array in arrays})
         if len(shapes) != 1:
             sizes = " and ".join(map(str, shapes[:2])) or "none"
@@ -111,12 +125,30 @@ class HuggingFace(Dataset):
             )
         return np.stack(arrays)
 
-    def _pixels(self, image: Any, channels: int) -> np.ndarray:
-        """(height, width, channels) uint8."""
-        made = image.convert("L" if channels == 1 else "RGB")
-        height, width = self.size or (made.height, made.width)
-        resized = made if made.size == (width, height) else made.resize((width, height))
-        return np.asarray(resized).reshape(height, width, channels)
+
+def _dtype(feature: Any) -> np.dtype[Any] | None:
+    """The dtype of a column of numbers, or of lists of them."""
+    while hasattr(feature, "feature"):
+        feature = feature.feature
+    try:
+        return np.dtype(feature.dtype)
+    except (AttributeError, TypeError):  # images, text
+        return None
+
+
+def _array(value: Any, dtype: np.dtype[Any] | None, shown: str) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{shown}: holds an example that is not an array of numbers ({cut(error, 200)})") from error
+
+
+def _targets(column: Any, shown: str) -> np.ndarray:
+    values = list(column)
+    missing = next((number for number, value in enumerate(values) if value is None), None)
+    if missing is not None:
+        raise UserError(f"{shown}: example {missing} (from 0) has none; leave it out by Dataset.filter")
+    return np.asarray(values)
 
 
 def _image(value: Any, shown: str) -> Any:

@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import classification
+from pipeline.datasets.pixels import pixels
 from pipeline.errors import UserError
 from pipeline.spec import spec
 from pipeline.tasks import Task
@@ -77,14 +78,11 @@ class ImageFolder(Dataset):
     def _image(self, path: Path) -> np.ndarray:
         from PIL import Image
 
-        height, width = self.size
         try:
             with Image.open(path) as stored:
-                image = stored.convert("L" if self.channels == 1 else "RGB")
+                return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({error})") from error
-        resized = image if image.size == (width, height) else image.resize((width, height))
-        return np.asarray(resized).reshape(height, width, self.channels)
 
 
 def _below(part: Path) -> list[Path]:

@@ -1,0 +1,24 @@
+"""Images of files as arrays of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UserError
+
+GREY = ("1", "L")  # Pillow's modes of one channel of bytes
+
+
+def pixels(image: Any, size: tuple[int, int] | None, channels: int, who: str) -> np.ndarray:
+    """A Pillow image as (height, width, channels) uint8. Raises UserError for one of more than 8 bits a channel."""
+    if image.mode[0] in "IF":  # to bytes Pillow does not scale them: it cuts what is above 255
+        raise UserError(
+            f"{who}: holds an image of Pillow's mode {image.mode}, of more than 8 bits; "
+            "save it with 8, or its numbers as arrays (dataset=npz)"
+        )
+    made = image.convert("L" if channels == 1 else "RGB")
+    height, width = size or (made.height, made.width)
+    resized = made if made.size == (width, height) else made.resize((width, height))
+    return np.asarray(resized).reshape(height, width, channels)
