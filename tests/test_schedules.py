@@ -11,6 +11,9 @@ from command import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.contracts import Schedule
+from pipeline.errors import UserError
+from pipeline.experiment.checks import factor_of
 from pipeline.schedules.cosine import Cosine
 from pipeline.schedules.linear import Linear
 from pipeline.schedules.one_cycle import OneCycle
@@ -74,3 +77,34 @@ def test_a_schedule_longer_than_the_training_is_refused(tmp_path: Path) -> None:
     words = ("schedule=cosine", "schedule.warm_up=100", "training.batch_size=32", *SHORT)
     said = refused(tmp_path, *words)
     assert said == "schedule.warm_up=100: the training has 40 optimizer steps; choose fewer"
+
+
+class Strange(Schedule):
+    """What a user's own schedule may give."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  # as the contract has it
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (-1, "gives -1; give a number from 0 on"),
+        (float("nan"), "gives nan; give a number from 0 on"),
+        ("x", "gives 'x'; give a number from 0 on"),
+        (ZeroDivisionError("division by zero"), "fails: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_factor_that_is_not_one_is_refused(found: object, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        factor_of(Strange(found), 0, 40)
+    assert str(refused.value) == f"schedule=strange: factor(0, 40) {said}"
+
+
+def test_a_factor_of_numpy_is_a_number() -> None:
+    assert factor_of(Strange(np.float32(0.5)), 0, 40) == 0.5

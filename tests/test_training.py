@@ -36,6 +36,9 @@ def test_training_ends_when_validation_no_longer_improves_and_keeps_the_best_wei
     assert kept["ended_by"] == "training.patience"
     assert (kept["weights"], kept["step"], kept["epoch"]) == ("best", 3 * (best + 1), best + 1)
     assert kept["value"] == min(losses)
+    result = read_json(run / "result.json")
+    assert result["last_epoch"]["validation/loss"] == min(losses)
+    assert ["weights", f"of step {kept['step']}, the best by validation/loss ({min(losses):.4f})"] in result["table"]
     # The same training, stopped there, ends with the same weights.
     ended = pipeline(tmp_path, *DIGITS, *words[:-1], f"training.steps={3 * (best + 1)}", "training.epochs=7")
     assert f"\ntraining.epochs=7: training.steps={3 * (best + 1)} replaces it\n" in ended.stderr

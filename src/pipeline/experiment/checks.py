@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING
 
-from pipeline.contracts import Part, defines
-from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.contracts import Part, Schedule, defines
+from pipeline.errors import Impossible, UserError, bad_choice, cut, shown
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
 from pipeline.spec import choice
@@ -81,11 +83,26 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
     longest = schedule.longest()
     if steps is not None and longest is not None and longest[1] >= steps:
         raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {steps:,} optimizer steps; choose fewer")
+    if steps is not None:
+        for step in (0, steps // 2, steps - 1):
+            factor_of(schedule, step, steps)
     if not hasattr(experiment.optimizer, "learning_rate"):
         raise UserError(
             f"schedule={choice(schedule)} with optimizer={choice(experiment.optimizer)}: it has no learning_rate to "
             "schedule; use schedule=constant"
         )
+
+
+def factor_of(schedule: Schedule, step: int, steps: int) -> float:
+    """A schedule's factor. Raises UserError where it fails or gives what is not a number from 0 on."""
+    called = f"schedule={choice(schedule)}: factor({step}, {steps})"
+    try:
+        factor = schedule.factor(step, steps)
+    except Exception as error:
+        raise UserError(f"{called} fails: {type(error).__name__}: {cut(error, 300)}") from error
+    if not isinstance(factor, Real) or not math.isfinite(factor) or factor < 0:
+        raise UserError(f"{called} gives {shown(factor)}; give a number from 0 on")
+    return float(factor)
 
 
 def replaced(experiment: Experiment, keys: Sequence[str]) -> list[str]:

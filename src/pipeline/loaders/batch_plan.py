@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.experiment.checks import check_schedule
+from pipeline.experiment.checks import check_schedule, factor_of
 from pipeline.loaders import epoch_order
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _rates(experiment: Experiment, steps: int) -> Callable[[int], float] | None:
         return None
     check_schedule(experiment, steps)
     rate = experiment.optimizer.learning_rate
-    return lambda step: rate * schedule.factor(step, steps)
+    return lambda step: rate * factor_of(schedule, step, steps)
 
 
 @lru_cache(maxsize=2)

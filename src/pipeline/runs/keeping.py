@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
@@ -55,7 +56,7 @@ class Keeping:
         if stop_asked():
             self.save(step, contents)
             self.writer.wait()
-            self.run.say(f"stopped at step {step:,}; resume={self.run.id} goes on from there")
+            self.run.say(f"stopped at step {step:,}; {resume_words(self.run.folder)} goes on from there")
             raise_if_stopped()
         if over or not self.writer.due(step):
             return
@@ -94,3 +95,9 @@ class Keeping:
         """After the last step: finish the checkpoint that is being written."""
         if self.writer is not None:
             self.writer.close()
+
+
+def resume_words(folder: Path) -> str:
+    """What to type to go on with a run."""
+    elsewhere = "" if folder.parent == Path("runs").absolute() else f" output_dir={folder.parent}"
+    return f"resume={folder.name}{elsewhere}"

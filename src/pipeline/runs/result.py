@@ -2,7 +2,7 @@
 
     {"version": 1, "title": "mlp",
      "scalars":    {"test/loss": 0.31, ...},            the metrics by name
-     "last_epoch": {"validation/loss": 0.33, ...},      those of the last epoch, where there were epochs
+     "last_epoch": {"validation/loss": 0.33, ...},      of the last epoch, or of the best where kept
      "declared":   {"test/loss": {"unit": "", "kind": "result", "direction": "min"}, ...},      what each of both is
      "tables":     [{"title": "...", "columns": [...], "rows": [[...], ...]}, ...],
      "details":    [...],                               more tables, which stage=show prints and the run does not

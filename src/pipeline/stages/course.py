@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
+    run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     receipt["card_sha256"] = save_model(run, fit, data)
     receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
     receipt["task"]["score"] = data.task.score
@@ -115,6 +117,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or bool(data.user_code or data.user_files)
         or any(map(is_tried, training.metrics))
         or experiment.augmentation.active
+        or not is_ours(experiment.schedule)
         or experiment.loss.asks_the_data
         or training.validates_for is not None
         or (longest is not None and longest[1] > 0 and training.steps is None)
@@ -164,6 +167,15 @@ def check_validation(experiment: Experiment, data: Data) -> None:
     if key is not None and not len(data.validation):
         dataset = choice(experiment.dataset)
         raise UserError(f"{key} with dataset={dataset}: it holds no examples out for validation; leave it out")
+
+
+def of_kept(fit: Fit, last: tuple[Metric, ...], task: Task) -> tuple[Metric, ...]:
+    """The last epoch's metrics, with the validation of the weights that were kept, where those are the best ones."""
+    validation = fit.kept.get("validation")
+    if not isinstance(validation, list | tuple):
+        return last
+    found = dict(zip(("validation/loss", f"validation/{task.score}"), validation, strict=True))
+    return tuple(replace(metric, value=found.get(metric.name, metric.value)) for metric in last)
 
 
 def check_weights(experiment: Experiment, fit: Fit) -> None:

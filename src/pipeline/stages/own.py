@@ -61,7 +61,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
             receipts.check_observed(receipt, experiment, resolved, seen)
         except RunError as error:
             notes.append(str(error))
-    receipt["wall_time_s"] = seconds_since_start()
+    receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
     wrong = check_finite(fit.metrics)
     table = [*((one.name, f"{one.value:.4f}") for one in fit.metrics)]

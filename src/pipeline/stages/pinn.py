@@ -97,7 +97,7 @@ class Pinn(Stage):
         for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
             run.say(f"warning: {warning}")
         receipt |= {
-            "wall_time_s": seconds_since_start(),
+            "wall_time_s": run.earlier_s + seconds_since_start(),
             "training_s": found.seconds,
             **({} if found.compile_s is None else {"compile_s": found.compile_s}),
             **run.marks,

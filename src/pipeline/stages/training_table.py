@@ -39,6 +39,7 @@ def rows(
         found.append(("length", f"training.steps={training.steps}, in place of training.epochs={training.epochs}"))
     return [
         *found,
+        *weights_row(fit.kept),
         (
             "wall time",
             f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
@@ -72,6 +73,13 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         return [("profiler", f"{text}; overhead not measured: no step after them")]
     after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
     return [("profiler", f"{text} against {after} (overhead {profile['overhead']:+.0%})")]
+
+
+def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:
+    """Which weights were measured and saved, where they are not those of the last step."""
+    if kept.get("weights") != "best":
+        return []
+    return [("weights", f"of step {kept['step']:,}, the best by {kept['monitor']} ({kept['value']:.4f})")]
 
 
 def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:

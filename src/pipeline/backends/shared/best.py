@@ -23,6 +23,7 @@ class Best:
         self.sign = 1 if self.of_loss or task.better == "min" else -1
         self.value: float | None = None
         self.step = self.epoch = self.since = 0
+        self.validation: tuple[float, float] | None = None  # loss and score, of that step
         self.weights: Weights | None = None
 
     def take(self, validation: tuple[float, float], step: int, epoch: int, weights: Snapshot) -> None:
@@ -32,6 +33,7 @@ class Best:
             self.since += 1
             return
         self.value, self.step, self.epoch, self.since = value, step, epoch, 0
+        self.validation = validation
         if self.keeps:
             self.weights = weights()
 

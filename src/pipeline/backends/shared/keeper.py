@@ -68,7 +68,7 @@ class Keeper:
             "begun": watch.begun.tolist(),
             "waiting": [dict(one) for one in watch.waiting],
             "epochs": [asdict(epoch) for epoch in watch.epochs],
-            "best": {name: getattr(watch.best, name) for name in ("value", "step", "epoch", "since")},
+            "best": {name: getattr(watch.best, name) for name in ("value", "step", "epoch", "since", "validation")},
             "loss_scale": None if scale is None else asdict(scale),
             "observation": None if seen is None else _plain(seen),
         }

@@ -215,10 +215,11 @@ class Watch:
 
     def kept(self) -> dict[str, object]:
         """Which weights are saved, for the receipt."""
-        best, found = self.best, {"ended_by": self.ended_by, "ema": self.ema}
+        best = self.best
+        found: dict[str, object] = {"ended_by": self.ended_by, "ema": self.ema}
         if best.weights is None:
             return {"weights": "last", "step": self.step, **found}
-        found |= {"monitor": self.monitor, "value": best.value}
+        found |= {"monitor": self.monitor, "value": best.value, "validation": best.validation}
         return {"weights": "best", "step": best.step, "epoch": best.epoch, **found}
 
     def _where(self, number: int) -> str:
