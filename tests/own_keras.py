@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -34,3 +38,20 @@ def batches() -> dict[str, Any]:
 
 def callbacks() -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100, start_from_epoch=1)]
+
+
+class Dies(keras.callbacks.Callback):  # type: ignore[misc]
+    """Kills itself in its fifth epoch, where a file says so, once what was begun has been written."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        step = 8 * 4
+        if self.model.optimizer.iterations.numpy() == step and list(Path.cwd().glob(f"die-{step}")):
+            while not list(Path.cwd().glob("runs/*/checkpoints/step-*")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def best_kept() -> list[Any]:
+    """The first epoch is the best one: it has the greatest loss."""
+    best = keras.callbacks.EarlyStopping("val_loss", patience=6, mode="max", restore_best_weights=True)
+    return [Dies(), best]

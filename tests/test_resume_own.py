@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes  # noqa: F401 (bfloat16, by its name)
+import numpy as np
 import pytest
 from command import pipeline, refused, runs
 from test_own_trainings import KERAS, KNOWN, journal
 from test_resume import killed
 
+from pipeline.backends.keras import remembered, state
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
 
@@ -20,7 +24,8 @@ EPOCHS = 40
 
 def goes_on(folder: Path, words: tuple[str, ...], number: int, known: dict[str, str]) -> Path:
     """Killed, and gone on with by `resume=latest`: the run."""
-    assert killed(folder, (*words, f"stage.epochs={EPOCHS}"), 0.1, number, **known) in (-9, 143)
+    each = "training.checkpoint.every=8"
+    assert killed(folder, (*words, each, f"stage.epochs={EPOCHS}"), 0.1, number, **known) in (-9, 143)
     result = pipeline(folder, "resume=latest", **known)
     assert result.returncode == 0, result.stderr
     (run,) = runs(folder)
@@ -64,3 +69,81 @@ def test_before_the_first_epochs_end_there_is_nothing_to_go_on_from(
         refused(tmp_path, f"resume={run.name}", **KNOWN)
         == f"resume={run.name}: {run.name} has no checkpoint; run it anew"
     )
+
+
+MORTAL = ("stage=lightning", "stage.module=own_lightning.Mortal", "stage.data=own_lightning.Clouds", "tracking=none")
+
+
+def died(folder: Path, words: tuple[str, ...], where: str, known: dict[str, str]) -> Path:
+    """Killed by its own code at an epoch or in the test, and gone on with: the run."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"die-{where}").touch()
+    assert pipeline(folder, *words, "training.checkpoint.every=8", **known).returncode == -signal.SIGKILL
+    (folder / f"die-{where}").unlink()
+    result = pipeline(folder, "resume=latest", **known)
+    assert result.returncode == 0, result.stderr
+    (run,) = runs(folder)
+    return run
+
+
+def lines(run: Path) -> list[dict[str, float]]:
+    """Of the journal, but for the times."""
+    return [{name: value for name, value in line.items() if name != "time"} for line in journal(run)]
+
+
+@pytest.mark.wide
+def test_what_a_module_does_at_an_epochs_end_is_kept(tmp_path: Path) -> None:
+    """It counts and logs there. Journal, result and weights are those of a run that nobody killed."""
+    words = (*MORTAL, "stage.epochs=4")
+    run = died(tmp_path / "killed", words, "2", KNOWN)
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words, **KNOWN).returncode == 0
+    (whole,) = runs(tmp_path / "whole")
+    assert metrics_of(run)["ended"].value == metrics_of(whole)["ended"].value == 4
+    assert lines(run) == lines(whole)
+    digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.wide
+def test_a_training_that_had_stopped_early_is_tested_only(tmp_path: Path) -> None:
+    run = died(tmp_path, (*MORTAL, "stage.epochs=9", "stage.arguments.stops=true"), "test", KNOWN)
+    found = metrics_of(run)
+    assert (found["epochs"].value, found["ended"].value) == (2, 2)
+
+
+@pytest.mark.wide
+def test_callbacks_of_keras_go_on_with_what_they_remember(tmp_path: Path) -> None:
+    """The best weights, of an epoch before the checkpoint, are the result's; and the first epoch's number counts."""
+    words = (*OF_KERAS, "stage.callbacks=own_keras.best_kept", "backend=jax", "stage.epochs=12")
+    words = (*words, "+stage.fit.shuffle=false", "+stage.fit.initial_epoch=2")
+    run = died(tmp_path / "killed", words, "32", KERAS)
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words, **KERAS).returncode == 0
+    (whole,) = runs(tmp_path / "whole")
+    assert metrics_of(run)["epochs"].value == metrics_of(whole)["epochs"].value == 7
+    digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
+    assert digests[0] == digests[1]
+
+
+class Remembers:
+    def __init__(self) -> None:
+        self.best, self.wait, self.history, self.params = float("-inf"), 0, {"loss": [1.0]}, {"epochs": 3}
+        self.best_weights: list[np.ndarray] | None = None
+        self.least: Any = np.float32(3)
+        self.compare = max
+
+
+def test_what_a_callback_remembers_is_read_back(tmp_path: Path) -> None:
+    before, after = Remembers(), Remembers()
+    before.best, before.wait, before.history, before.least = 0.5, 2, {"loss": [1.0, 0.5]}, np.float32(1)
+    before.params = {"epochs": 9}
+    before.best_weights = [np.arange(3, dtype="float32"), np.ones(2, dtype="bfloat16")]
+    state.write([np.zeros(1), *remembered.taken([before])], tmp_path / "state")
+    remembered.put_back([after], state.read_after(tmp_path / "state", 1))
+    assert (after.best, after.wait, after.history, after.least) == (0.5, 2, {"loss": [1.0, 0.5]}, 1)
+    assert (after.params, after.compare, type(after.least)) == ({"epochs": 3}, max, np.float32)
+    assert after.best_weights is not None
+    for one, other in zip(before.best_weights, after.best_weights, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)

@@ -68,19 +68,23 @@ class Keeping:
 
     @stop_held_back()
     def after_epoch(self, step: int, contents: Callable[[], Contents]) -> None:
-        """Of a training that is whole at an epoch's end only: write, unless the last one is still being written."""
+        """Of a training that is whole at an epoch's end only: write where one is due, and at a stop."""
         if not self.active:
             raise_if_stopped()
         elif stop_asked():
             self.after_block(step, contents)
-        elif not self.writer.busy:  # type: ignore[union-attr]
+        elif self.writer.due(step):  # type: ignore[union-attr]
             self.save(step, contents)
 
     def save(self, step: int, contents: Callable[[], Contents]) -> None:
         """Begin to write a checkpoint of the training as it stands."""
         assert self.writer is not None
         self.writer.wait()  # the copy before this one may still be read
-        progress, files = contents()
+        try:
+            progress, files = contents()
+        except OSError as error:  # of a user's training, whose state is written at once
+            self.run.say(f"no checkpoint of step {step:,}: {error.strerror or error}")
+            return
         self.run.journal.flush()
         common = {
             "step": step,

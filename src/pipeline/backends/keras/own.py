@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipeline.backends.keras import state
+from pipeline.backends.keras import remembered, state
 from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names
 from pipeline.backends.shared.own import Called, OwnFit, Watch
@@ -80,16 +80,19 @@ def fit(
         keras.utils.set_random_seed(experiment.seed)
         net, splits, listed = made(model, data, callbacks)
         watch = Watch(run)
-        watch.save = lambda path: state.write(_values(net), path)
-        goes_on = {} if run.checkpoint is None else {"initial_epoch": watch.epochs}
+        watch.save = lambda path: state.write([*_values(net), *remembered.taken(listed)], path)
+        goes_on = {} if run.checkpoint is None else {"initial_epoch": chosen.get("initial_epoch", 0) + watch.epochs}
+        if watch.over:
+            goes_on = {"initial_epoch": epochs}
         with watch.training():
             net.fit(
                 **_given(splits["train"]),
                 validation_data=splits.get("validation"),
                 epochs=epochs,
-                callbacks=[*listed, _Follow(watch)],
+                callbacks=[*listed, _Follow(watch, listed)],
                 **{"verbose": 0, **chosen, **goes_on},
             )
+            watch.keep(int(net.optimizer.iterations.numpy()), over=True)
         seconds = watch.training_s
         tested = {}
         if "test" in splits:
@@ -125,17 +128,21 @@ def _values(net: Any) -> list[Any]:
 class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
     """Writes each epoch's metrics."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, before: list[Any]) -> None:
         super().__init__()
-        self.watch = watch
+        self.watch, self.before = watch, before
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """`fit` has built the model and the optimizer."""
+        """`fit` has built model and optimizer, and the callbacks that come `before` have begun anew."""
         checkpoint = self.watch.run.checkpoint
         if checkpoint is not None:
             variables = _variables(self.model)
             for variable, value in zip(variables, state.read(checkpoint.state, _values(self.model)), strict=True):
                 variable.assign(value)
+            remembered.put_back(self.before, state.read_after(checkpoint.state, len(variables)))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self.watch.epoch(logs or {}, int(self.model.optimizer.iterations.numpy()))
+        steps = int(self.model.optimizer.iterations.numpy())
+        self.watch.epoch(logs or {}, steps)
+        if not self.model.stop_training and epoch + 1 < self.params["epochs"]:  # else after `fit`, which ends it
+            self.watch.keep(steps)

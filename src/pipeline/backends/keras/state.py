@@ -25,3 +25,9 @@ def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
     """What `write` wrote, in the dtypes of `like`."""
     kept = weights.load(path)
     return [kept[f"{number:06}"].view(array.dtype) for number, array in enumerate(like)]
+
+
+def read_after(path: Path, count: int) -> list[np.ndarray]:
+    """What `write` wrote after the first `count` arrays."""
+    kept = weights.load(path)
+    return [kept[name] for name in sorted(kept)[count:]]

@@ -71,6 +71,7 @@ class Watch:
         self.epochs: int = kept.get("epochs", 0)
         self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
         self.started = time.perf_counter()
+        self.over: bool = kept.get("over", False)  # nothing but the test is left
         self.save: Callable[[Path], Any] | None = None
 
     @property
@@ -92,6 +93,10 @@ class Watch:
         self.run.end_epoch(self.epochs, [Metric(name, value) for name, value in found.items()], step)
         text = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         self.run.say(f"epoch {self.epochs}  {text}")
+
+    def keep(self, step: int, *, over: bool = False) -> None:
+        """Where the training is whole, after an epoch. `over`: there will be no other epoch."""
+        self.over = over
         self.keeping.after_epoch(step, self.contents)
 
     def contents(self) -> Contents:
@@ -100,7 +105,7 @@ class Watch:
         written = self.run.folder / "checkpoints" / ".state"
         written.parent.mkdir(exist_ok=True)
         self.save(written)
-        progress = {"epochs": self.epochs, "last": self.last, "training_s": self.training_s}
+        progress = {"epochs": self.epochs, "last": self.last, "training_s": self.training_s, "over": self.over}
         return {**progress, "note": f"not exact: from the end of epoch {self.epochs}"}, {"state": written.replace}
 
     @contextlib.contextmanager

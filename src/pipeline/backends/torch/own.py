@@ -101,11 +101,13 @@ def fit(
         watch, observation = Watch(run), Observation(how="torch dispatch, first training batch")
         if resolved.place.kind == "cpu":
             observation.tf32, observation.tf32_by = False, ON_CPU
-        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [_Follow(watch, observation, experiment.seed)])
+        follow = _Follow(watch, observation, experiment.seed)
+        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [follow])
         goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
         watch.save = made_trainer.save_checkpoint
         with watch.training():
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
+            follow.write(made_trainer, over=True)
         seconds = watch.training_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
@@ -171,15 +173,20 @@ class _Journal(Logger):
 
 
 class _Follow(pl.Callback):
-    """Observes the first batch, and writes what stands at each epoch's end."""
+    """Observes the first batch, and writes what stands after each epoch.
+
+    That is where the next epoch begins, and after `fit`: the module's own hook of the epoch's end has then run, and
+    Lightning has written what it logged.
+    """
 
     def __init__(self, watch: Watch, observation: Observation, seed: int) -> None:
         self.watch, self.observer, self.seed = watch, Observer(observation), seed
-        self.observing = False
+        self.observing, self.epoch_ended = False, False
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Come after the user's callbacks, whose state is then that of the epoch's end."""
-        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+        """Come before the user's callbacks, which have then begun no other epoch."""
+        trainer.callbacks = [self, *(one for one in trainer.callbacks if one is not self)]
+        trainer.should_stop = trainer.should_stop or self.watch.over  # Lightning does not keep it
 
     def on_train_start(self, *_: Any) -> None:
         if self.watch.run.checkpoint is not None:  # not the draws of the first epochs again
@@ -203,5 +210,17 @@ class _Follow(pl.Callback):
             self.observing = False
             self.observer.__exit__(None, None, None)
 
-    def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
-        self.watch.epoch(trainer.callback_metrics, trainer.global_step)
+    def on_train_epoch_end(self, *_: Any) -> None:
+        self.epoch_ended = True
+
+    def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
+        if self.watch.run.checkpoint is not None:  # it is of an epoch's beginning: of no epoch is a part left to do
+            trainer.fit_loop.restarting = False  # of its inner loops too
+        self.write(trainer)
+
+    def write(self, trainer: Any, *, over: bool = False) -> None:
+        """The epoch that has ended, if one has."""
+        if self.epoch_ended:
+            self.epoch_ended = False
+            self.watch.epoch(trainer.callback_metrics, trainer.global_step)
+            self.watch.keep(trainer.global_step, over=over)
