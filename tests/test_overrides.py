@@ -78,6 +78,7 @@ def test_any_override_set_is_taken_or_refused_in_one_line(
 
 # What is typed -> the message, or its beginning where it ends in "...".
 NAMED = {
+    "schedule.warm_up=5": "schedule.warm_up: no such key; none: this choice has no settings",
     "backend=null": "backend=null: no such choice; choose from jax, tensorflow, torch",
     "optimizer=0": "optimizer=0: no such choice; choose from adadelta, ...",
     "experiment=null": "experiment=null: no such choice; choose from amp_ladder, ...",

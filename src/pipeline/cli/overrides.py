@@ -168,7 +168,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
-        if not names and prefix:  # a mapping of a user's own spec
+        if not names and "." in prefix:  # a mapping of a user's own spec
             return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
         return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names])
     if key:
