@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -102,3 +103,10 @@ def die(where: str) -> None:
         while not list(Path.cwd().glob("runs/*/checkpoints/step-*")):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Full(Lit):
+    """Its state cannot be written: the disk is full."""
+
+    def on_save_checkpoint(self, _: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

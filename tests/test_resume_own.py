@@ -147,3 +147,11 @@ def test_what_a_callback_remembers_is_read_back(tmp_path: Path) -> None:
     for one, other in zip(before.best_weights, after.best_weights, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.wide
+def test_a_state_that_cannot_be_written_does_not_end_the_training(tmp_path: Path) -> None:
+    words = (*(word.replace(".Lit", ".Full") for word in LIT), "stage.epochs=2", "training.checkpoint.every=8")
+    result = pipeline(tmp_path, *words, "+stage.trainer.enable_checkpointing=false", **KNOWN)
+    assert result.returncode == 0, result.stderr
+    assert "no checkpoint of step 8: No space left on device" in result.stdout + result.stderr
