@@ -40,7 +40,7 @@ def callbacks() -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100, start_from_epoch=1)]
 
 
-class Dies(keras.callbacks.Callback):  # type: ignore[misc]
+class Dies(keras.callbacks.Callback):
     """Kills itself in its fifth epoch, where a file says so, once what was begun has been written."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002

@@ -69,6 +69,8 @@ class Lit(pl.LightningModule):
 class Mortal(Lit):
     """Kills itself where a file says so (`die-2`: in its third epoch; `die-test`); counts its epochs at their ends."""
 
+    ended: torch.Tensor
+
     def __init__(self, stops: bool = False) -> None:
         super().__init__()
         self.register_buffer("ended", torch.zeros(()))

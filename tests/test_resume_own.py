@@ -115,8 +115,14 @@ def test_a_training_that_had_stopped_early_is_tested_only(tmp_path: Path) -> Non
 @pytest.mark.wide
 def test_callbacks_of_keras_go_on_with_what_they_remember(tmp_path: Path) -> None:
     """The best weights, of an epoch before the checkpoint, are the result's; and the first epoch's number counts."""
-    words = (*OF_KERAS, "stage.callbacks=own_keras.best_kept", "backend=jax", "stage.epochs=12")
-    words = (*words, "+stage.fit.shuffle=false", "+stage.fit.initial_epoch=2")
+    words = (
+        *OF_KERAS,
+        "stage.callbacks=own_keras.best_kept",
+        "backend=jax",
+        "stage.epochs=12",
+        "+stage.fit.shuffle=false",
+        "+stage.fit.initial_epoch=2",
+    )
     run = died(tmp_path / "killed", words, "32", KERAS)
     (tmp_path / "whole").mkdir()
     assert pipeline(tmp_path / "whole", *words, **KERAS).returncode == 0
