@@ -90,6 +90,7 @@ def test_each_class_is_in_the_result(trained: Path) -> None:
         assert values[f"test/macro_{name}"] == pytest.approx(numbers.mean())
 
 
+@pytest.mark.wide
 def test_the_metrics_code_counts(trained: Path, folder: Path) -> None:
     """Another metric in the place of the user's is another code, and evaluate says so."""
     evaluate = ("stage=evaluate", f"run={trained.name}", "tracking=none")
@@ -122,6 +123,7 @@ def test_evaluate_compares_a_metric_with_the_same_settings_alone(trained: Path, 
     assert table["test accuracy"].endswith("  the same as when trained")
 
 
+@pytest.mark.wide
 def test_a_metric_that_becomes_nan_loses_nothing(folder: Path) -> None:
     """Which class has no test example is known when all are seen."""
     asked = "training.metrics=[{_target_: own_metrics.Recall, digit: 10},brier]"

@@ -19,7 +19,7 @@ from typing import Any
 
 import in_backend
 import pytest
-from command import TORCH_THEN_WIDE, TWO_THEN_WIDE
+from command import TORCH_THEN_WIDE
 from findings import Precisions, Ran
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +80,7 @@ def test_a_cell_that_does_not_run_is_refused(found: Outcomes[Precisions], backen
     assert found[backend].cells[name] == Ran(refused=REFUSED[backend, name])
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.wide
 def test_what_the_compiler_made_of_it_is_told(found: Outcomes[Precisions], backend: str) -> None:
     result = found[backend].cells["bf16"].receipt["precision"]["observed"]
@@ -97,7 +97,7 @@ def test_layers_with_dtypes_of_their_own_are_seen(found: Outcomes[Precisions], b
     assert result["observed"]["matrix_products"].keys() == {"float64", "bfloat16", "float32"}
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_fp32_after_every_other_precision_gives_the_same_bits(found: Outcomes[Precisions], backend: str) -> None:
     cells = found[backend].cells
     alone = cells["fp32"].receipt["weights_sha256"]
@@ -107,7 +107,7 @@ def test_fp32_after_every_other_precision_gives_the_same_bits(found: Outcomes[Pr
     assert found[backend].fp32_after == dict.fromkeys(BETWEEN, alone)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_switches_are_put_back(found: Outcomes[Precisions], backend: str) -> None:
     result = found[backend].settings
     assert len(result) == len(CELLS) + 2
@@ -115,7 +115,7 @@ def test_switches_are_put_back(found: Outcomes[Precisions], backend: str) -> Non
         assert settings == result["at first"], moment
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("way", ["blocks of 1", "blocks of 64", "streamed"])
 def test_a_nan_stops_the_run_and_names_its_step(found: Outcomes[Precisions], way: str, backend: str) -> None:
     failed = found[backend].diverged[way].failed
@@ -125,7 +125,7 @@ def test_a_nan_stops_the_run_and_names_its_step(found: Outcomes[Precisions], way
     )
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_layer_behind_our_back_fails_the_run_if_strict(found: Outcomes[Precisions], backend: str) -> None:
     strict, lenient = (found[backend].planted[strict] for strict in (True, False))
     assert strict.failed == PROBLEM + LET_PASS

@@ -267,7 +267,7 @@ def test_a_corner_may_be_anywhere() -> None:
 
 
 def test_a_corner_that_is_none() -> None:
-    with pytest.raises(ValueError, match="no vertex"):
+    with pytest.raises(ValueError, match="not a vertex"):
         Corner(PoissonLShape.domain, (0.5, 0.0), order=1.0)
     with pytest.raises(ValueError, match="order"):
         Corner(PoissonLShape.domain, (0.0, 0.0), order=float("nan"))

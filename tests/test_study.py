@@ -411,7 +411,7 @@ def refused(study: Copy, *words: str, **changes: str) -> str:
     ("block", "expected"),
     [
         ("{backend: troch}", "one: backend=troch: no such choice (did you mean torch?); choose from jax, tensorflow, "),
-        ("{modle: mlp}", "one: modle: no such key (did you mean model?); choose from backend, dataset, "),
+        ("{modle: mlp}", "one: modle: no such key (did you mean model?); choose from augmentation, backend, "),
         ("{training: {epoch: 3}}", "one: training.epoch: no such key (did you mean training.epochs?); choose from "),
         ("{training.epochs: many}", "one: training.epochs='many': should be a valid integer"),
         ("{training.epochs: 3, training: {epochs: 4}}", "one: training.epochs is set twice; write it once"),
