@@ -86,7 +86,10 @@ class More(Stage):
 
 
 FAULTS: dict[str, tuple[type[Any], str]] = {
-    "does not derive from pipeline.contracts.Stage; CONTRIBUTING.md says what one has to offer": (Foreign, "stage"),
+    "does not derive from pipeline.contracts.running.Stage; CONTRIBUTING.md says what one has to offer": (
+        Foreign,
+        "stage",
+    ),
     "has no run(experiment, resolved, run)": (Unfinished, "stage"),
     "has no run(experiment, resolved, run); is rum() it, misspelt?": (Misspelt, "stage"),
     "defines no check_keys(experiment, keys); is check_key() it, misspelt?": (MisspeltOptional, "stage"),
@@ -94,8 +97,8 @@ FAULTS: dict[str, tuple[type[Any], str]] = {
     "has neither torch(shapes) nor keras(shapes)": (NoBuilder, "model"),
     "has no slots()": (NoSlots, "optimizer"),
     "has no numpy(outputs, targets)": (NoNumbers, "loss"),
-    "has no backends; pipeline.contracts.Loader says what it is": (NoBackends, "loader"),
-    "has no skip, steps; pipeline.contracts.Profiler says what it is": (NoWindow, "profiler"),
+    "has no backends; pipeline.contracts.training.Loader says what it is": (NoBackends, "loader"),
+    "has no skip, steps; pipeline.contracts.running.Profiler says what it is": (NoWindow, "profiler"),
     "has no unknowns, boundary; pipeline.contracts.physics.Problem says what it is": (NoUnknowns, "dataset"),
 }
 
@@ -161,7 +164,8 @@ def test_the_contracts_import_nothing_of_the_pipeline() -> None:
     code = "import sys, pipeline.contracts.physics; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = [name for name in done.stdout.split() if name.startswith(("pipeline", "numpy", "pydantic"))]
-    assert ours == ["pipeline", "pipeline.contracts", "pipeline.contracts.physics"]
+    rooms = ("contracts.part", "contracts.running", "contracts.training", "contracts", "contracts.physics")
+    assert ours == ["pipeline", *(f"pipeline.{room}" for room in rooms)]
 
 
 def lint(root: Path) -> str:

@@ -89,7 +89,7 @@ class HuggingFace(Dataset):
             raise UserError(f"dataset=huggingface: {error}; `import datasets` finds another module here") from error
         try:
             found: Any = load_from_disk(str(Path(str(self.path)).expanduser()))
-        except Exception as error:  # pyarrow raises types of its own for damaged files
+        except Exception as error:  # pyarrow raises its own types for damaged files
             raise UserError(
                 f"{shown}: not a folder that Dataset.save_to_disk wrote ({type(error).__name__}: {cut(error, 200)})"
             ) from error

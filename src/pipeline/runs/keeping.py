@@ -77,7 +77,7 @@ class Keeping:
             self.save(step, contents)
 
     def save(self, step: int, contents: Callable[[], Contents]) -> None:
-        """Begin to write a checkpoint of the training as it stands."""
+        """Begin to write a checkpoint of the present state."""
         assert self.writer is not None
         self.writer.wait()  # the copy before this one may still be read
         try:

@@ -90,7 +90,7 @@ def records_until(folder: Path, size: int) -> list[Record]:
 
 
 def parse(line: bytes) -> Record | None:
-    """None for a line that a crash or a bad disk left unreadable: one lost record is no reason to lose the rest."""
+    """None for a line that a crash or a bad disk left unreadable: one lost record must not cost the rest."""
     try:
         value = json.loads(line)
         metrics = {name: float(number) for name, number in value["metrics"].items()}

@@ -219,7 +219,7 @@ def ask_killed_again(study: Study, cells: Cells, space: Space, killed: set[str])
     for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if killed else ():
         if trial.params.keys() != space.keys() or trial.params in known:
             continue
-        with contextlib.suppress(UserError):  # a point that is no more in the space
+        with contextlib.suppress(UserError):  # a point that the space no longer has
             cell, _ = cells.at(trial.params, trial.number)
             if cell.experiment is not None and cell.experiment.config_sha256() in killed:
                 study.enqueue_trial(trial.params)

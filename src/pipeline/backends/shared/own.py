@@ -116,7 +116,7 @@ class Watch:
         except Stopped:
             checkpoint, _ = newest(self.run.folder)
             if self.keeping.active and not checkpoint:
-                self.run.say("stopped before the end of an epoch: there is no checkpoint to go on from")
+                self.run.say("stopped before the end of an epoch: it has no checkpoint to go on from")
             elif checkpoint and checkpoint.progress["epochs"] < self.epochs + 1:
                 at = checkpoint.progress["epochs"]
                 self.run.say(f"stopped; resume={self.run.id} goes on from the end of epoch {at}")

@@ -25,7 +25,7 @@ CLOCKS = ("compile_s", "seconds", "beside", "fits", "loss_dtype")
 
 
 def contents(training: Training) -> Contents:
-    """The training as it stands between two blocks. JAX's arrays do not change: none is copied but from a GPU."""
+    """The state of the training between two blocks. JAX's arrays do not change: none is copied but from a GPU."""
     progress = {
         **{name: getattr(training, name) for name in CLOCKS},
         "wall_s": time.perf_counter() - training.called,

@@ -1,0 +1,228 @@
+"""What a training is made of: data, model, loss, and what changes or measures them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pipeline.contracts.part import Part
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from pipeline.augmentations.draws import Draws
+    from pipeline.datasets import Data
+    from pipeline.machine.device import Place
+    from pipeline.models import Shapes
+    from pipeline.runs.result import Direction
+    from pipeline.tasks import Targets, Task
+
+
+class Model(Part):
+    """A network for a dataset. `layer_dtypes`: a dtype for each layer (None: the precision's), or none at all.
+
+    `shared_start`: its kernels, biases, embeddings and normalizations start from values drawn by the seed, the same on
+    every backend (pipeline.models.weights). A model that does not say so starts from the values that it was made with.
+    `layout`: "channels_first" for a module that takes images as (N, C, H, W); `shapes` is (H, W, C) all the same.
+    """
+
+    shared_start: ClassVar[bool] = False
+    layout: ClassVar[Literal["channels_last", "channels_first"]] = "channels_last"
+
+    if TYPE_CHECKING:
+
+        @property
+        def layer_dtypes(self) -> Sequence[str | None]: ...
+    else:
+        layer_dtypes = ()
+
+    one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+
+    def torch(self, shapes: Shapes) -> object:
+        """A torch.nn.Module from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
+        raise NotImplementedError
+
+    def keras(self, shapes: Shapes) -> object:
+        """A keras.Model from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
+        raise NotImplementedError
+
+
+class Optimizer(Part):
+    """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
+
+    `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices`, which leaves out tensors of one
+    dimension (biases, and the scales and shifts of normalizations).
+    """
+
+    one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+
+    if TYPE_CHECKING:
+
+        @property
+        def learning_rate(self) -> float: ...
+
+        @property
+        def decay(self) -> str: ...
+    else:
+        decay = "all"
+
+    @abstractmethod
+    def slots(self) -> int:
+        """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
+
+    def torch(self, parameters: Iterable[object]) -> object:
+        """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries."""
+        raise NotImplementedError
+
+    def keras(self) -> object:
+        """A keras.optimizers.Optimizer."""
+        raise NotImplementedError
+
+
+class Schedule(Part):
+    """How the learning rate changes over the training. `constant`: it does not."""
+
+    constant: ClassVar[bool] = False
+
+    @abstractmethod
+    def factor(self, step: int, steps: int) -> float:
+        """What the optimizer's rate is multiplied by at optimizer step `step` (from 0) of `steps`."""
+
+    def longest(self) -> tuple[str, int] | None:
+        """The setting that counts steps, and how many: a training must have more of them."""
+
+
+class Loss(Part):
+    """What a training lowers, the same on every backend. `asks_the_data`: only they can tell whether `check` passes."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+
+    if TYPE_CHECKING:
+
+        @property
+        def asks_the_data(self) -> bool: ...
+    else:
+        asks_the_data = False
+
+    @abstractmethod
+    def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:
+        """The loss of outputs that are at hand, in float64: it measures the test set."""
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that its settings do not fit. Raises UserError."""
+
+    def torch(self) -> Callable[[object, object], object]:
+        """(outputs, targets) -> scalar tensor, the mean over their first axis."""
+        raise NotImplementedError
+
+    def keras(self) -> Callable[[object, object], object]:
+        """(outputs, targets) -> scalar tensor of the Keras backend."""
+        raise NotImplementedError
+
+
+class Metric(Part):
+    """How good a model's outputs are on the test set: a number made of sums over its batches.
+
+    `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
+    `test/` (None: as its class). `takes`: what its targets have to be (`Task.targets`); None: anything.
+    """
+
+    unit: ClassVar[str] = ""
+    takes: ClassVar[Targets | None] = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def direction(self) -> Direction: ...
+
+        @property
+        def name(self) -> str | None: ...
+    else:
+        direction: str
+        name = None
+
+    @abstractmethod
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
+        """Of one batch what adds up over batches: a number, an array, or several of them as a tuple.
+
+        Outputs, in float64, and targets are as the loss takes them (`Task.compared`).
+        """
+
+    @abstractmethod
+    def value(self, sums: Any) -> float:
+        """What the sums over all batches come to."""
+
+
+class Dataset(Part):
+    """Where the data come from. `task`: the type of task that they are of (pipeline.tasks)."""
+
+    task: ClassVar[type[Task]]
+
+    if TYPE_CHECKING:
+
+        @property
+        def cache(self) -> str | None:
+            """The folder that fetched files are kept in, where set."""
+    else:
+        cache = None
+
+    @abstractmethod
+    def load(self, root: Path, seed: int) -> Data:
+        """Read, fetching to `root` first where needed. Raises UserError for data that is missing or damaged."""
+
+
+class Augmentation(Part):
+    """How training images are changed at random, on the host, before they reach the step. `active`: it changes any."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def active(self) -> bool: ...
+    else:
+        active = True
+
+    @abstractmethod
+    def augmented(self, x: np.ndarray, draws: Draws) -> np.ndarray:
+        """Images x (B, H, W, C), as the dataset stores them, changed: of the same shape and dtype.
+
+        `draws`: all that is random, for each image by itself: `draws.uniform(...)`, `draws.integers(low, high, ...)`.
+        """
+
+    def check(self, image: tuple[int, int, int]) -> None:
+        """Refuse images of a height, a width and channels that its settings do not fit. Raises UserError."""
+
+
+class Loader(Part):
+    """How batches reach the step. `backends`: those that it feeds. `steps_per_execution`: optimizer steps before Python
+    looks at their losses. `augments`: it takes its batches from `data.training`, where images are augmented.
+    """
+
+    backends: ClassVar[tuple[str, ...]]
+    augments: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        @property
+        def steps_per_execution(self) -> int: ...
+
+        @property
+        def pin_memory(self) -> bool:
+            """Whether batches lie in page-locked memory, and are copied to a GPU one ahead."""
+    else:
+        steps_per_execution: int
+        pin_memory = False
+
+    def stream(
+        self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)
+    ) -> Iterable[tuple[Sized, Sized]]:
+        """Training batches by `data.inputs` and `data.targets`; the n-th pass over them is the n-th epoch.
+
+        `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training).
+        """
+        raise NotImplementedError
+
+    def check_device(self, place: Place) -> None:
+        """Refuse a device that it cannot feed as it is set. Raises Impossible."""
