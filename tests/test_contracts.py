@@ -86,7 +86,7 @@ class More(Stage):
 
 
 FAULTS: dict[str, tuple[type[Any], str]] = {
-    "does not derive from pipeline.contracts.running.Stage; CONTRIBUTING.md says what one has to offer": (
+    "does not derive from pipeline.contracts.Stage; CONTRIBUTING.md says what one has to offer": (
         Foreign,
         "stage",
     ),
@@ -97,8 +97,8 @@ FAULTS: dict[str, tuple[type[Any], str]] = {
     "has neither torch(shapes) nor keras(shapes)": (NoBuilder, "model"),
     "has no slots()": (NoSlots, "optimizer"),
     "has no numpy(outputs, targets)": (NoNumbers, "loss"),
-    "has no backends; pipeline.contracts.training.Loader says what it is": (NoBackends, "loader"),
-    "has no skip, steps; pipeline.contracts.running.Profiler says what it is": (NoWindow, "profiler"),
+    "has no backends; pipeline.contracts.Loader says what it is": (NoBackends, "loader"),
+    "has no skip, steps; pipeline.contracts.Profiler says what it is": (NoWindow, "profiler"),
     "has no unknowns, boundary; pipeline.contracts.physics.Problem says what it is": (NoUnknowns, "dataset"),
 }
 

@@ -196,7 +196,7 @@ def test_a_metric_named_as_the_judges_ends_the_run_as_failed(name: str, names: l
 REFUSED: dict[str, str] = {
     "own_metrics.Sideways": "own_metrics.Sideways.direction=up: no such choice; choose from max, min, none",
     "own_metrics.Undirected": "training.metrics._target_=own_metrics.Undirected: has no direction; "
-    "pipeline.contracts.training.Metric says what it is",
+    "pipeline.contracts.Metric says what it is",
     "own_metrics.Recal": "training.metrics._target_=own_metrics.Recal: module own_metrics has no Recal "
     "(did you mean Recall?)",
     "os.path": "training.metrics._target_=os.path: not on the allow-list (pipeline, own_metrics); to allow a "

@@ -268,7 +268,7 @@ REFUSALS = {
     ),
     "profiler=perf": "profiler=perf: no such choice; choose from memory, none, nsys, tensorboard, torch",
     "profiler._target_=pipeline.models.mlp.Mlp": (
-        "profiler._target_=pipeline.models.mlp.Mlp: does not derive from pipeline.contracts.running.Profiler; "
+        "profiler._target_=pipeline.models.mlp.Mlp: does not derive from pipeline.contracts.Profiler; "
         "CONTRIBUTING.md says what one has to offer"
     ),
 }

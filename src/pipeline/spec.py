@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
@@ -58,11 +59,18 @@ def build(node: Mapping[str, Any], key: str, contracts: Sequence[type[object]] =
     return build_as(cls, fields, key)
 
 
+def _imported_as(cls: type[object]) -> str:
+    """A class's path as a user writes it: of the package, where that offers the class of one of its modules."""
+    package = sys.modules.get(cls.__module__.rpartition(".")[0])
+    offered = package is not None and getattr(package, cls.__name__, None) is cls
+    return f"{package.__name__ if package and offered else cls.__module__}.{cls.__name__}"
+
+
 def fault(cls: type[object], contracts: Sequence[type[object]]) -> str | None:
     """What keeps a spec's class from being one of `contracts`, in words; None where nothing does."""
     contract = next((one for one in contracts if issubclass(cls, one)), None)
     if contract is None:
-        names = " or ".join(f"{one.__module__}.{one.__name__}" for one in contracts)
+        names = " or ".join(map(_imported_as, contracts))
         return f"does not derive from {names}; CONTRIBUTING.md says what one has to offer"
     methods = {name: one for name in dir(contract) if inspect.isfunction(one := getattr(contract, name))}
     defined = [name for name, one in vars(cls).items() if inspect.isfunction(one) and not name.startswith("_")]
@@ -71,7 +79,7 @@ def fault(cls: type[object], contracts: Sequence[type[object]]) -> str | None:
         return f"has no {_call(methods[name])}{_misspelt(name, own, MAY_BE)}"
     missing = [name for name in _required(contract) if not hasattr(cls, name) and name not in _fields(cls)]
     if missing:
-        return f"has no {', '.join(missing)}; {contract.__module__}.{contract.__name__} says what it is"
+        return f"has no {', '.join(missing)}; {_imported_as(contract)} says what it is"
     for name, method in methods.items():
         made = getattr(cls, name)
         if made is method:
