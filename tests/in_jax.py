@@ -1,4 +1,6 @@
-"""Runs our own solvers in a process of their own and writes down what they did: python tests/in_jax.py <folder>.
+"""Runs our own solvers in a process of their own and writes down what they did.
+
+python tests/in_jax.py first|more <folder>
 
 JAX stays out of the process of the tests, as every framework does. One process does it all: importing JAX and compiling
 take longer than most of these trainings.
@@ -240,14 +242,22 @@ class Trainings:
         return "nothing was refused"
 
 
-def everything(folder: Path) -> Mapping[str, Any]:
-    """All that the tests read."""
+def first(folder: Path) -> Mapping[str, Any]:
+    """What most of the tests read."""
     with settings("fp64", CPU):
         found: dict[str, Any] = {"derivatives": {name: derivatives(*of) for name, of in ANSATZE.items()}}
     do = Trainings(folder)
     found["solved"] = {name: do.result(of[0], do.solve(*of)) for name, of in SOLVED.items()}
     found["fp32"] = do.result(FUNCTION, do.solve(FUNCTION, Adam(steps=200), (10,), precision="fp32"))
-    found["enriched"] = do.result(LSHAPE, do.solve(*ENRICHED))
+    found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
+    found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))
+    return found
+
+
+def more(folder: Path) -> Mapping[str, Any]:
+    """What the wide ones read."""
+    do = Trainings(folder)
+    found: dict[str, Any] = {"enriched": do.result(LSHAPE, do.solve(*ENRICHED))}
     uneven: Any = OneSide(interior=30, boundary=10)
     found["together"] = {
         "uneven boundary": do.together(uneven, GaussNewton(steps=5), GaussNewton(steps=5, seeds=3)),
@@ -257,12 +267,10 @@ def everything(folder: Path) -> Mapping[str, Any]:
     found |= {"uniform": do.points(), "adaptive": do.points(adaptive=True), "graded": do.points(graded=True, seeds=2)}
     found["clocks"] = do.clocks()
     found["adaptive interval"] = do.interval()
-    found["diverged"] = do.refusal(Adam(steps=200, learning_rate=1e200))
-    found["diverged later seed"] = do.refusal(Adam(steps=40, every=20, seeds=3), network=Lopsided(units=(8,)))
     found["every"] = {name: [do.rows(solver(every=every)) for every in (5, 7, 1000)] for name, solver in ENDING.items()}
     return found
 
 
 if __name__ == "__main__":
-    here = Path(sys.argv[1])
-    (here / "found.json").write_text(json.dumps(everything(here)))
+    here = Path(sys.argv[2])
+    (here / "found.json").write_text(json.dumps({"first": first, "more": more}[sys.argv[1]](here)))

@@ -41,8 +41,17 @@ PINN = ("stage=pinn", "backend=jax", "tracking=none")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("in_jax")
-    command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), str(folder)]
+    return in_jax("first", tmp_path_factory.mktemp("first"))
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return in_jax("more", tmp_path_factory.mktemp("more"))
+
+
+def in_jax(part: str, folder: Path) -> dict[str, Any]:
+    """What a part of in_jax.py found."""
+    command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), part, str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     result: dict[str, Any] = json.loads((folder / "found.json").read_text())
@@ -79,37 +88,42 @@ def test_float32_is_float32(found: dict[str, Any]) -> None:
     assert found["fp32"]["dtypes"] == ["float32"]
 
 
-def test_the_coefficient_of_the_singularity_is_found(found: dict[str, Any]) -> None:
+@pytest.mark.wide
+def test_the_coefficient_of_the_singularity_is_found(more: dict[str, Any]) -> None:
     """The L-shape's r^(2/3), to four digits by 200 neurons."""
-    result = found["enriched"]
+    result = more["enriched"]
     assert result["error"] <= 1e-4
     assert result["enrichment"]["r^(2/3)"] == pytest.approx(0.4019310310137, abs=1e-4)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["adam", "gauss_newton", "uneven boundary"])
-def test_seeds_at_once_are_seeds_alone(found: dict[str, Any], name: str) -> None:
-    result = found["together"][name]
+def test_seeds_at_once_are_seeds_alone(more: dict[str, Any], name: str) -> None:
+    result = more["together"][name]
     assert max(result["distances"]) <= 1e-8
     assert result["evaluations"][0] == result["evaluations"][1]
     assert len({round(loss, 9) for loss in result["losses"]}) == 3, "seeds that do not differ prove nothing"
     assert result["best"] == pytest.approx(min(result["losses"]), rel=1e-6)
 
 
-def test_seeds_at_once_may_have_unlike_numbers_of_points(found: dict[str, Any]) -> None:
+@pytest.mark.wide
+def test_seeds_at_once_may_have_unlike_numbers_of_points(more: dict[str, Any]) -> None:
     """Of a condition, as each seed's points on the boundary start elsewhere; the test above trains them."""
-    counts = found["together"]["uneven boundary"]["counts"]
+    counts = more["together"]["uneven boundary"]["counts"]
     assert len({one["u on the left"] for one in counts}) > 1, "counts that do not differ prove nothing"
 
 
-def test_the_wall_clock_leaves_nothing_out(found: dict[str, Any]) -> None:
+@pytest.mark.wide
+def test_the_wall_clock_leaves_nothing_out(more: dict[str, Any]) -> None:
     """What is neither a step nor compilation is in it too: here the network's first parameters."""
-    clocks = found["clocks"]
+    clocks = more["clocks"]
     assert clocks["wall"] == sorted(clocks["wall"])
     assert clocks["wall"][-1] >= clocks["clocked"] + clocks["slow"]
 
 
-def test_adaptive_points_keep_an_intervals_ends(found: dict[str, Any]) -> None:
-    points = found["adaptive interval"]
+@pytest.mark.wide
+def test_adaptive_points_keep_an_intervals_ends(more: dict[str, Any]) -> None:
+    points = more["adaptive interval"]
     assert len(points) == len(set(points)) == 35
     assert (points[0], points[-1]) == (0.0, 10.0)
 
@@ -124,22 +138,25 @@ def test_chosen_points_are_different_ones_with_the_ends_among_them(n: int, seed:
     assert n == 1 or 10 * n - 1 in at
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", ["uniform", "adaptive", "graded"])
-def test_points_are_drawn_anew(found: dict[str, Any], how: str) -> None:
-    result = found[how]
+def test_points_are_drawn_anew(more: dict[str, Any], how: str) -> None:
+    result = more[how]
     assert result["inside"] and result["count"] == 150
     assert not set(map(tuple, result["points"])) & set(map(tuple, result["first"]))
 
 
-def test_adaptive_points_gather_where_the_residual_is(found: dict[str, Any]) -> None:
-    adaptive, uniform = (found[how]["mean_square"] for how in ("adaptive", "uniform"))
+@pytest.mark.wide
+def test_adaptive_points_gather_where_the_residual_is(more: dict[str, Any]) -> None:
+    adaptive, uniform = (more[how]["mean_square"] for how in ("adaptive", "uniform"))
     assert adaptive > 1.1 * uniform
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("when", ["first", "points"])
-def test_graded_points_gather_at_the_corner(found: dict[str, Any], when: str) -> None:
+def test_graded_points_gather_at_the_corner(more: dict[str, Any], when: str) -> None:
     """Of 150 points a third is to be within a tenth, of uniform ones a hundredth."""
-    graded, uniform = (np.linalg.norm(found[how][when], axis=1) < 0.1 for how in ("graded", "uniform"))
+    graded, uniform = (np.linalg.norm(more[how][when], axis=1) < 0.1 for how in ("graded", "uniform"))
     assert 30 < graded.sum() < 70
     assert uniform.sum() < 10
 
@@ -154,10 +171,11 @@ def test_a_later_seed_that_diverges_is_found_where_it_does(found: dict[str, Any]
     assert "at step 1," in found["diverged later seed"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["lbfgs", "ssbroyden", "gauss_newton"])
-def test_how_often_the_history_is_written_changes_nothing(found: dict[str, Any], name: str) -> None:
+def test_how_often_the_history_is_written_changes_nothing(more: dict[str, Any], name: str) -> None:
     """Steps after the end change no parameter and count no evaluation."""
-    each = found["every"][name]
+    each = more["every"][name]
     assert each[0]["steps"] < 1000, "a training that does not end before its last step proves nothing"
     assert each[2]["steps"] == 1000
     assert len({one["evaluations"] for one in each}) == 1

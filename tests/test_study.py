@@ -166,12 +166,12 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     ("name", "old", "new", "expected"),
     [
         ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
-        ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
         ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
-        ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
         *(
             pytest.param(*edit, marks=pytest.mark.wide)
             for edit in (
+                ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
+                ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
                 ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
                 ("src/pipeline/backends/keras/engine_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
                 ("src/pipeline/backends/keras/fit.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
@@ -259,12 +259,27 @@ def found_under(change: AbstractContextManager[None], differences: Ask) -> list[
     ("name", "old", "new", "expected"),
     [
         ("dvc.lock", "learning_rate: 0.001", "learning_rate: 0.002", "dvc.lock: config (at optimizer.learning_rate"),
-        ("study/classifier_torch/metrics.json", '"test"', '"Test"', "dvc.lock: md5 of study/classifier_torch/metrics"),
         *(
-            pytest.param("composed.yaml", *edit, marks=pytest.mark.wide)
+            pytest.param(*edit, marks=pytest.mark.wide)
             for edit in (
-                ("learning_rate: 0.001", "learning_rate: 0.002", "composed.yaml: config (at optimizer.lear"),
-                ("pipeline.models.mlp: ", "pipeline.models.mlp: 0", "composed.yaml: code (at pipeline.mode"),
+                (
+                    "study/classifier_torch/metrics.json",
+                    '"test"',
+                    '"Test"',
+                    "dvc.lock: md5 of study/classifier_torch/met",
+                ),
+                (
+                    "composed.yaml",
+                    "learning_rate: 0.001",
+                    "learning_rate: 0.002",
+                    "composed.yaml: config (at optimizer.lear",
+                ),
+                (
+                    "composed.yaml",
+                    "pipeline.models.mlp: ",
+                    "pipeline.models.mlp: 0",
+                    "composed.yaml: code (at pipeline.mode",
+                ),
             )
         ),
     ],
@@ -279,11 +294,11 @@ def test_a_tampered_record_is_named(
 @pytest.mark.parametrize(
     ("table", "key", "value", "expected"),
     [
-        ("tags", "receipt.data_sha256", "0000", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
         ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
         *(
             pytest.param("tags", name, "0000", expected, marks=pytest.mark.wide)
             for name, expected in (
+                ("receipt.data_sha256", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
                 ("receipt.config_sha256", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
                 ("receipt.code_sha256", "MLflow run: code: expected {code} (dvc.lock and composed.yaml)"),
                 ("pipeline.run", "MLflow run: the run: expected the run of this execution, found none"),
@@ -328,6 +343,7 @@ def test_a_stage_that_only_one_file_has_is_named(study: Copy, differences: Ask) 
         assert line.startswith("classifier@more: dvc.lock: stage: expected an entry")
 
 
+@pytest.mark.wide
 def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
     name = "pipeline.report.comparison: "
     compose, line = found_under(study.edited("composed.yaml", name, f"{name}0"), differences)
