@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, done, message, pipeline, refused, runs, write_files
+from command import TORCH_THEN_WIDE, done, refused, runs, write_files
 from own_nets import ChannelsFirst
 from safetensors.numpy import save_file
 
@@ -270,8 +270,7 @@ def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, words: str) -> Non
     weights.save(tmp_path / "mine.npz", {"1.kernel": np.zeros((3, 10)), "1.bias": np.zeros(10)})
     save_file({"1.weight": np.zeros((10, 3), "float32"), "1.bias": np.zeros(10, "float32")}, tmp_path / TORCHS)
     wanted = UNFIT[words].format(folder=tmp_path)
-    result = pipeline(tmp_path, *QUICK, "model=linear", *words.split())
-    assert message(result) == wanted
+    assert refused(tmp_path, *QUICK, "model=linear", *words.split()) == wanted
 
 
 def test_a_solver_starts_from_no_file(tmp_path: Path) -> None:

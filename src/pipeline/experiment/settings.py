@@ -55,6 +55,11 @@ class Starting:
             layers = ",".join(self.start_layers)
             raise UserError(f"model.start_layers=[{layers}]: without model.start; name a run or a file there")
 
+    @property
+    def active(self) -> bool:
+        """Whether anything differs from a start with the model's own weights, all of which are trained."""
+        return self.start is not None or bool(self.freeze)
+
 
 @spec
 class Sweep(Part):

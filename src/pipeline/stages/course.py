@@ -90,8 +90,8 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
 def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
     """Refuse what only the data show to be wrong. Raises UserError.
 
-    Shipped models and metrics are known to work. What is not a mistake of the user's is left to the run, which has a
-    journal.
+    Shipped models and metrics are known to work, but not the user's patterns and weights to start from. What is not a
+    mistake of the user's is left to the run, which has a journal.
     """
     if not asks_the_data(experiment):
         return
@@ -100,7 +100,7 @@ def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None
         check_task(experiment, data, task)
         check_settings(experiment, data)
         try_metrics(experiment.training.metrics, data)
-        if not is_ours(experiment.model):
+        if asks_the_model(experiment):
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
     except UserError:
         raise
@@ -113,7 +113,8 @@ def asks_the_data(experiment: Experiment) -> bool:
     training, longest = experiment.training, experiment.schedule.longest()
     data = experiment.data_source
     return (
-        not all(map(is_ours, (experiment.model, data)))
+        asks_the_model(experiment)
+        or not is_ours(data)
         or bool(data.user_code or data.user_files)
         or any(map(is_tried, training.metrics))
         or experiment.augmentation.active
@@ -122,6 +123,11 @@ def asks_the_data(experiment: Experiment) -> bool:
         or training.validates_for is not None
         or (longest is not None and longest[1] > 0 and training.steps is None)
     )
+
+
+def asks_the_model(experiment: Experiment) -> bool:
+    """Whether something of the config can only be checked with the model built for the data."""
+    return not is_ours(experiment.model) or experiment.starting.active
 
 
 def is_ours(part: Part) -> bool:
