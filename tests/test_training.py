@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import pipeline, refused, runs
+from in_backend import experiment
 
+from pipeline.errors import UserError
+from pipeline.experiment.effects import check_read, of_length, of_settings
+from pipeline.experiment.training import Training
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -48,7 +53,14 @@ def test_training_ends_when_validation_no_longer_improves_and_keeps_the_best_wei
 
 
 def test_training_ends_when_its_time_is_over(tmp_path: Path) -> None:
-    run = finished(tmp_path, "training.max_time=0.001", "loader.steps_per_execution=4")
+    words = ("training.max_time=0.001", "loader.steps_per_execution=4", "training.ema=0.9999", "training.epochs=2")
+    result = pipeline(tmp_path, *DIGITS, *words)
+    assert result.returncode == 0, result.stderr
+    (run,) = runs(tmp_path)
+    said = "training.ema=0.9999: averages over about 10,000 steps, 1 / (1 - ema), and the training has 80: 99% of what "
+    (note,) = read_json(run / "result.json")["notes"]
+    assert note == f"{said}is saved is the initial weights"
+    assert result.stderr.count(note) == 1
     assert read_json(run / "receipt.json")["kept_weights"]["ended_by"] == "training.max_time"
     assert metrics_of(run)["test/loss"].value >= 1
     steps = [record.step for record in read_metrics(run)]
@@ -79,6 +91,14 @@ MISTAKES = {
     "schedule=cosine schedule.warm_up=900 training.steps=900": (
         "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer"
     ),
+    "training.monitor=validation/accuracy": (
+        "training.monitor=validation/accuracy: judges nothing without early stopping and without the best weights; "
+        "set training.patience=5 or training.weights=best, or leave it out"
+    ),
+    "optimizer=sgd optimizer.decay=matrices": (
+        "optimizer.decay=matrices: nothing decays with optimizer.weight_decay=0; set optimizer.weight_decay=0.01, or "
+        "leave it out"
+    ),
     "loss.class_weights=[1,2,3]": "loss.class_weights: 3 weights; the data have 10 classes",
 }
 
@@ -86,6 +106,57 @@ MISTAKES = {
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_message(tmp_path: Path, words: str) -> None:
     assert refused(tmp_path, *DIGITS, *words.split()) == MISTAKES[words]
+
+
+def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would() -> None:
+    """A grid may vary `training.patience` or `optimizer.weight_decay`: its cells are not refused."""
+    training = ("default", {"monitor": "validation/accuracy"})
+    mine = experiment("torch", optimizer=("sgd", {"decay": "matrices"}), training=training)
+    monitor, decay = of_settings(mine, ())
+    assert monitor.startswith("training.monitor=validation/accuracy: judges nothing without early stopping")
+    assert decay == "optimizer.decay=matrices: nothing decays with optimizer.weight_decay=0"
+    check_read(mine, ())  # of a saved run, or of a recipe
+    check_read(mine, ("training.monitor", "training.patience", "optimizer.decay", "optimizer.weight_decay"))
+    for keys in (("training.monitor", "optimizer.weight_decay"), ("optimizer.decay", "training.weights")):
+        with pytest.raises(UserError, match=rf"^{keys[0]}=.*, or leave it out$"):
+            check_read(mine, keys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "validations", "notes"),
+    [
+        ({"ema": 0.99}, 100, 10, []),
+        (
+            {"ema": 0.99},
+            90,
+            9,
+            [
+                "training.ema=0.99: averages over about 100 steps, 1 / (1 - ema), and the training "
+                "has 90: 40% of what is saved is the initial weights"
+            ],
+        ),
+        ({"validate_every": 90}, 90, 1, []),
+        (
+            {"validate_every": 91},
+            90,
+            1,
+            ["training.validate_every=91: the training has 90 steps and is validated at its end"],
+        ),
+        ({"patience": 3}, 90, 5, []),
+        ({"patience": 4}, 90, 5, ["training.patience=4: never ends a training of 5 validations"]),
+        ({"weights": "best"}, 90, 2, []),
+        (
+            {"weights": "best"},
+            90,
+            1,
+            ["training.weights=best: the training is validated once, at its end, so that the last are kept"],
+        ),
+    ],
+)
+def test_what_a_training_is_too_short_for(
+    settings: dict[str, Any], steps: int, validations: int, notes: list[str]
+) -> None:
+    assert of_length(Training(**settings), steps, validations) == notes
 
 
 def test_bounds(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
-    from pipeline.experiment.checks import replaced
+    from pipeline.experiment.effects import of_settings
     from pipeline.runs.resume import AUTO, begun_before
     from pipeline.runs.slurm import restarts
 
@@ -44,7 +44,7 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     experiment.stage.rehearse(experiment, resolved)
     again = config.get("resume") == AUTO or restarts() > 0
     checkpoint = begun_before(experiment, resolved) if again else None
-    return record(experiment, resolved, checkpoint=checkpoint, notes=replaced(experiment, overridden))
+    return record(experiment, resolved, checkpoint=checkpoint, notes=of_settings(experiment, overridden))
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
@@ -139,6 +139,9 @@ def load_checked(config: Config) -> Experiment:
 
 
 def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
+    from pipeline.experiment.effects import check_read
+
+    check_read(experiment, overridden)
     experiment.stage.check(experiment)
     experiment.stage.check_keys(experiment, overridden)
 
@@ -223,12 +226,13 @@ def record(
         announce(experiment, resolved, run)
         journal.write_code(modules(experiment))
         for note in notes:
-            run.say(note)
+            run.note(note)
         try:
             result = experiment.stage.run(experiment, resolved, run)
         finally:
             keep_imported(experiment, journal)
-        result = replace(result, title=experiment.name, last_epoch=run.last_epoch)
+        every = tuple(dict.fromkeys((*run.notes, *result.notes)))
+        result = replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
         journal.write_result(result)
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
@@ -293,7 +297,8 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
     from pipeline.report.table import show_result
 
     for note in result.notes:
-        run.say(note)
+        if note not in run.notes:  # those were said when they came up
+            run.say(note)
     try:
         show_result(results(), result, run.folder)
     finally:  # also where standard output is full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
 
@@ -103,14 +102,6 @@ def factor_of(schedule: Schedule, step: int, steps: int) -> float:
     if not isinstance(factor, Real) or not math.isfinite(factor) or factor < 0:
         raise UserError(f"{called} gives {shown(factor)}; give a number from 0 on")
     return float(factor)
-
-
-def replaced(experiment: Experiment, keys: Sequence[str]) -> list[str]:
-    """What to say of keys that the user has set and others of theirs replace."""
-    training = experiment.training
-    if training.steps is None or "training.epochs" not in keys:
-        return []
-    return [f"training.epochs={training.epochs}: training.steps={training.steps} replaces it"]
 
 
 def _check_task(experiment: Experiment) -> None:

@@ -34,6 +34,7 @@ class Run:
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
         self.last_epoch: tuple[Metric, ...] = ()
+        self.notes: list[str] = []  # for the result, beside the stage's own
         self.checkpoint = checkpoint  # that the run goes on from
         self.earlier_s = 0.0 if checkpoint is None else float(checkpoint.progress["seconds"])  # before that
         self.identity: dict[str, object] = {}  # what a run that goes on has to share, beside its receipt
@@ -76,6 +77,11 @@ class Run:
     def say(self, text: str) -> None:
         """A line for the person at the terminal."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """As `say`; it stays among the notes of the run's result."""
+        self.notes.append(text)
+        self.say(text)
 
     def progress(self, what: str, total: int) -> Progress:
         """A progress bar on a terminal; elsewhere a line for each note."""

@@ -15,6 +15,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.checks import check_monitor
+from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.profilers import window
@@ -50,6 +51,9 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     run.journal.write_receipt(receipt)
     check_task(experiment, data, task)
     check_settings(experiment, data)
+    plan = Plan.of(experiment, len(data.train))
+    for note in of_length(experiment.training, plan.steps, plan.periods):
+        run.note(note)
     judge = data.task.judge(experiment.loss)
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)

@@ -1,0 +1,77 @@
+"""Settings that have no effect, or less of one than whoever sets them may expect: refused, or said before the training.
+
+One that nothing reads is refused where the user has set it, unless the keys by which it would be read are the user's
+too: a grid may vary those. How long the training is decides about the others, and is often changed for a trial run, so
+that these are only said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError
+from pipeline.experiment.training import Training
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A setting that nothing reads, what would make it count, and the keys of that."""
+
+    key: str
+    why: str
+    instead: str
+    read_by: tuple[str, ...]
+
+
+def check_read(experiment: Experiment, keys: Sequence[str]) -> None:
+    """Refuse what the user has set (`keys`) and nothing reads. Raises UserError."""
+    for one in _unread(experiment, keys):
+        if one.key in keys and not set(one.read_by).intersection(keys):
+            raise UserError(f"{one.why}; set {one.instead}, or leave it out")
+
+
+def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
+    """What to say of settings that nothing reads; `keys`: those that the user has set."""
+    training = experiment.training
+    notes = [one.why for one in _unread(experiment, keys)]
+    if training.steps is not None and "training.epochs" in keys:
+        notes.append(f"training.epochs={training.epochs}: training.steps={training.steps} replaces it")
+    return notes
+
+
+def of_length(training: Training, steps: int, validations: int) -> list[str]:
+    """What to say of settings that a training of so many optimizer steps and validations is too short for."""
+    notes = []
+    if training.ema is not None and 1 / (1 - training.ema) > steps:
+        notes.append(
+            f"training.ema={training.ema}: averages over about {1 / (1 - training.ema):,.0f} steps, 1 / (1 - ema), and "
+            f"the training has {steps:,}: {training.ema**steps:.0%} of what is saved is the initial weights"
+        )
+    every = training.validate_every
+    if every is not None and every > steps:
+        notes.append(f"training.validate_every={every}: the training has {steps:,} steps and is validated at its end")
+    if training.patience is not None and training.patience >= validations - 1:
+        notes.append(f"training.patience={training.patience}: never ends a training of {validations} validations")
+    if training.weights == "best" and validations == 1:
+        notes.append("training.weights=best: the training is validated once, at its end, so that the last are kept")
+    return notes
+
+
+def _unread(experiment: Experiment, keys: Sequence[str]) -> list[Unread]:
+    training, optimizer, found = experiment.training, experiment.optimizer, list[Unread]()
+    if not experiment.reads("training") or experiment.stage.starts_from_run:
+        return found
+    chosen = "training.monitor" in keys or training.monitor != Training.monitor
+    if chosen and training.validates_for is None:
+        why = f"training.monitor={training.monitor}: judges nothing without early stopping and without the best weights"
+        instead = "training.patience=5 or training.weights=best"
+        found.append(Unread("training.monitor", why, instead, ("training.patience", "training.weights")))
+    if optimizer.decay != "all" and getattr(optimizer, "weight_decay", None) == 0:
+        why = f"optimizer.decay={optimizer.decay}: nothing decays with optimizer.weight_decay=0"
+        found.append(Unread("optimizer.decay", why, "optimizer.weight_decay=0.01", ("optimizer.weight_decay",)))
+    return found
