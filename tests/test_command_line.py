@@ -125,7 +125,7 @@ REFUSALS = {
     ),
     "precision=mixed_fp16 precision.initial_scale=nan": "precision.initial_scale=nan: should be a finite number",
     "precision=fp16 precision.initial_scale=1024": (
-        "precision.initial_scale: no such key (did you mean precision.name?); choose from precision.name, ..."
+        "precision.initial_scale: no such key (precision=mixed_fp16 has it); choose from precision.name, ..."
     ),
     "precision=fp16 +precision.initial_scale=1024": (
         "precision.initial_scale=1024.0: precision=fp16 does not scale the loss; precision=mixed_fp16 does"

@@ -142,7 +142,9 @@ def test_a_compiler_that_is_switched_off_is_not_taken_for_one(tmp_path: Path) ->
 
 
 def test_only_torch_has_it(tmp_path: Path) -> None:
-    assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith("backend.compile: no such key; ")
+    assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith(
+        "backend.compile: no such key (backend=torch has it); "
+    )
 
 
 def test_a_graph_draws_the_masks_of_dropout_from_torchs_generator_where_it_stands() -> None:

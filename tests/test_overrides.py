@@ -16,7 +16,7 @@ from pipeline import runner, spec
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
-from pipeline.errors import UserError
+from pipeline.errors import UserError, nearest
 from pipeline.experiment import Experiment
 from pipeline.spec import allowed_modules, take_allow_list
 
@@ -76,9 +76,38 @@ def test_any_override_set_is_taken_or_refused_in_one_line(
     assert count / 400 < taken < count / 2  # the sets are neither all nonsense nor all sense
 
 
+@pytest.mark.parametrize(
+    ("wrong", "names", "meant"),
+    [
+        ("lr", ["learning_rate", "beta_1"], "learning_rate"),
+        ("optimizer.lr", ["optimizer.learning_rate"], "optimizer.learning_rate"),
+        ("optimizer.weight_decay", ["optimizer.beta_2", "optimizer.epsilon"], None),
+        ("a.epoch", ["b.epoch", "a.epochs"], "a.epochs"),  # under several groups: whole names
+        ("gaus", ["adam", "gauss_newton", "lbfgs"], "gauss_newton"),
+        ("nweton", ["adam", "gauss_newton", "lbfgs"], "gauss_newton"),
+        ("MulticlassF1", ["MulticlassF1Score", "MulticlassAUROC"], "MulticlassF1Score"),
+        ("CNN", ["cnn", "mlp"], "cnn"),
+        ("x", ["xs"], "xs"),
+        ("", ["a"], None),
+        ("anything", [], None),
+    ],
+)
+def test_the_name_that_was_meant(wrong: str, names: list[str], meant: str | None) -> None:
+    assert nearest(wrong, names) == meant
+
+
 # What is typed -> the message, or its beginning where it ends in "...".
 NAMED = {
-    "schedule.warm_up=5": "schedule.warm_up: no such key; none: this choice has no settings",
+    "schedule.warm_up=5": (
+        "schedule.warm_up: no such key (schedule=cosine, linear have it); none: this choice has no settings"
+    ),
+    "optimizer.weight_decay=1": "optimizer.weight_decay: no such key (optimizer=adamw, momentum, sgd have it); ...",
+    "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
+    "stage.see=1": "stage.see: no such key; choose from stage.probe",
+    "batch_size=64": "batch_size: no such key (did you mean training.batch_size?); choose from ...",
+    "training.optimizer=sgd": "training.optimizer: no such key (optimizer=<choice> is a group); choose from ...",
+    "solver=gaus": "solver=gaus: no such choice (did you mean gauss_newton?); choose from adam, ...",
+    "model=MLP": "model=MLP: no such choice (did you mean mlp?); choose from cnn, ...",
     "backend=null": "backend=null: no such choice; choose from jax, tensorflow, torch",
     "optimizer=0": "optimizer=0: no such choice; choose from adadelta, ...",
     "experiment=null": "experiment=null: no such choice; choose from amp_ladder, ...",

@@ -70,6 +70,7 @@ def test_runs_are_listed_newest_first_and_filtered_by_what_they_are(folder: Path
     assert names(folder, "stage.status=[failed,killed]", "stage.limit=1") == ["0.6"]
     assert names(folder, "stage.newer=1d", "stage.older=1h") == ["0.8"]
     assert names(folder, 'stage.where=["test/accuracy>=0.8","model=mlp"]') == ["0.9"]
+    assert names(folder, "stage.where=[test/accuracy>=0.8,model=mlp]") == ["0.9"]
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,8 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
         (['stage.where="test/acuracy>1"'], "no run has a setting or metric test/acuracy (did you mean test/accuracy"),
         (['stage.where="test/accuracy>x"'], "'x' is not a number; = and != compare texts"),
         (["stage.where=cnn"], "stage.where=cnn: not a condition; write model=cnn"),
+        (["stage.where=[test/accuracy>0.1,model=mpl]"], "stage.where=model=mpl: no run has that (did you mean mlp?); "),
+        (["stage.where=status=failed"], "no run has a setting or metric status; stage.status=finished chooses by it"),
         (["stage.columns=lr"], "stage.columns=lr: no run has a setting or metric lr"),
         (["model=cnn"], "model with stage=runs: this stage is about saved runs"),
         (["run=latest"], "run with stage=runs: this stage is about saved runs"),

@@ -33,6 +33,7 @@ Act = Callable[[Mapping[str, Any], Sequence[str]], int]
 
 NUMBER_LIKE = re.compile(r"[\d_.]+(e[+-]?\d+)?|true|false|inf|nan", re.IGNORECASE)
 IN_LIST = re.compile(rf"(?<=[\[,])({NUMBER_LIKE.pattern})(?=[\],])", re.IGNORECASE)
+CONDITIONS = re.compile(r"\[?([^\[\]'\"\\{}$]*[=<>][^\[\]'\"\\{}$]*)\]?")  # of stage.where, without quotes
 
 
 class Task:
@@ -132,8 +133,14 @@ def _part_to_show(package: str | None) -> Iterator[None]:
 
 
 def _name_as_text(argument: str) -> str:
-    """`run=2026`, `name=1_0` and `model.freeze=[1.10]` with quotes, without which Hydra makes numbers of them."""
+    """`run=2026`, `name=1_0` and `model.freeze=[1.10]` with quotes, without which Hydra makes numbers of them.
+
+    `stage.where=[model=cnn]` too, which it could not read.
+    """
     key, equals, value = argument.partition("=")
+    conditions = CONDITIONS.fullmatch(value) if key == "stage.where" else None
+    if conditions:
+        return f"{key}=[{','.join(map(repr, conditions[1].split(',')))}]"
     if key in ("model.freeze", "model.start_layers"):
         return key + equals + IN_LIST.sub(lambda found: repr(found[0]), value)
     if key not in ("run", "name", "model.start") or not equals:

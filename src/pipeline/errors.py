@@ -41,10 +41,14 @@ def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
     return UserError(f"{cut(key)}={cut(value)}: no such choice{_among(str(value), choices)}")
 
 
-def bad_key(key: str, choices: Iterable[str]) -> UserError:
-    """`key: no such key`, the keys there are, and the nearest of them where one is near."""
+def bad_key(key: str, choices: Iterable[str], elsewhere: str = "") -> UserError:
+    """`key: no such key`, the keys there are, and the nearest of them where one is near.
+
+    `elsewhere`: who has a key of that very name, where that is known; said in place of the nearest.
+    """
     names = list(choices)
-    return UserError(f"{cut(key)}: no such key{_among(key, names) if names else '; none: this choice has no settings'}")
+    said = _among(key, names, elsewhere) if names else f"{_hint(elsewhere)}; none: this choice has no settings"
+    return UserError(f"{cut(key)}: no such key{said}")
 
 
 def cut(value: object, length: int = 80) -> str:
@@ -66,17 +70,41 @@ def shown(value: object) -> str:
     return cut(repr(value))
 
 
-def _among(wrong: str, choices: Iterable[str]) -> str:
+def nearest(wrong: str, names: Iterable[str]) -> str | None:
+    """The name that was meant: by its initials, its beginning, its letters or one of its words; None where none is.
+
+    Names behind one dotted prefix are compared without it: `optimizer.weight_decay` is not like `optimizer.beta_2`.
+    """
+    prefix = wrong.rpartition(".")[0] + "."
+    every = sorted(names)
+    begins = all(name.startswith(prefix) for name in every)
+    short = {name.removeprefix(prefix).lower() if begins else name.lower(): name for name in every}
+    word = (wrong.removeprefix(prefix) if begins else wrong).lower()
+    for found in (
+        [name for name in short if word and _initials(name) == word],
+        [name for name in short if len(word) > 2 and name.startswith(word)],
+        difflib.get_close_matches(word, short, n=1),
+        [name for name in short if difflib.get_close_matches(word, name.split("_"), n=1, cutoff=0.8)],
+    ):
+        if found:
+            return short[found[0]]
+    return None
+
+
+def _among(wrong: str, choices: Iterable[str], elsewhere: str = "") -> str:
     names = sorted(choices)
-    near = [name for name in names if _initials(name) == wrong] or difflib.get_close_matches(wrong, names, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(wrong, names)
+    hint = _hint(elsewhere or (f"did you mean {near}?" if near else ""))
     return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
 
 
-def _initials(key: str) -> str:
-    """`optimizer.lr` of `optimizer.learning_rate`."""
-    group, dot, name = key.rpartition(".")
-    return f"{group}{dot}{''.join(part[:1] for part in name.split('_'))}" if "_" in name else ""
+def _hint(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _initials(name: str) -> str:
+    """`lr` of `learning_rate`."""
+    return "".join(part[:1] for part in name.split("_")) if "_" in name else ""
 
 
 class RunError(Readable):

@@ -105,6 +105,26 @@ def _choices_of(group: str) -> list[str]:
     return choices([conf_path()]).get(group, [])
 
 
+def _elsewhere(key: str) -> str:
+    """Which choices have such a key, or that it is a group, in words, by the files of the configs."""
+    group, _, name = key.rpartition(".")
+    if not re.fullmatch(r"\w+", name):
+        return ""
+    every = choices([conf_path()])
+    if name in every:
+        return f"{name}=<choice> is a group"
+    line = re.compile(rf"^{name}:", re.MULTILINE)
+    having: dict[str, list[str]] = {}
+    for one in [group] if group else [one for one in every if "/" not in one and one != "experiment"]:
+        files = ((choice, conf_path() / one / f"{choice}.yaml") for choice in every.get(one, ()))
+        having[one] = [choice for choice, file in files if line.search(file.read_text(encoding="utf-8"))]
+    if not group:
+        there = " or ".join(f"{one}.{name}" for one, found in having.items() if found)
+        return f"did you mean {there}?" if there else ""
+    found = having[group]
+    return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it" if found else ""
+
+
 def _check_hydras(key: str, text: str, *, grid: bool) -> None:
     """Refuse an override of Hydra's own part that this program does not use. Raises UserError."""
     if key == "hydra.mode":
@@ -170,7 +190,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
         if not names and "." in prefix:  # a mapping of a user's own spec
             return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
-        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names])
+        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], _elsewhere(key))
     if key:
         return UserError(f"{cut(key)}: no such key; `python -m pipeline --help` lists the groups")
     reason = cut(" ".join(str(error).split()), 300)

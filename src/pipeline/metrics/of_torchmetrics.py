@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.contracts import Metric
-from pipeline.errors import UserError
+from pipeline.errors import UserError, nearest
 from pipeline.metrics.classification import probabilities
 from pipeline.spec import spec
 
@@ -69,18 +69,26 @@ class Torchmetrics(Metric):
             raise UserError(f"torchmetrics.{self.metric}: {error}") from error
 
     def _class(self) -> Any:
-        import torchmetrics
-
         inside, _, name = self.metric.rpartition(".")
-        places = (f".{inside}",) if inside else PLACES
-        for place in places:
+        names: set[str] = set()
+        for place in (f".{inside}",) if inside else PLACES:
             try:
-                found = getattr(importlib.import_module(f"torchmetrics{place}"), name, None)
+                module = vars(importlib.import_module(f"torchmetrics{place}"))
             except ImportError:
                 continue
-            if isinstance(found, type) and issubclass(found, torchmetrics.Metric):
-                return found
-        raise UserError(f"torchmetrics has no metric {self.metric}")
+            there = {word for word, one in module.items() if _is_metric(one)}
+            if name in there:
+                return module[name]
+            names |= there
+        near = nearest(name, names)
+        hint = "" if near is None else f" (did you mean torchmetrics.{inside}{'.' if inside else ''}{near}?)"
+        raise UserError(f"torchmetrics has no metric {self.metric}{hint}")
+
+
+def _is_metric(found: object) -> bool:
+    import torchmetrics
+
+    return isinstance(found, type) and issubclass(found, torchmetrics.Metric)
 
 
 class Seen:

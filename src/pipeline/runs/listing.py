@@ -17,7 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError, bad_choice, cut, shown
+from pipeline.cli.conf_path import conf_path
+from pipeline.cli.help import choices
+from pipeline.errors import UserError, bad_choice, cut, nearest, shown
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import reap_these, run_folders
@@ -31,6 +33,11 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
 }
 HEADLINE = "test/accuracy"
+BY_THEMSELVES = {  # what is neither, and has its own key
+    "status": "stage.status=finished chooses by it",
+    "state": "stage.status=finished chooses by it",
+    "age": "stage.newer=7d and stage.older=7d choose by it",
+}
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,8 @@ def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
     for condition in where:
         key, sign, wanted = condition_of(condition)
         check_known(f"stage.where={condition}", key, every)
+        if sign in ("=", "=="):
+            check_value(f"stage.where={condition}", key, wanted, every)
         kept = [run for run in kept if run.has(key) and _agrees(run.value(key), sign, wanted)]
     return kept
 
@@ -150,6 +159,22 @@ def check_known(key: str, name: str, runs: Sequence[Listed]) -> None:
         raise UserError(f"{key}: no run has a setting or metric {name}{_near(name, runs)}")
 
 
+def check_value(condition: str, key: str, wanted: str, runs: Sequence[Listed]) -> None:
+    """Refuse a text that no run has and that is like one that a run has. Raises UserError.
+
+    A choice of a group, or a number, may be one that no run has had yet.
+    """
+    values = [run.value(key) for run in runs if run.has(key)]
+    known = choices([conf_path()]).get(key, ())
+    if _is_number(wanted) or wanted in known or any(_same(value, wanted) for value in values):
+        return
+    texts = sorted({value for value in values if isinstance(value, str)})
+    near = nearest(wanted, texts)
+    if near is not None:
+        there = cut(", ".join(texts), 300)
+        raise UserError(f"{condition}: no run has that (did you mean {near}?); {key} of these runs: {there}")
+
+
 def seconds_of(age: str, key: str) -> float:
     """`90s`, `30min`, `2h`, `7d`, `1w` in seconds. Raises UserError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h|d|w)", age)
@@ -170,6 +195,8 @@ def _choose(names: Iterable[str]) -> str:
 
 def _near(key: str, runs: Iterable[Listed]) -> str:
     """The names that are like `key`: all of them are too many for a message."""
+    if key in BY_THEMSELVES:
+        return f"; {BY_THEMSELVES[key]}"
     names = sorted({name for run in runs for name in (*run.metrics, *run.config)})
     near = difflib.get_close_matches(key, names, n=3)
     return f" (did you mean {' or '.join(near)}?)" if near else "; stage=show run=<id> lists those of a run"
