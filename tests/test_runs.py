@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from command import COMMAND, environment, pipeline, refused
+from rich.console import Console
 
 from pipeline.errors import UserError
+from pipeline.report.table import show, show_table
 from pipeline.runs import listing
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.records import State
-from pipeline.runs.result import Metric, Result, count, rate
+from pipeline.runs.result import Metric, Result, Table, count, rate
 
 CONFIG = {
     "stage": {"_target_": "pipeline.stages.train.Train"},
@@ -106,24 +110,62 @@ def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) 
 def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:
     shown = pipeline(folder, "stage=runs", "stage.columns=seed", COLUMNS="80")
     lines = shown.stdout.splitlines()
-    assert max(map(len, lines)) <= 80 and len(lines) == 2 + 4  # two of headings
+    assert max(map(len, lines)) <= 80 and len(lines) == 1 + 4
     assert lines[-1].split()[1:] == ["finished", "3d", "0.9000", "0"]
-    assert "killed" in lines[2] and shown.stderr == f"4 runs in {folder / 'runs'}\n"
+    assert "killed" in lines[1] and shown.stderr == f"4 runs in {folder / 'runs'}\n"
 
 
 def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "runs", 0.123456789012345, name="long"), a_run(tmp_path / "runs", 0.5)]
+    a_run(tmp_path / "runs", 0.25)
     result = read_json(runs[1] / "result.json")
     del result["scalars"]["test/accuracy"], result["declared"]["test/accuracy"]
     write_json(runs[1] / "result.json", result)
-    for length, whole in ((50, True), (61, False)):
+    for length, first in ((48, "run"), (80, "status")):
         long = runs[0].rename(runs[0].with_name("20261122-214814-" + "a" * (length - 16)))
         runs[0] = long
-        shown = pipeline(tmp_path, "stage=runs", COLUMNS="80")
-        assert max(map(len, shown.stdout.splitlines())) <= 80
-        words = shown.stdout.split()
-        assert (long.name in words) is whole
-        assert "0.1235" in words and "accuracy" in words
+        lines = pipeline(tmp_path, "stage=runs", COLUMNS="80").stdout.splitlines()
+        assert (max(map(len, lines)) <= 80) is (first == "run")
+        head, rows = lines[-5], [line.split() for line in lines[-4:-1]]
+        assert head.split()[0 if first == "run" else -1] == "run"
+        assert [row for row in rows if long.name in row and "0.1235" in row]
+        assert [row for row in rows if runs[1].name in row and row[row.index("[1]") + 1] == "1.0000"]
+        assert lines[-1] == "[1] test/loss"
+
+
+def test_a_narrow_table_is_folded_between_the_parts_of_names_and_cells() -> None:
+    table = Table(
+        "test/accuracy over the grid",
+        ("optimizer.learning_rate", "mlp", "cnn (x)"),
+        (("0.001", "0.9 (0.8 to 0.95, n=3)", "0.9 (0.8 to 0.95, n=3) *"), ("0.01", "failed", "")),
+    )
+    assert printed(60, lambda console: show_table(console, table)) == [
+        "test/accuracy over the grid",
+        "optimizer.",
+        "learning_                                        cnn",
+        "rate                       mlp                   (x)",
+        "0.001                      0.9                   0.9",
+        "            (0.8 to 0.95, n=3)  (0.8 to 0.95, n=3) *",
+        "0.01                    failed",
+    ]
+    wide = printed(200, lambda console: show_table(console, table))
+    assert len(wide) == 4 and wide[2].endswith("  0.9 (0.8 to 0.95, n=3)  0.9 (0.8 to 0.95, n=3) *")
+
+
+def test_what_has_to_be_copied_is_not_folded() -> None:
+    folder, note = f"runs/{'a' * 90}", "a long note, " * 9
+    lines = printed(60, lambda console: show(console, "", [("run folder", folder), ("note", note)]))
+    assert lines[0] == f"run folder  {folder}"
+    assert max(map(len, lines[1:])) <= 60 and " ".join(" ".join(lines[1:]).split()) == f"note {note.strip()}"
+    table = Table("", ("run", "value"), ((folder, "1 2"), ("b", "0.5")))
+    assert printed(60, lambda console: show_table(console, table, whole=("run",)))[1].split() == [folder, "1", "2"]
+
+
+def printed(width: int, show: Callable[[Console], None]) -> list[str]:
+    """What is printed on a terminal of so many columns."""
+    file = io.StringIO()
+    show(Console(file=file, width=width))
+    return file.getvalue().splitlines()
 
 
 def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:
@@ -230,7 +272,7 @@ def test_show_has_all_of_a_run_and_first_what_differs_from_the_defaults(tmp_path
 
     shown = pipeline(tmp_path, "stage=show", f"run={journal.id}", COLUMNS="80")
     assert shown.returncode == 0, shown.stderr
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert max(len(line) for line in shown.stdout.splitlines() if not line.startswith("folder ")) <= 80
     found = sections(shown.stdout)
     assert "failed" in found[journal.id] and "cell 3 failed" in found[journal.id]
     changed = [line.split() for line in found["config: what differs from the defaults"].splitlines()[1:]]

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table as Drawn
 
     from pipeline.runs.result import Result, Table
 
+GAP = 2  # letters between two columns, as rich has them
+NARROWEST = 10  # letters that a column is given at least
+# Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
+NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
+
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """Print `rows` of (name, value)."""
-    from rich.table import Table  # here, since a refusal needs the rest of this file's importers and not rich
+    """Print `rows` of (name, value). A long value is folded between words: what has to be copied stays whole."""
+    from rich.text import Text  # here, since a refusal needs the rest of this file's importers and not rich
 
-    table = Table(title=title or None, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    if title:
+        console.print(title, style="italic", highlight=False, markup=False)
+    names = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        table.add_row(name, value)
-    console.print(table, highlight=False, markup=False)
+        for first, line in enumerate(_between_words(value, max(console.width - names - GAP, NARROWEST))):
+            label = "" if first else name
+            text = Text.assemble((f"{label:<{names}}", "dim"), " " * GAP, line)
+            text.rstrip()
+            console.print(text, soft_wrap=True)
+
+
+def _between_words(text: str, width: int) -> list[str]:
+    wrapped = (textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
+    return [line for lines in wrapped for line in lines or [""]] or [""]
 
 
 def show_result(console: Console, result: Result, folder: Path) -> None:
@@ -36,19 +54,54 @@ def show_result(console: Console, result: Result, folder: Path) -> None:
 def show_table(console: Console, table: Table, left: Collection[str] = (), whole: Collection[str] = ()) -> None:
     """Print a table of several columns, the first and those of `left` to the left and the others to the right.
 
-    Where the terminal is narrow, lines are folded in all columns but those of `whole`.
+    Where the terminal is too narrow, names and cells are folded where they are made of parts, then anywhere, but for
+    the columns of `whole`: these go beyond the edge, and can be copied all the same.
     """
-    from rich.table import Table as Drawn
+    from rich.text import Text
 
     if table.title:
         console.print(table.title, style="italic", highlight=False, markup=False)
+    widths = _widths(table)
+    if sum(width for _, width in widths) + GAP * (len(widths) - 1) > console.width:
+        parts = tuple(tuple(_in_parts(cell) for cell in row) for row in table.rows)
+        names = {name: name if name in whole else _in_parts(name, NAME_ENDS) for name in table.columns}
+        table = replace(table, columns=tuple(names.values()), rows=parts)
+        left = [names[name] for name in left if name in names]
+    width = max(console.width, least_width(table, whole) if whole else 0)
+    for line in console.render_lines(_drawn(table, left, whole), console.options.update(width=width), pad=False):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()  # what goes beyond the edge has no spaces behind it
+        console.print(text, soft_wrap=True)
+
+
+def least_width(table: Table, whole: Collection[str]) -> int:
+    """The letters of a line where the columns of `whole` are not folded, and the others no more than is readable."""
+    widths = _widths(table)
+    least = sum(width if name in whole else min(width, NARROWEST) for name, width in widths)
+    return least + GAP * (len(widths) - 1)
+
+
+def _drawn(table: Table, left: Collection[str], whole: Collection[str]) -> Drawn:
+    from rich.table import Table as Drawn
+
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
     for index, column in enumerate(table.columns):
         justify: Literal["left", "right"] = "left" if not index or column in left else "right"
         drawn.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in table.rows:
         drawn.add_row(*row)
-    console.print(drawn, highlight=False, markup=False)
+    return drawn
+
+
+def _widths(table: Table) -> list[tuple[str, int]]:
+    """Each column's name and the letters of its longest line."""
+    columns = zip_longest(table.columns, *table.rows, fillvalue="")
+    return [(column[0], max(len(line) for cell in column for line in cell.split("\n"))) for column in columns]
+
+
+def _in_parts(text: str, ends: str = r"(?<=\S) (?=\()") -> str:
+    """A cell such as `0.52 (0.48 to 0.56, n=2)` with a line for each part."""
+    return re.sub(ends, "\n", text)
 
 
 def markdown(table: Table) -> str:

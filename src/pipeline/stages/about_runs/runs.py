@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.table import figure, show_table
+from pipeline.report.table import figure, least_width, show_table
 from pipeline.runs.json_files import plain
 from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of
 from pipeline.runs.records import State
@@ -26,7 +27,6 @@ from pipeline.spec import Config, spec
 
 FORMATS = ("table", "json", "csv")
 STATES = tuple(state.lower() for state in get_args(State))
-WHOLE = 50  # letters of an id that a terminal of 80 columns shows on one line
 IN_A_TABLE = 30  # rows of a table where no limit is set
 
 
@@ -101,31 +101,35 @@ def existing(output_dir: str) -> Path:
 
 
 def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> None:
-    """The table: id, status, age, the metric that each is judged by, and what else is asked for."""
+    """The table: id, status, age, the metric that each is judged by, and what else is asked for.
+
+    The commonest metric heads a column; a value of another has a number, which is explained below.
+    """
     if not runs:
         return
-    headlines = {best or run.headline for run in runs} - {None}
-    alike = headlines.pop() if len(headlines) == 1 else None
-    names = ("run", "status", "age", *([alike or "result"] if alike or headlines else ()), *columns)
+    judged = Counter(name for run in runs if (name := best or run.headline) is not None)
+    first, *others = [name for name, _ in judged.most_common()] or [""]
+    names = ("run", "status", "age", *([first] if first else ()), *columns)
     now = time.time()
     rows = []
     for run in runs:
-        result = (_result(run, alike),) if len(names) > 3 + len(columns) else ()
+        result = (_result(run, best or run.headline, others),) if first else ()
         values = (text_of(run.value(key)) if run.has(key) else "" for key in columns)
         rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
-    folded = tuple(name.replace("/", "/\n").replace(".", ".\n") for name in names)  # 80 columns hold an id and more
-    whole = ("run", "status", "age") if max(len(run.id) for run in runs) <= WHOLE else ()
-    show_table(results(), Table("", folded, tuple(rows)), left=("status",), whole=whole)
+    console, table, whole = results(), Table("", names, tuple(rows)), ("run", "status", "age")
+    if least_width(table, whole) > console.width:  # the id goes beyond the edge, where it disturbs no other column
+        table = Table("", (*names[1:], "run"), tuple((*row[1:], row[0]) for row in rows))
+    show_table(console, table, left=("run", "status"), whole=whole)
+    for number, name in enumerate(others, start=1):
+        console.print(f"[{number}] {name}", style="dim", highlight=False, markup=False)
 
 
-def _result(run: Listed, name: str | None) -> str:
-    """The value of the metric `name`; of each run's own, with its name, where they differ."""
-    if name is not None:
-        return text_of(run.metrics[name]) if name in run.metrics else ""
-    if run.headline is None:
+def _result(run: Listed, name: str | None, others: Sequence[str]) -> str:
+    """The value of the metric that a run is judged by, with its number where it is another than most runs'."""
+    if name is None or name not in run.metrics:
         return ""
-    folded = run.headline.replace("/", "/\n")
-    return f"{text_of(run.metrics[run.headline])} {folded}"
+    number = f"[{others.index(name) + 1}] " if name in others else ""
+    return f"{number}{text_of(run.metrics[name])}"
 
 
 def text_of(value: Any) -> str:
