@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pipeline.runs.checkpoint import Checkpoint
     from rich.console import Console
 
+TENTHS = 10  # the lines of a training without epochs
+LONGEST_SILENCE_S = 60.0  # of a training that writes to a file
+
 
 class Run:
     """The open run."""
@@ -83,16 +86,24 @@ class Run:
         self.notes.append(text)
         self.say(text)
 
-    def progress(self, what: str, total: int) -> Progress:
-        """A progress bar on a terminal; elsewhere a line for each note."""
-        return Progress(self.console, what, total)
+    def progress(self, what: str, total: int, lines: int = 0) -> Progress:
+        """A progress bar on a terminal; elsewhere a line for each note, and `lines` of them on the way."""
+        return Progress(self.console, what, total, lines)
 
 
 class Progress:
-    """One bar. Drawn twice a second at the most: drawing takes the interpreter from the training loop."""
+    """One bar. Drawn twice a second at the most: drawing takes the interpreter from the training loop.
 
-    def __init__(self, console: Console, what: str, total: int) -> None:
+    Without a terminal (a file, Slurm) there is a line after each of `lines` equal parts of the whole, and one where
+    nothing was printed for a while.
+    """
+
+    def __init__(
+        self, console: Console, what: str, total: int, lines: int = 0, *, silent_s: float = LONGEST_SILENCE_S
+    ) -> None:
         self.console, self.bar, self.task = console, None, None
+        self.what, self.total, self.lines, self.silent_s = what, total, lines, silent_s
+        self.done, self.printed = 0, time.monotonic()
         if console.is_terminal:
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -116,10 +127,16 @@ class Progress:
         """That many steps more, and how things stand."""
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, advance=steps, state=state)
+            return
+        before, self.done = self.done, self.done + steps
+        part = self.done * self.lines // self.total > before * self.lines // self.total
+        if steps and (part or time.monotonic() - self.printed >= self.silent_s):
+            self.note(f"{self.what} {min(100, 100 * self.done / self.total):.0f} %  {state}")
 
     @stop_held_back()
     def note(self, text: str) -> None:
         """A line that stays, above the bar."""
+        self.printed = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @stop_held_back()

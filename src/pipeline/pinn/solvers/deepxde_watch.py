@@ -21,6 +21,7 @@ from pipeline.pinn.solvers.deepxde_network import fitted_of
 from pipeline.pinn.solvers.deepxde_state import State
 from pipeline.runs import weights
 from pipeline.runs.keeping import Contents, Keeping
+from pipeline.runs.run import TENTHS
 
 if TYPE_CHECKING:
     from pipeline.runs.checkpoint import Checkpoint
@@ -49,7 +50,7 @@ class Watch:
         self.hard = problem.recipe.hard
         self.names = [*problem.equations, *(condition.name for condition in terms_of(problem, self.hard))]
         self.steps = steps
-        self.progress, self.method = run.progress("training", total=sum(steps)), "Adam"
+        self.progress, self.method = run.progress("training", sum(steps), TENTHS), "Adam"
         self.keeping = Keeping(run, run.checkpoints)
         self.history: list[Moment] = []
         self.seen = 0  # rows of DeepXDE's history

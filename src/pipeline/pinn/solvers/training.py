@@ -25,6 +25,7 @@ from pipeline.pinn.solvers.peak_memory import free_memory, peak_memory, refuse_t
 from pipeline.pinn.solvers.side_by_side import alike, chosen
 from pipeline.pinn.solvers.system import INSIDE, Ansatz, Data, System
 from pipeline.runs.keeping import Keeping
+from pipeline.runs.run import TENTHS
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ class Training:
         """Until the steps are done or no seed has anything to gain."""
         with self._clock():
             self._begin()
-        progress = self.watch.progress("training", total=self.solver.steps)
-        progress.advance(self.step, "begun")
+        progress = self.watch.progress("training", self.solver.steps, TENTHS)
+        progress.advance(self.step, "resumed" if self.step else "begun")
         keeping = Keeping(self.watch, self.watch.checkpoints)
         try:
             with keeping.stops_held_back():
@@ -187,7 +188,7 @@ class Training:
             self.state = self._compiled(("block", n), self._block(n), before, self.data)
         self.step += n
         self._tell(before, first)
-        progress.advance(n, f"step {self.step}/{solver.steps}  loss {self._best():.3e}")
+        progress.advance(n, f"step {self.step:,}/{solver.steps:,}  loss {self._best():.3e}")
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
