@@ -21,6 +21,7 @@ from pipeline.report.table import show, show_table
 from pipeline.runs import listing
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.keeping import where_it_goes_on
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
 
@@ -166,6 +167,37 @@ def printed(width: int, show: Callable[[Console], None]) -> list[str]:
     file = io.StringIO()
     show(Console(file=file, width=width))
     return file.getvalue().splitlines()
+
+
+def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
+    killed = a_run(tmp_path / "elsewhere", 0.6, state="KILLED")
+    assert "killed with" not in pipeline(tmp_path, "stage=runs", "output_dir=elsewhere").stderr
+    assert "goes on" not in pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere").stdout
+    for step in (8, 1200):
+        (killed / "checkpoints" / f"step-{step:010}").mkdir(parents=True)
+    words = f"resume={killed.name} output_dir={tmp_path / 'elsewhere'}"
+    shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
+    said = f"1 was killed with a checkpoint: {words} goes on; a grid that is given again does so itself"
+    assert shown.stderr.splitlines()[1:] == [said]
+    shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
+    assert f"goes on  from step 1,200: {words}\n" in shown.stdout
+    assert where_it_goes_on(killed, 1200) == f"{words} goes on from there"
+    assert where_it_goes_on(killed, 1300) == f"{words} goes on from step 1,200, its newest checkpoint"
+    a_run(tmp_path / "elsewhere", 0.7, state="KILLED").joinpath("checkpoints", "step-0000000001").mkdir(parents=True)
+    shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
+    assert "2 were killed with a checkpoint: resume=<id> output_dir=" in shown.stderr
+    anew = "its state could not be written, and it has no other checkpoint: it has to be run anew"
+    assert where_it_goes_on(a_run(tmp_path, 0.5), 9) == anew
+
+
+def test_how_long_a_run_took_is_the_wall_time_of_its_receipt(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.9)
+    assert " of wall time" not in pipeline(tmp_path, "stage=show", "run=latest").stdout
+    write_json(run / "receipt.json", {"wall_time_s": 75.5})
+    shown = pipeline(tmp_path, "stage=show", "run=latest").stdout.splitlines()
+    assert [line for line in shown if line.startswith("took")] == [
+        "took     75.5 s of wall time, the start of the program included"
+    ]
 
 
 def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:

@@ -63,6 +63,11 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, notes
 
 
+def newest_step(run: Path) -> int | None:
+    """The step of a run's newest checkpoint, whole or not; None where it has none."""
+    return max((int(folder.name[5:]) for folder in (run / FOLDER).glob("step-*")), default=None)
+
+
 def _read(folder: Path, run: Path) -> Checkpoint:
     kept = json.loads(read_regular(folder / "progress.json"))
     if _sha256_of(json.dumps(kept["progress"], sort_keys=True).encode()) != kept["sha256"]:

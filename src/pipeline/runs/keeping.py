@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
-from pipeline.runs.checkpoint import Write, Writer
+from pipeline.runs.checkpoint import Write, Writer, newest_step
 from pipeline.runs.run import seconds_since_start
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Keeping:
         if stop_asked():
             self.save(step, contents)
             self.writer.wait()
-            self.run.say(f"stopped at step {step:,}; {resume_words(self.run.folder)} goes on from there")
+            self.run.say(f"stopped at step {step:,}; {where_it_goes_on(self.run.folder, step)}")
             raise_if_stopped()
         if over or not self.writer.due(step):
             return
@@ -99,6 +99,14 @@ class Keeping:
         """After the last step: finish the checkpoint that is being written."""
         if self.writer is not None:
             self.writer.close()
+
+
+def where_it_goes_on(run: Path, step: int) -> str:
+    """What a run that was stopped at a step goes on from: the state there, where it could be written."""
+    kept = newest_step(run)
+    if kept is None:
+        return "its state could not be written, and it has no other checkpoint: it has to be run anew"
+    return f"{resume_words(run)} goes on from {'there' if kept == step else f'step {kept:,}, its newest checkpoint'}"
 
 
 def resume_words(folder: Path) -> str:

@@ -14,6 +14,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds
 from pipeline.runner import planned, ready
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import is_live, silence
 from pipeline.runs.start import located
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
@@ -160,5 +161,7 @@ def _why_again(past: Sequence[Past]) -> str:
         quiet = f"has written nothing for {seconds(silence(last.folder))}"
         return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
     if not last.differs:
-        return f"{last.folder.name} was killed before its end"
+        kept = newest_step(last.folder)
+        goes_on = "it has no checkpoint, so it begins anew" if kept is None else f"goes on from step {kept:,}"
+        return f"{last.folder.name} was killed before its end; {goes_on}"
     return f"changed since {last.folder.name}: {', '.join(last.differs)}"

@@ -19,7 +19,9 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.table import figure, least_width, show_table
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.json_files import plain
+from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of
 from pipeline.runs.records import State
 from pipeline.runs.result import Table
@@ -75,7 +77,8 @@ class Runs(AboutRuns):
         else:
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
-        messages().print(_count(len(rows), len(found), len(every), root), highlight=False, markup=False, soft_wrap=True)
+        said = _count(len(rows), len(found), len(every), root) + _going_on(rows)
+        messages().print(said, highlight=False, markup=False, soft_wrap=True)
         return 0
 
     def _chosen(self, runs: Sequence[Listed]) -> list[Listed]:
@@ -175,6 +178,17 @@ def _head(run: Listed) -> dict[str, Any]:
 
 def _iso(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+
+
+def _going_on(runs: Sequence[Listed]) -> str:
+    """How killed runs go on, where any can."""
+    able = [run for run in runs if run.status.state == "KILLED" and newest_step(run.folder) is not None]
+    if not able:
+        return ""
+    words, some = resume_words(able[0].folder), "1 was"
+    if len(able) > 1:
+        words, some = words.replace(able[0].id, "<id>"), f"{len(able)} were"
+    return f"\n{some} killed with a checkpoint: {words} goes on; a grid that is given again does so itself"
 
 
 def _count(shown_here: int, chosen: int, every: int, root: Path) -> str:

@@ -15,8 +15,10 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
 from pipeline.report.table import figure, seconds, show, show_table, size
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.json_files import read_json
+from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import age_text
 from pipeline.runs.lookup import find_run, reap_one
 from pipeline.runs.records import Record, Status, read_config, read_metrics, read_status
@@ -71,11 +73,27 @@ def _head(folder: Path, status: Status) -> Rows:
         rows.append(("because", status.error))
     began = datetime.fromtimestamp(status.started).astimezone().isoformat(sep=" ", timespec="seconds")
     rows.append(("began", f"{began}, {age_text(now - status.started)} ago"))
-    rows.append(("took" if status.ended else "so far", seconds((status.ended or now) - status.started)))
+    if status.ended:
+        rows.append(("ended", datetime.fromtimestamp(status.ended).astimezone().isoformat(sep=" ", timespec="seconds")))
+    rows.append(_duration(folder, status, now))
+    kept = newest_step(folder) if status.state in ("KILLED", "FAILED") else None
+    if kept is not None:
+        rows.append(("goes on", f"from step {kept:,}: {resume_words(folder)}"))
     rows.append(("process", f"{status.pid} on {status.host}" + (f", Slurm job {status.job}" if status.job else "")))
     rows.append(("folder", str(folder)))
     tracked = read_json(folder / "mlflow.json").get("run_id")
     return [*rows, ("MLflow", f"run {tracked}" if tracked else "not tracked")]
+
+
+def _duration(folder: Path, status: Status, now: float) -> tuple[str, str]:
+    """The wall time that the receipt has: from the start of the process, of all processes of a run that went on.
+
+    Of a run without one, from the folder's first moment to its last.
+    """
+    wall = read_json(folder / "receipt.json").get("wall_time_s")
+    if status.ended and isinstance(wall, int | float):
+        return "took", f"{seconds(wall)} of wall time, the start of the program included"
+    return "took" if status.ended else "so far", seconds((status.ended or now) - status.started)
 
 
 def _show_config(console: Console, config: Config, defaults: Config) -> None:
