@@ -18,6 +18,7 @@ from pipeline.runs.result import Direction, Metric, Result, by_name, memory, rat
 from pipeline.sweep.ledger import outcome_text
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Outcome
+from pipeline.sweep.session import notes_of
 from pipeline.sweep.summary import Entry, Pivot, show, write_csv
 
 
@@ -131,3 +132,14 @@ def test_the_line_of_a_cell_has_its_metric_and_unit(tmp_path: Path, sought: str 
     journal.finish("FINISHED")
     cell = Cell(0, {"seed": "0"}, {}, [], None, None, sought=sought)
     assert outcome_text(Outcome(cell, "FINISHED", "", 1.0, journal.folder)) == text
+
+
+def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: Path) -> None:
+    outcomes = []
+    for number, notes in enumerate((("a", "b"), ("a",), ())):
+        journal = Journal.begin(tmp_path, "cell", {})
+        journal.write_result(Result((), notes=notes))
+        outcomes.append(Outcome(Cell(number, {}, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
+    outcomes.append(Outcome(Cell(3, {}, {}, [], None, None), "FAILED", "it broke", 1.0, None))
+    assert notes_of(outcomes) == ["2 of 4 cells: a", "1 of 4 cells: b"]
+    assert notes_of(outcomes, 1) == ["2 of 4 cells: a"]

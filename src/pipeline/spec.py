@@ -93,13 +93,6 @@ def fault(cls: type[object], contracts: Sequence[type[object]]) -> str | None:
     return None
 
 
-def _imported_as(contract: type[object]) -> str:
-    """`pipeline.contracts.Model`, whatever file of that package it is written in."""
-    package, name = contract.__module__.rpartition(".")[0], contract.__name__
-    outer = getattr(sys.modules.get(package), name, None)
-    return f"{package if outer is contract else contract.__module__}.{name}"
-
-
 def _required(contract: type[object]) -> list[str]:
     """What a contract names and gives no value."""
     names = [name for one in contract.__mro__ for name in vars(one).get("__annotations__", {})]

@@ -56,7 +56,8 @@ def of_length(training: Training, steps: int, validations: int) -> list[str]:
     if every is not None and every > steps:
         notes.append(f"training.validate_every={every}: the training has {steps:,} steps and is validated at its end")
     if training.patience is not None and training.patience >= validations - 1:
-        notes.append(f"training.patience={training.patience}: never ends a training of {validations} validations")
+        several = f"{validations} validation{'s' * (validations != 1)}"
+        notes.append(f"training.patience={training.patience}: never ends a training of {several}")
     if training.weights == "best" and validations == 1:
         notes.append("training.weights=best: the training is validated once, at its end, so that the last are kept")
     return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pipeline.errors import Stopped
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
+from pipeline.runs.result import read_result
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Decision
@@ -92,8 +94,17 @@ def run_below(
             say(run.console, f"{ledger.counts().plain}; the same command {again}")
             raise
     keep(run, schedule.outcomes)
+    for note in notes_of(schedule.outcomes):
+        say(run.console, note)
     say(run.console, ledger.counts().plain)
     return schedule.outcomes, given_up
+
+
+def notes_of(outcomes: Sequence[Outcome], most: int = 5) -> list[str]:
+    """What the results of the cells note, the commonest first, with how many cells note it."""
+    results = [read_result(outcome.run) for outcome in outcomes if outcome.run is not None]
+    counted = Counter(note for result in results if result is not None for note in result.notes)
+    return [f"{count} of {len(outcomes)} cells: {note}" for note, count in counted.most_common(most)]
 
 
 def say(console: Console, text: str) -> None:
