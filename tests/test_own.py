@@ -285,3 +285,10 @@ def test_a_freeze_of_nothing_or_everything(trained: list[str], text: str) -> Non
     made = {name: np.zeros((2, 2)) for name in ("a.kernel", "b.kernel")}
     with pytest.raises(UserError, match=rf"model.freeze=\[b\]: freezes {text}"):
         _frozen(["b"], made, set(trained))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_freeze_that_matches_nothing_is_refused_on_keras(tmp_path: Path, backend: str) -> None:
+    said = refused(tmp_path, *QUICK, "model=linear", f"backend={backend}", "model.freeze=[conv*]")
+    assert said.startswith("model.freeze=[conv*]: matches no weight; this model has ")
