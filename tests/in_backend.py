@@ -73,6 +73,7 @@ OPTIMIZERS: dict[str, Choice] = {  # but for SGD and Adam, which train every mod
     "adagrad": "adagrad",
     "adadelta": "adadelta",
 }
+OF_MATRICES: dict[str, Choice] = {"muon": ("muon", {"weight_decay": 0.1})}
 MODELS: dict[str, Choice] = {
     "linear": "linear",
     "mlp": "mlp",
@@ -220,7 +221,7 @@ def parity(bench: Bench) -> Parity:
 def more_parity(bench: Bench) -> Parity:
     """The other optimizers (in float64, where a wrong formula cannot hide behind rounding), small images, layers."""
     trail, found = record_weights(bench), Parity()
-    for name, optimizer in OPTIMIZERS.items():
+    for name, optimizer in (OPTIMIZERS | OF_MATRICES).items():
         found.steps[f"mlp {name}", "fp64"] = _steps(bench, trail, {"optimizer": optimizer, "precision": "fp64"})
     found.steps["mixed layers", "fp32"] = _steps(bench, trail, {"model": MIXED_LAYERS})
     found.logits |= _all_logits(bench, SIZES[0])

@@ -98,7 +98,7 @@ def test_the_table_tells_of_it(tmp_path: Path) -> None:
     assert "Profiler" not in result.stderr
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "momentum", "adamw", "rmsprop", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "momentum", "adamw", "rmsprop", "adagrad", "muon"])
 @pytest.mark.wide
 def test_every_optimizer_compiles(optimizer: str, tmp_path: Path) -> None:
     words = ("model=linear", f"optimizer={optimizer}", "dataset=digits", "training=quick", "tracking=none")
@@ -159,7 +159,7 @@ def test_a_graph_draws_the_masks_of_dropout_from_torchs_generator_where_it_stand
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("precision", ["fp32", "mixed", "mixed_fp16"])
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "muon"])
 def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, precision: str, tmp_path: Path) -> None:
     """Captured, but with mixed_fp16; dropout and all, whose masks are those of the step that is not captured."""
     result = pipeline(

@@ -12,7 +12,7 @@ import in_backend
 import numpy as np
 import pytest
 from findings import Parity
-from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OPTIMIZERS, STEPS, Outcomes, outcomes
+from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OF_MATRICES, OPTIMIZERS, STEPS, Outcomes, outcomes
 from scipy.special import log_softmax, softmax
 
 pytestmark = pytest.mark.timeout(900)  # three frameworks side by side compile 30 programs each, on two cores
@@ -49,7 +49,7 @@ def test_every_step_is_the_same(found: Both, name: str, precision: str, other: s
 
 @pytest.mark.wide
 @pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS | OF_MATRICES)
 def test_every_step_of_every_optimizer_is_the_same(more: Both, name: str, other: str) -> None:
     check_steps(more, f"mlp {name}", "fp64", other)
 

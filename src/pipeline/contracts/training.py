@@ -54,10 +54,12 @@ class Optimizer(Part):
     """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
 
     `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices`, which leaves out tensors of one
-    dimension (biases, and the scales and shifts of normalizations).
+    dimension (biases, and the scales and shifts of normalizations). `several`: it has several kinds of update, and
+    `kind` says which a weight gets.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+    several: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -73,12 +75,19 @@ class Optimizer(Part):
     def slots(self) -> int:
         """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
 
+    def kind(self, name: str, shape: tuple[int, ...]) -> str:
+        """The kind of update of a weight, by its common name and shape (pipeline.models.weights)."""
+        raise NotImplementedError
+
     def torch(self, parameters: Iterable[object]) -> object:
-        """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries."""
+        """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries.
+
+        Of an optimizer with `several` kinds each group has a `kind`, and in `compute` the dtype of its products.
+        """
         raise NotImplementedError
 
     def keras(self) -> object:
-        """A keras.optimizers.Optimizer."""
+        """A keras.optimizers.Optimizer; one with `several` kinds finds each variable's in its list `kinds`."""
         raise NotImplementedError
 
 

@@ -1,17 +1,14 @@
-"""Which weights a training starts from, and which of them stay as they are: `model.start`, `model.freeze`.
-
-A pattern names weights or layers by their path: `blocks.0`, `conv*`, `*.bias` (`*` is any text, dots too).
-"""
+"""Which weights a training starts from, and which of them stay as they are: `model.start`, `model.freeze`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, cut
+from pipeline.models.patterns import matches
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
@@ -53,13 +50,9 @@ def matching(key: str, patterns: Sequence[str], names: Iterable[str]) -> tuple[s
     """The names that any pattern matches, in their order. Raises UserError for a pattern that matches none."""
     every = list(names)
     for pattern in patterns:
-        if not any(_matches(name, pattern) for name in every):
+        if not any(matches(name, pattern) for name in every):
             raise UserError(f"{key}=[{cut(pattern)}]: matches no weight; this model has {cut(', '.join(every), 600)}")
-    return tuple(name for name in every if any(_matches(name, pattern) for pattern in patterns))
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+    return tuple(name for name in every if any(matches(name, pattern) for pattern in patterns))
 
 
 def _read(path: Path, names: Names) -> Weights:

@@ -132,6 +132,16 @@ def trained_torch(net: Any) -> list[str]:
     return [name for name, tensor, *_ in _torch_tensors(net) if tensor.requires_grad]
 
 
+def parameters_torch(net: Any) -> list[tuple[str, Any, tuple[int, ...]]]:
+    """(name, parameter, shape) of a torch module, names and shapes as the common layout has them."""
+    known = {id(parameter) for parameter in net.parameters()}
+    return [
+        (name, tensor, tuple(tensor.shape[axis] for axis in axes) if axes else tuple(tensor.shape))
+        for name, tensor, axes, _ in _torch_tensors(net)
+        if id(tensor) in known
+    ]
+
+
 def freeze_torch(net: Any, names: Collection[str]) -> None:
     """Let these weights of a torch module stay as they are; a layer with nothing else no longer gathers statistics."""
     tensors = {id(tensor) for name, tensor, *_ in _torch_tensors(net) if name in names}
@@ -217,7 +227,12 @@ def freeze_keras(model: Any, names: Collection[str]) -> None:
 
 def trained_keras(model: Any) -> list[str]:
     """The names of the weights that an optimizer changes."""
-    return [name for name, variable in _keras_variables(model) if variable.trainable]
+    return [name for name, _ in variables_keras(model)]
+
+
+def variables_keras(model: Any) -> list[tuple[str, Any]]:
+    """(name, variable) of what an optimizer changes in a Keras model."""
+    return [(name, variable) for name, variable in _keras_variables(model) if variable.trainable]
 
 
 def _keras_variables(model: Any) -> list[tuple[str, Any]]:

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from pipeline.optimizers.orthogonal import MATRIX, TINY, Matrices, orthogonal, reach
+
 
 class Sgd(keras.optimizers.SGD):
     """SGD whose weight decay is an L2 term of the gradient, as torch has it."""
@@ -85,3 +87,35 @@ class Adagrad(keras.optimizers.Adagrad):
         total = self._accumulators[self._get_variable_index(variable)]
         self.assign_add(total, ops.square(gradient))
         self.assign_sub(variable, rate * gradient / (ops.sqrt(total) + self.epsilon))
+
+
+class Muon(Adam):
+    """The matrices' momentum made orthogonal; the other weights by Adam.
+
+    `kinds`: of each variable, in the order in which they are built.
+    """
+
+    def __init__(self, matrices: Matrices, share: float, **adam: Any) -> None:
+        """`share`: Adam's rate as a part of the matrices'. `adam`: its settings."""
+        super().__init__(**adam)
+        self.matrices, self.share = matrices, share
+        self.compute = keras.config.dtype_policy().compute_dtype
+        self.kinds: list[str] = []
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        rate = ops.cast(learning_rate, variable.dtype)
+        index = self._get_variable_index(variable)  # the variable itself may be the framework's own
+        if self.kinds[index] != MATRIX:
+            super().update_step(gradient, variable, rate * self.share)
+            return
+        how = self.matrices
+        gradient = ops.cast(gradient, variable.dtype)
+        buffer = self._momentums[index]
+        moved = how.momentum * buffer + gradient
+        self.assign(buffer, moved)
+        update = gradient + how.momentum * moved if how.nesterov else moved
+        norm = ops.sqrt(ops.sum(ops.square(update))) + TINY
+        products = ops.cast(update / norm, self.compute)
+        turned = ops.cast(orthogonal(products, ops.transpose, how.iterations), variable.dtype)
+        inputs, outputs = variable.shape
+        self.assign(variable, variable * (1 - rate * how.weight_decay) - rate * (reach(inputs, outputs) * turned))

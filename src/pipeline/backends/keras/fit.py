@@ -324,6 +324,10 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     optimizer: Any = experiment.optimizer.keras()
+    if experiment.optimizer.several:
+        names = {id(one): name for name, one in weights.variables_keras(model)}
+        kind = experiment.optimizer.kind
+        optimizer.kinds = [kind(names[id(one)], tuple(one.shape)) for one in model.trainable_variables]
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pipeline.backends.torch.lowering import Lowering
+from pipeline.models import weights
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Step:
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         self.training = experiment.training
-        optimizer = experiment.optimizer.torch(decay_groups(net, experiment.optimizer))
+        optimizer = experiment.optimizer.torch(groups(net, experiment.optimizer, lowering))
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
@@ -165,8 +166,10 @@ class Average:
         torch._foreach_copy_(self.average, kept)
 
 
-def decay_groups(net: torch.nn.Module, optimizer: Optimizer) -> Any:
-    """The parameters as the optimizer is to have them: those that it is not to decay in a group by themselves."""
+def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering) -> Any:
+    """The parameters as the optimizer is to have them: by kind of update, and by whether they decay."""
+    if optimizer.several:
+        return _by_kind(net, optimizer, str(lowering.compute).removeprefix("torch."))
     if optimizer.decay == "all":
         return net.parameters()
     trained = [p for p in net.parameters() if p.requires_grad]
@@ -174,6 +177,14 @@ def decay_groups(net: torch.nn.Module, optimizer: Optimizer) -> Any:
     others = [p for p in trained if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def _by_kind(net: torch.nn.Module, optimizer: Optimizer, compute: str) -> list[dict[str, Any]]:
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, parameter, shape in weights.parameters_torch(net):
+        if parameter.requires_grad:
+            found.setdefault(optimizer.kind(name, shape), []).append(parameter)
+    return [{"params": parameters, "kind": kind, "compute": compute} for kind, parameters in found.items()]
 
 
 def widened(outputs: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,68 @@
+"""Optimizers that torch has not, or not with our update. Imported only by an optimizer's torch builder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+
+from pipeline.optimizers.orthogonal import ADAM, MATRIX, TINY, Matrices, orthogonal, reach
+
+
+class Muon(torch.optim.Optimizer):
+    """Groups of `kind` matrix, whose `compute` is the dtype of the iteration's products, and groups of kind adam.
+
+    torch.optim.Muon is bfloat16 in any precision.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], matrices: Matrices, share: float, **adam: Any) -> None:
+        """`share`: Adam's rate as a part of the matrices'. `adam`: settings of torch.optim.AdamW."""
+        self.matrices, self.share = matrices, share
+        others = [group for group in groups if group["kind"] == ADAM]
+        self.adam = torch.optim.AdamW(others, weight_decay=0.0, fused=True, **adam) if others else None
+        super().__init__(groups, {"lr": adam["lr"]})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure: nothing of ours gives one
+        """One update of all weights that have a gradient."""
+        for group in self.param_groups:
+            if group["kind"] == MATRIX:
+                self._step_matrices(group)
+        self._step_others()
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        """Those of one shape together: one product of many small matrices in place of many small products."""
+        alike: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                alike[weight.shape].append(weight)
+        for (outputs, inputs), weights in alike.items():
+            updates = torch.stack([self._moved(weight) for weight in weights])
+            norms = torch.linalg.matrix_norm(updates, keepdim=True) + TINY
+            products = (updates / norms).to(getattr(torch, group["compute"]))
+            turned = orthogonal(products, lambda x: x.mT, self.matrices.iterations).to(updates.dtype)
+            for weight, update in zip(weights, turned, strict=True):
+                weight.mul_(1 - group["lr"] * self.matrices.weight_decay)
+                weight.sub_(group["lr"] * (reach(inputs, outputs) * update))
+
+    def _moved(self, weight: torch.Tensor) -> torch.Tensor:
+        """The gradient with momentum."""
+        assert weight.grad is not None
+        state, momentum = self.state[weight], self.matrices.momentum
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(weight)
+        buffer: torch.Tensor = state["momentum"].mul_(momentum).add_(weight.grad)
+        return weight.grad + momentum * buffer if self.matrices.nesterov else buffer
+
+    def _step_others(self) -> None:
+        if self.adam is None:
+            return
+        groups = [group for group in self.param_groups if group["kind"] == ADAM]
+        self.adam.param_groups, self.adam.state = groups, self.state  # a resumed training has new ones
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * self.share
+        self.adam.step()
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate

@@ -1,0 +1,105 @@
+"""Muon: what makes a matrix orthogonal, which weights get it, and that a resumed training goes on with its state.
+
+Its steps on the three backends are in test_parity.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.models.patterns import matches
+from pipeline.optimizers.muon import Muon
+from pipeline.optimizers.orthogonal import ADAM, MATRIX, orthogonal, reach
+
+
+def of_norm_one(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x)
+
+
+@given(rows=st.integers(1, 12), columns=st.integers(1, 12), seed=st.integers(0, 99))
+def test_singular_vectors_stay_and_singular_values_become_about_one(rows: int, columns: int, seed: int) -> None:
+    x = of_norm_one(np.random.default_rng(seed).normal(size=(rows, columns)))
+    turned = orthogonal(x, lambda one: one.swapaxes(-1, -2), 5)
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    found = left.T @ turned @ right.T
+    np.testing.assert_allclose(found, np.diag(np.diag(found)), atol=1e-9)
+    large = np.diag(found)[values > 0.01]
+    assert ((large > 0.6) & (large < 1.3)).all()
+
+
+def test_several_matrices_are_each_as_by_itself() -> None:
+    many = np.stack([of_norm_one(one) for one in np.random.default_rng(0).normal(size=(3, 4, 6))])
+    turned = orthogonal(many, lambda one: one.swapaxes(-1, -2), 5)
+    for one, found in zip(many, turned, strict=True):
+        np.testing.assert_allclose(orthogonal(one, lambda x: x.swapaxes(-1, -2), 5), found, atol=1e-14)
+
+
+def test_the_kernels_of_dense_layers_are_its_matrices() -> None:
+    kinds = {
+        ("blocks.0.mlp.inner.kernel", (128, 512)): MATRIX,
+        ("blocks.0.mlp.inner.bias", (512,)): ADAM,
+        ("norm.gamma", (128,)): ADAM,
+        ("tokens.embeddings", (83, 128)): ADAM,
+        ("logits.kernel", (128, 83)): ADAM,
+        ("0.kernel", (5, 5, 1, 32)): ADAM,  # a convolution's
+    }
+    assert {key: Muon().kind(*key) for key in kinds} == kinds
+    assert Muon(by_adam=("blocks.0",)).kind("blocks.0.mlp.inner.kernel", (4, 4)) == ADAM
+    assert matches("logits.kernel", "logits") and not matches("logits_2.kernel", "logits")
+
+
+def trained(optimizer: Any, weights: list[torch.nn.Parameter], steps: range) -> None:
+    for step in steps:
+        for number, weight in enumerate(weights):
+            values = np.random.default_rng((step, number)).normal(size=tuple(weight.shape))
+            weight.grad = torch.from_numpy(values)
+        optimizer.step()
+
+
+def made() -> tuple[Any, list[torch.nn.Parameter]]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((6, 4), (6, 4), (3, 5), (7,))
+    weights = [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
+    groups = [
+        {"params": weights[:3], "kind": MATRIX, "compute": "float64"},
+        {"params": weights[3:], "kind": ADAM, "compute": "float64"},
+    ]
+    return Muon(weight_decay=0.1).torch(groups), weights
+
+
+def test_a_resumed_training_goes_on_with_its_state() -> None:
+    whole, expected = made()
+    trained(whole, expected, range(6))
+    first, weights = made()
+    trained(first, weights, range(3))
+    second, again = made()
+    with torch.no_grad():
+        for new, old in zip(again, weights, strict=True):
+            new.copy_(old)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    trained(second, again, range(3, 6))
+    for one, other in zip(expected, again, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_an_update_is_the_papers() -> None:
+    """Against the update written out for one matrix, and torch's AdamW for the vector, at a twentieth of the rate."""
+    optimizer, weights = made()
+    matrix, vector = weights[0].detach().clone(), weights[3].detach().clone()
+    alone = torch.nn.Parameter(vector)
+    adam = torch.optim.AdamW([alone], lr=0.001, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
+    trained(optimizer, weights, range(1))
+    gradient = np.random.default_rng((0, 0)).normal(size=(6, 4))
+    moved = of_norm_one(gradient + 0.95 * gradient)
+    turned = orthogonal(moved, np.transpose, 5)
+    expected = matrix.numpy() * (1 - 0.02 * 0.1) - 0.02 * reach(4, 6) * turned
+    np.testing.assert_allclose(weights[0].detach().numpy(), expected, atol=1e-7)
+    alone.grad = torch.from_numpy(np.random.default_rng((0, 3)).normal(size=7))
+    adam.step()
+    np.testing.assert_allclose(weights[3].detach().numpy(), alone.detach().numpy(), atol=1e-12)
