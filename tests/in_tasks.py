@@ -39,11 +39,11 @@ TRAININGS = {
         "training.metrics=[root_mean_squared_error,own_tasks.Within,{_target_: own_tasks.Within, distance: 1000.0}]",
     ),
     "narrow": ("dataset=plane", "model=dense", "loss=squared", "precision=bf16"),
-    "weighted": ("dataset=plane", "model=subclassed", "loss=weighted", "precision=fp64"),
+    "weighted": ("dataset=plane", "dataset.normalise=true", "model=subclassed", "loss=weighted", "precision=fp64"),
     "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
     "everything": (*SETTINGS, *TOKENS),
-    "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED),  # streamed too
+    "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED, "dataset.normalise=true"),  # streamed too
     "scaled": (
         *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
         "precision.initial_scale=1e9",  # too large: the first steps are skipped
@@ -76,6 +76,7 @@ def facts(run: Path) -> dict[str, object]:
         "norms": [record["train/gradient_norm"] for record in records if "train/gradient_norm" in record],
         "validation": [record["validation/loss"] for record in records if "validation/loss" in record],
         "augmentation": read_json(run / "receipt.json")["augmentation"],
+        "normalisation": read_json(run / "receipt.json").get("normalisation"),
         "kept": read_json(run / "receipt.json")["kept_weights"],
         "metrics": values_of(metrics_of(run).values()),
         "declared": read_json(run / "result.json")["declared"],

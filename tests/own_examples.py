@@ -8,6 +8,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.datasets.digits import Digits
+from pipeline.spec import spec
+
+
+@spec
+class Taken(Digits):
+    """With a field whose name is a key that every dataset has."""
+
+    normalise: bool = False
 
 
 def whole() -> tuple[np.ndarray, np.ndarray]:

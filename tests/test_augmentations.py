@@ -252,6 +252,7 @@ import numpy as np
 from pipeline.augmentations.feed import Augment
 from pipeline.augmentations.images import Images
 from pipeline.datasets import Data, Split
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.loaders import epoch_order
 from pipeline.loaders.memory import Memory
 from pipeline.loaders.threads import Threads
@@ -264,7 +265,8 @@ class InPlace(Images):
         return x
 stored = x.copy()
 augment = Augment(InPlace(crop=0.5, shift=2, flip=True, cutout=3), 7)
-data = Data(split, split, split, Classification((8, 8, 3), tuple("0123456789")), "", scale=255.0, augment=augment)
+task, by = Classification((8, 8, 3), tuple("0123456789")), Normalisation.measured(x, 255.0)
+data = Data(split, split, split, task, "", 255.0, augment, by)
 found = {}
 def passes(loader, start):
     stream = loader.stream(data, "float32", 4, 7, start)
@@ -302,7 +304,9 @@ for loader, ordered in loaders.items():
     [pytest.param(OF_TORCH, id="torch"), pytest.param(OF_TENSORFLOW, id="tensorflow", marks=pytest.mark.wide)],
 )
 def test_every_loader_hands_over_the_same_images(loaders: str) -> None:
-    """To the bit, from any batch on, with any number of threads and worker processes, though x is written into."""
+    """Augmented and normalised, to the bit, from any batch on, with any number of threads and worker processes, though
+    x is written into.
+    """
     command = [sys.executable, "-c", LOADERS + loaders + COMPARE]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

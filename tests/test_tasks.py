@@ -88,7 +88,9 @@ def test_every_backend_takes_the_same_steps(trained: Any, name: str, backend: st
 @pytest.mark.parametrize("backend", OTHERS)
 @pytest.mark.parametrize("name", ["everything", "everything_augmented"])
 def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, name: str, backend: str) -> None:
-    """fp64: accumulation, clipping, a schedule, decay groups, a moving average, label smoothing, augmentation."""
+    """fp64: accumulation, clipping, a schedule, decay groups, a moving average, label smoothing; of images also
+    augmentation and normalisation.
+    """
     torch, other = trained("torch")[name], trained(backend)[name]
     for what in ("losses", "rates", "norms", "validation"):
         np.testing.assert_allclose(other[what], torch[what], rtol=0, atol=1e-10, err_msg=what)
@@ -100,6 +102,8 @@ def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, n
     assert torch["kept"]["weights"] == "best"
     settings = {"_target_": "pipeline.augmentations.images.Images", "crop": 0.7, "shift": 2, "flip": True, "cutout": 3}
     assert torch["augmentation"] == (settings if name == "everything_augmented" else None)
+    assert (torch["normalisation"] is None) == (name == "everything")
+    assert other["normalisation"] == torch["normalisation"]
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE)
@@ -237,6 +241,10 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
         ("dataset=counting", "model=tiny", "stage=train", "augmentation=images"): (
             "augmentation=images: takes images (height, width, channels); the examples of this dataset have shape (8,) "
             "and hold tokens"
+        ),
+        ("dataset=counting", "dataset.normalise=true", "model=tiny", "stage=train"): (
+            "dataset.normalise=true with dataset=counting: its examples are tokens; it is for images and rows of "
+            "numbers"
         ),
     }.items():
         assert refused(tmp_path, *words, searched(lab), **allowed(lab)) == said

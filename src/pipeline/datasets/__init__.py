@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pipeline.datasets.normalisation import Normalisation, normalised
 from pipeline.tasks import Task
 
 
@@ -33,7 +34,8 @@ class Data:
     """Three splits of one task. `scale` is what images are divided by to lie in [0, 1]; None: x enters as it is.
 
     `sha256` hashes what was read, before the seed split it: it shows whether two runs had the same data to draw from.
-    `augment`: what makes training images as they are in an epoch, where they are augmented.
+    `augment`: what makes training images as they are in an epoch, where they are augmented. `normalisation`: what is
+    subtracted from x, once it is scaled, and what that is divided by.
     """
 
     train: Split
@@ -43,6 +45,7 @@ class Data:
     sha256: str
     scale: float | None = None
     augment: Augment | None = None
+    normalisation: Normalisation | None = None
 
     def training(self, rows: np.ndarray, epoch: int) -> Split:
         """The training examples `rows` (B,) as they are in an epoch (from 0): a copy."""
@@ -50,12 +53,24 @@ class Data:
         return Split(x if self.augment is None else self.augment(x, rows, epoch), self.train.y[rows])
 
     def inputs(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
-        """A batch of x as a model takes it: tokens int32, everything else scaled and in `dtype`."""
+        """A batch of x, or one, as a model takes it: scaled, and normalised where the data are."""
+        if self.normalisation is None:
+            return self.scaled(x, dtype)
+        return normalised(x, *self.normalising, dtype)
+
+    def scaled(self, x: np.ndarray, dtype: str = "float32") -> np.ndarray:
+        """A batch of x before it is normalised: tokens int32, everything else divided by `scale`, in `dtype`."""
         if self.holds_tokens:
             return np.asarray(x, np.int32)
         if self.scale is None:
             return np.asarray(x, dtype)
         return np.divide(x, np.dtype(dtype).type(self.scale), dtype=dtype)
+
+    @cached_property
+    def normalising(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted from x as it is stored, and what it is then divided by, of normalised data."""
+        assert self.normalisation is not None
+        return self.normalisation.steps(self.scale, self.task.shapes.x)
 
     @cached_property
     def holds_tokens(self) -> bool:

@@ -30,6 +30,7 @@ def check_data(data: Data, dataset: str) -> None:
         if wrong:
             raise _broken(dataset, f"{name}.y: {wrong}", f"the task is {type(data.task).__name__}")
         _check_values(split.x, data.scale, shapes, dataset, name)
+    _check_normalisation(data, dataset)
     for name in ("train", "test"):
         if not len(getattr(data, name)):
             raise _broken(dataset, f"{name} holds no example", "give at least one")
@@ -43,6 +44,17 @@ def _check_scale(scale: object, dataset: str) -> None:
         usable = isinstance(scale, Real) and np.float32(scale) > 0 and np.isfinite(np.float32(scale))
     if not usable:
         raise _broken(dataset, f"scale={scale}", "x is divided by it: give a positive number, in float32 too")
+
+
+def _check_normalisation(data: Data, dataset: str) -> None:
+    """Refuse a normalisation of the dataset's own that does not suit its channels."""
+    by = data.normalisation
+    if by is None:
+        return
+    channels = data.train.x.shape[-1]
+    if not (len(by.mean) == len(by.std) == channels and np.isfinite([by.mean, by.std]).all() and min(by.std) > 0):
+        wanted = f"give finite numbers, std above 0, one for each of {channels} channels"
+        raise _broken(dataset, f"normalisation has mean={by.mean} and std={by.std}", wanted)
 
 
 def _check_split(split: Split, dataset: str, name: str) -> None:

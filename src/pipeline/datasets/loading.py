@@ -1,17 +1,24 @@
-"""An experiment's data: loaded from the user's cache and checked, and augmented where they are trained on."""
+"""An experiment's data: loaded from the user's cache, checked, normalised, and augmented where they are trained on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.augmentations.feed import augment_of
 from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
+from pipeline.datasets.normalisation import Normalisation
+from pipeline.errors import UserError
+from pipeline.runs.saved import card_sha256, check_hashes, saved_card
+from pipeline.runs.weights import digest
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.runs.weights import Weights
 
 
 _ahead: list[tuple[Experiment, Data]] = []  # at most one
@@ -30,6 +37,41 @@ def load_data(experiment: Experiment) -> Data:
     dataset = experiment.data_source
     data: Data = dataset.load(cache_root(dataset.cache), experiment.seed)
     check_data(data, type(dataset).__name__.lower())
+    data = _with_normalisation(experiment, data)
     if not experiment.augmentation.active:
         return data
     return replace(data, augment=augment_of(experiment.augmentation, experiment.seed, data.task.shapes, data.train.x))
+
+
+def saved_normalisation(source: Path) -> Normalisation | None:
+    """What the model of a saved run takes its inputs normalised by, if anything."""
+    return Normalisation.of_card(saved_card(source))
+
+
+def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
+    """`check_hashes` of weights and data, and of the card where it says by what inputs are normalised."""
+    found = {"weights": digest(saved), "data": data.sha256}
+    if data.normalisation is not None:
+        found["card"] = card_sha256(saved_card(source))
+    return check_hashes(source, found)
+
+
+def _with_normalisation(experiment: Experiment, data: Data) -> Data:
+    """The data, normalised if asked for: by what a saved run's model was trained with, else as measured."""
+    if not experiment.inputs.normalise:
+        return data
+    shown = f"dataset.normalise=true with dataset={choice(experiment.dataset)}"
+    if data.normalisation is not None:
+        raise UserError(f"{shown}: it normalises its examples already; leave the key out")
+    if data.holds_tokens or data.train.x.ndim < 2:
+        what = "tokens" if data.holds_tokens else f"single numbers, x {data.train.x.shape}"
+        raise UserError(f"{shown}: its examples are {what}; it is for images and rows of numbers")
+    if not experiment.stage.starts_from_run:
+        return replace(data, normalisation=Normalisation.measured(data.train.x, data.scale))
+    source = Path(str(experiment.settings.run))
+    found = saved_normalisation(source)
+    if found is None:
+        raise UserError(
+            f"run={source.name}: artifacts/model/card.json is missing or damaged, which says what normalises x"
+        )
+    return replace(data, normalisation=found)

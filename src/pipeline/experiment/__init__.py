@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from pipeline.contracts import (
     Augmentation,
@@ -24,7 +25,7 @@ from pipeline.contracts import (
 from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_key, shown
-from pipeline.experiment.settings import Settings, Starting, Sweep
+from pipeline.experiment.settings import Inputs, Settings, Starting, Sweep
 from pipeline.experiment.training import Training
 from pipeline.machine.device import Device
 from pipeline.machine.precision import Precision
@@ -58,7 +59,8 @@ SINCE = {
     "augmentation": {"_target_": "pipeline.augmentations.none.Off"},
 }
 
-STARTING = tuple(field.name for field in fields(Starting))  # of the group `model`; where unset, no part of the config
+# The keys that every choice of a group has, whoever wrote it; where unset, no part of what decides the result.
+COMMON: dict[str, type] = {"model": Starting, "dataset": Inputs}
 
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
 NOT_DECIDING = ("name", "run", "resume", "output_dir", "profiler", "tracking", "sweep")
@@ -80,6 +82,7 @@ class Experiment:
     model: Model | Network
     starting: Starting
     dataset: Dataset | Problem
+    inputs: Inputs
     loader: Loader
     augmentation: Augmentation
     optimizer: Optimizer
@@ -180,8 +183,8 @@ class Experiment:
 
     def _deciding(self, key: str) -> object:
         locations = self.part(key).locations if key in GROUPS else ()
-        if key == "model":
-            locations = (*locations, *(name for name in STARTING if not self.config[key].get(name)))
+        if key in COMMON:
+            locations = (*locations, *(name for name in _names(COMMON[key]) if not self.config[key].get(name)))
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
@@ -238,9 +241,33 @@ def load(config: Config) -> Experiment:
     _check_keys(config)
     stage_of(config)
     nodes = {key: dict(_node(config, key)) for key in GROUPS}
-    starting = build_as(Starting, {key: nodes["model"].pop(key) for key in STARTING if key in nodes["model"]}, "model")
+    common = {group: _taken(nodes[group], group) for group in COMMON}
     parts = {key: build(nodes[key], key, contracts) for key, contracts in GROUPS.items()}
-    return Experiment(config=config, settings=settings_of(config), starting=starting, **parts)
+    for group in COMMON:
+        _check_names(parts[group], group)
+    return Experiment(
+        config=config, settings=settings_of(config), starting=common["model"], inputs=common["dataset"], **parts
+    )
+
+
+def _names(keys: type) -> list[str]:
+    return [field.name for field in fields(keys)]
+
+
+def _taken(node: dict[str, object], group: str) -> Any:
+    """The keys that every choice of a group has, taken out of its node. Raises UserError."""
+    found = {name: node.pop(name) for name in _names(COMMON[group]) if name in node}
+    return build_as(COMMON[group], found, group)
+
+
+def _check_names(part: Part, group: str) -> None:
+    """Refuse a spec of a user's that has such a key as its own field: it would never be set. Raises UserError."""
+    for name in _names(COMMON[group]):
+        if name in getattr(type(part), "__dataclass_fields__", ()):
+            raise UserError(
+                f"{group}={choice(part)}: {type(part).__name__} has a field {name}, and {group}.{name} is a key that "
+                f"every {group} has; call the field something else"
+            )
 
 
 def _check_keys(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Keys that belong to no choice: those of the top level, those that every model has, and how a grid runs."""
+"""Keys that belong to no choice: those of the top level, those that every model or dataset has, and how a grid runs."""
 
 from __future__ import annotations
 
@@ -59,6 +59,16 @@ class Starting:
     def active(self) -> bool:
         """Whether anything differs from a start with the model's own weights, all of which are trained."""
         return self.start is not None or bool(self.freeze)
+
+
+@spec
+class Inputs:
+    """The keys of the group `dataset` that every dataset has, whoever wrote it.
+
+    `normalise`: subtract the training examples' mean and divide by their standard deviation, channel by channel.
+    """
+
+    normalise: bool = False
 
 
 @spec

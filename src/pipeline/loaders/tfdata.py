@@ -82,16 +82,22 @@ class TfBatches:
         def example(index: Any) -> tuple[Any, ...]:
             if data.augment is not None:
                 return inputs[index], targets[index], index
-            return self._normalised(inputs[index]), targets[index]
+            return self._prepared(inputs[index]), targets[index]
 
         indices = tf.data.Dataset.from_tensor_slices(order)
         return indices.map(example, num_parallel_calls=_tuned(self.loader.map_calls)).batch(self.batch_size)
 
-    def _normalised(self, x: Any) -> Any:
+    def _prepared(self, x: Any) -> Any:
+        """As `Data.inputs`, to the bit."""
         import tensorflow as tf
 
-        x = tf.cast(x, "int32" if self.data.holds_tokens else self.dtype)
-        return x if self.data.scale is None else x / tf.constant(self.data.scale, self.dtype)
+        data, dtype = self.data, self.dtype
+        if data.normalisation is not None:
+            subtracted, divisor = data.normalising
+            x = tf.cast(tf.cast(x, "float64") - tf.constant(subtracted), dtype)
+            return x / tf.constant(divisor.astype(dtype))
+        x = tf.cast(x, "int32" if data.holds_tokens else dtype)
+        return x if data.scale is None else x / tf.constant(data.scale, dtype)
 
     def _augmented(self, batches: Any, augment: Augment, epoch: int) -> Any:
         """Batches (x, y, rows) as they are in an epoch, (x, y)."""
@@ -103,7 +109,7 @@ class TfBatches:
         def augmented(x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
             changed = tf.numpy_function(copied, (x, rows), x.dtype)
             changed.set_shape(x.shape)
-            return self._normalised(changed), y
+            return self._prepared(changed), y
 
         return batches.map(augmented, num_parallel_calls=_tuned(self.loader.map_calls))
 

@@ -62,9 +62,10 @@ def _check_settings(experiment: Experiment) -> None:
         raise UserError(
             f"profiler={choice(experiment.profiler)} with stage={stage}: profilers measure trainings on datasets only"
         )
-    for key, value in vars(experiment.starting).items():
-        if value:
-            raise UserError(f"model.{key} with stage={stage}: it would not be followed; leave it out")
+    for group, keys in (("model", experiment.starting), ("dataset", experiment.inputs)):
+        for key, value in vars(keys).items():
+            if value:
+                raise UserError(f"{group}.{key} with stage={stage}: it would not be followed; leave it out")
     device = experiment.device
     for setting in backend.unused_by_solvers():
         raise UserError(f"{setting} with stage={stage}: it would not be followed; leave it out")

@@ -109,6 +109,11 @@ def saved_weights(folder: Path) -> Weights:
     return weights.load(folder / "artifacts" / "model" / "weights.npz")
 
 
+def saved_card(folder: Path) -> dict[str, Any]:
+    """What the model of a saved run takes and gives; empty where that is missing or damaged."""
+    return read_json(folder / "artifacts" / "model" / "card.json")
+
+
 def check_outputs(outputs: np.ndarray, what: str, first: int, source: Path, precision: str) -> None:
     """That the outputs (N, ...) of a saved run are numbers: argmax makes a class of a NaN too. Raises RunError.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.checks import check_monitor
 from pipeline.experiment.effects import of_length
@@ -22,6 +24,7 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
@@ -54,6 +57,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     plan = Plan.of(experiment, len(data.train))
     for note in of_length(experiment.training, plan.steps, plan.periods):
         run.note(note)
+    say_of_start(experiment, data, run)
     judge = data.task.judge(experiment.loss)
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
@@ -62,6 +66,8 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     receipt["card_sha256"] = save_model(run, fit, data)
     receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
     receipt["task"]["score"] = data.task.score
+    if data.normalisation is not None:
+        receipt["normalisation"] = data.normalisation.plain()
     save_placement(run, experiment, fit.observed)
     try:
         receipts.after(receipt, experiment, resolved, fit, data.sha256)
@@ -122,6 +128,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or bool(data.user_code or data.user_files)
         or any(map(is_tried, training.metrics))
         or experiment.augmentation.active
+        or experiment.inputs.normalise
         or not is_ours(experiment.schedule)
         or experiment.loss.asks_the_data
         or training.validates_for is not None
@@ -179,6 +186,19 @@ def check_validation(experiment: Experiment, data: Data) -> None:
         raise UserError(f"{key} with dataset={dataset}: it holds no examples out for validation; leave it out")
 
 
+def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:
+    """Say where a saved model whose weights this training starts from was trained on inputs of the other kind."""
+    start = experiment.starting.start
+    card = {} if start is None else read_json(Path(start).with_name("card.json"))
+    normalised = data.normalisation is not None
+    if card and (Normalisation.of_card(card) is not None) != normalised:
+        then, now = ("as they are", "normalised") if normalised else ("normalised", "as they are")
+        run.say(
+            f"model.start: that model was trained on examples {then}, this one takes them {now}; "
+            f"dataset.normalise={str(not normalised).lower()} gives it the inputs that it knows"
+        )
+
+
 def of_kept(fit: Fit, last: tuple[Metric, ...], task: Task) -> tuple[Metric, ...]:
     """The last epoch's metrics, with the validation of the weights that were kept, where those are the best ones."""
     validation = fit.kept.get("validation")
@@ -210,11 +230,20 @@ def save_model(run: Run, fit: Fit, data: Data) -> str:
     Returns the card's hash.
     """
     weights.save(run.artifact("model/weights.npz"), fit.weights)
-    card = data.task.card()
+    card = data.task.card() | value_range(data)
+    if data.normalisation is not None:
+        card["normalisation"] = data.normalisation.plain()
     run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     for name, text in fit.files.items():
         run.artifact(f"model/{name}").write_text(text, encoding="utf-8")
     return card_sha256(card)
+
+
+def value_range(data: Data) -> dict[str, list[float]]:
+    """For the card of a model of images that no scale brings to [0, 1]: what they are from and to."""
+    if data.scale is not None or data.holds_tokens or len(data.task.shapes.x) != 3:
+        return {}
+    return {"range": [float(data.train.x.min()), float(data.train.x.max())]}
 
 
 def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:

@@ -10,15 +10,15 @@ import numpy as np
 
 from pipeline.contracts import Metric, Stage
 from pipeline.contracts.physics import Problem
-from pipeline.datasets.loading import load_ahead, load_data
+from pipeline.datasets.loading import check_saved, load_ahead, load_data
 from pipeline.errors import UserError
 from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
-from pipeline.runs import receipt, weights
+from pipeline.runs import receipt
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
-from pipeline.runs.saved import check_hashes, check_outputs, saved_weights
+from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
 from pipeline.stages.measuring import Measured, is_tried, measure, try_metrics
 
@@ -50,7 +50,7 @@ class Evaluate(Stage):
         """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
         saved, data = saved_weights(source), load_data(experiment)
-        notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
+        notes = check_saved(source, saved, data)
         judge = data.task.judge(experiment.loss)
         predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -16,20 +17,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline.backends.shared.exported import READER, Exported
+from pipeline.backends.shared.exported import OF_WEIGHTS, READER, Exported
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
-from pipeline.datasets.loading import load_data
+from pipeline.datasets import Data
+from pipeline.datasets.loading import check_saved, load_data
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
 from pipeline.report.table import size
-from pipeline.runs import receipt, weights
+from pipeline.runs import receipt
 from pipeline.runs.json_files import cannot_write
 from pipeline.runs.result import Metric, Result, count
 from pipeline.runs.run import Run
-from pipeline.runs.saved import check_hashes, saved_weights
+from pipeline.runs.saved import saved_weights
 from pipeline.spec import spec
 from pipeline.stages.measuring import input_dtype
 
@@ -95,21 +98,24 @@ class Export(Stage):
         """Write, read back, compare. Raises RunError where it cannot be written, read, or gives other outputs."""
         source = Path(str(experiment.settings.run))
         saved, data = saved_weights(source), load_data(experiment)
-        notes = check_hashes(source, {"weights": weights.digest(saved), "data": data.sha256})
+        notes = check_saved(source, saved, data)
         plain = on_cpu(resolved)
         backend = experiment.backend.load()
-        x = np.ascontiguousarray(data.inputs(data.test.x[:EXAMPLES], input_dtype(plain)))
-        expected = backend.predictor(experiment, data.task.shapes, saved, plain)(x)
+        stored, dtype = data.test.x[:EXAMPLES], input_dtype(plain)
+        x = np.ascontiguousarray(data.scaled(stored, dtype))
+        expected = backend.predictor(experiment, data.task.shapes, saved, plain)(data.inputs(stored, dtype))
         folder = run.artifact(f"export/{self.format}")
         module = importlib.import_module(MODULES[experiment.backend.name])
         try:
             folder.mkdir()
-            wrote = module.write(experiment, data.task.shapes, saved, plain, self.format, folder, x[:2])
+            wrote = module.write(experiment, data, saved, plain, self.format, folder, x[:2])
             read = read_back(self.format, folder, x, experiment.backend.name)
-            difference = compare(wrote, read, expected, self.format)
+            difference = compare(wrote, read, expected, self.format, grown(data.normalisation))
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        if data.normalisation is not None:
+            write_normalisation(folder, data, data.normalisation)
         folder = self._moved(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
@@ -164,8 +170,32 @@ def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[s
             return {name: read[name] for name in read.files}
 
 
-def compare(wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarray, form: str) -> float:
-    """The largest difference of what was read back, outputs and tensors. Raises RunError where it is not rounding."""
+def write_normalisation(folder: Path, data: Data, by: Normalisation) -> None:
+    """Say beside an export by what x is normalised, along its last axis, and which of its files do it themselves."""
+    names = sorted(path.name for path in folder.iterdir())
+    about = {
+        "x": "as the dataset has it" if data.scale is None else f"as the dataset has it, divided by {data.scale:g}",
+        **by.plain(),
+        "take_x": [one for one in names if one not in OF_WEIGHTS],
+        "take_x_minus_mean_by_std": [one for one in names if one in OF_WEIGHTS],
+    }
+    (folder / "normalisation.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def grown(normalisation: Normalisation | None) -> float:
+    """How many times larger the rounding of x becomes by normalising: x is of its mean's size, x - mean of std's."""
+    if normalisation is None:
+        return 1.0
+    return max(1.0, *(abs(mean) / std for mean, std in zip(normalisation.mean, normalisation.std, strict=True)))
+
+
+def compare(
+    wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarray, form: str, rounding: float = 1.0
+) -> float:
+    """The largest difference of what was read back, outputs and tensors. Raises RunError where it is not rounding.
+
+    `rounding`: how many times that of the outputs' own dtype is allowed.
+    """
     tensors = {name.removeprefix("tensor/"): one for name, one in read.items() if name.startswith("tensor/")}
     if set(tensors) != set(wrote.tensors):
         other = ", ".join(sorted(set(tensors) ^ set(wrote.tensors))[:3])
@@ -175,7 +205,8 @@ def compare(wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarra
             raise RunError(f"stage.format={form}: {name} read back is not what was written")
     if not wrote.program:
         return 0.0
-    limit = max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes) * float(np.max(np.abs(expected)))
+    limit = max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes)
+    limit *= rounding * float(np.max(np.abs(expected)))
     return max(_difference(read[name], wanted, limit, form) for name, wanted in _wanted(expected).items())
 
 

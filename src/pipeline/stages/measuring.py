@@ -51,10 +51,12 @@ def measure(
 ) -> Measured:
     """Predict the test set batch by batch and measure it. `check(outputs, first)` sees each batch's outputs."""
     totals = [Total(metric) for metric in experiment.training.metrics]
-    for first, x, y in batches(data, data.test, experiment.training.evaluation_batch_size, input_dtype(resolved)):
+    dtype = input_dtype(resolved)
+    for first, stored, y in batches(data, data.test, experiment.training.evaluation_batch_size):
+        x = data.inputs(stored, dtype)
         outputs = predict(x)
         check(outputs, first)
-        judge.add(x, outputs, y)
+        judge.add(x if data.normalisation is None else data.scaled(stored, dtype), outputs, y)
         add_to(totals, data.task, outputs, y)
     return Measured(judge, totals)
 
@@ -85,11 +87,11 @@ def is_tried(metric: MetricSpec) -> bool:
     return bool(metric.packages) or not type(metric).__module__.startswith("pipeline.")
 
 
-def batches(data: Data, split: Split, size: int, dtype: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(number of its first example, inputs, targets) of each batch."""
+def batches(data: Data, split: Split, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(number of its first example, x as stored, targets) of each batch."""
     for first in range(0, len(split), size):
         rows = slice(first, first + size)
-        yield first, data.inputs(split.x[rows], dtype), data.targets(split.y[rows], "float64")
+        yield first, split.x[rows], data.targets(split.y[rows], "float64")
 
 
 def input_dtype(resolved: Resolved) -> str:

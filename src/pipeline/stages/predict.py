@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.idx import read_idx
+from pipeline.datasets.normalisation import Normalisation, normalised
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -20,10 +21,9 @@ from pipeline.machine.regular_file import fault_of, open_regular
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.runs import receipt, weights
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
-from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_weights
+from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import group_of, spec
 from pipeline.stages.measuring import input_dtype
 
@@ -69,6 +69,7 @@ class Predict(Stage):
             raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
+        _check_range(Path(str(experiment.settings.run)))
         for text in self.images:
             if fault := fault_of(Path(text).expanduser()):
                 raise UserError(f"stage.images={text}: {fault}")
@@ -104,7 +105,7 @@ class Predict(Stage):
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
         size = experiment.training.evaluation_batch_size
-        x = images.astype(input_dtype(resolved))
+        x = inputs_of(about, images, input_dtype(resolved))
         logits = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
         check_outputs(logits, "image {}", 0, source, resolved.precision)
         likely = metrics.probabilities(logits)
@@ -126,15 +127,34 @@ class Predict(Stage):
 
 def model_card(source: Path) -> dict[str, Any]:
     """Image shape and class names of a saved run. Raises UserError where it has no model."""
-    path = source / "artifacts" / "model" / "card.json"
-    card = read_json(path)
+    card = saved_card(source)
     if not {"task", "x", "outputs"} <= card.keys():
-        raise UserError(f"run={source.name}: holds no trained model ({path} is missing or damaged)")
+        raise UserError(
+            f"run={source.name}: holds no trained model ({source / 'artifacts/model/card.json'} is missing or damaged)"
+        )
     if "classes" not in card or len(card["x"]) != 3:
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
         )
     return card
+
+
+def _check_range(source: Path) -> None:
+    """Refuse a model whose training images were not in [0, 1], where no scale says what brings them there."""
+    low, high = saved_card(source).get("range", (0, 1))
+    if low < 0 or high > 1:
+        raise UserError(
+            f"run={source.name}: was trained on images from {low:g} to {high:g}, and stage=predict gives images from "
+            "0 to 1; train it on bytes, or on images from 0 to 1"
+        )
+
+
+def inputs_of(card: Mapping[str, Any], images: np.ndarray, dtype: str) -> np.ndarray:
+    """Images (N, H, W, C) in [0, 1] as the saved model takes them."""
+    normalisation = Normalisation.of_card(card)
+    if normalisation is None:
+        return images.astype(dtype)
+    return normalised(images, *normalisation.steps(None, images.shape[1:]), dtype)
 
 
 def read_images(

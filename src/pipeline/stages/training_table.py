@@ -14,6 +14,8 @@ from pipeline.stages.rates import steady
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+SHOWN_CHANNELS = 4
+
 
 def rows(
     experiment: Experiment,
@@ -48,6 +50,7 @@ def rows(
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
         *augmentation_row(receipt["augmentation"]),
+        *normalisation_row(receipt.get("normalisation")),
         ("peak memory", memory),
         ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
         ("precision", precision_row(experiment, resolved, fit.observed)),
@@ -89,6 +92,17 @@ def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:
     values = ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items() if key != "_target_")
     name = str(settings["_target_"]).rpartition(".")[2].lower()
     return [("augmentation", f"{name}{f' ({values})' * bool(values)}; on the host, ahead of the step")]
+
+
+def normalisation_row(statistics: dict[str, list[float]] | None) -> list[tuple[str, str]]:
+    """The mean and the standard deviation by which examples are normalised, where there are few channels."""
+    if statistics is None:
+        return []
+    channels = len(statistics["mean"])
+    if channels > SHOWN_CHANNELS:
+        return [("normalised", f"by mean and standard deviation of {channels:,} channels (receipt.json)")]
+    mean, std = (", ".join(f"{one:.4f}" for one in statistics[name]) for name in ("mean", "std"))
+    return [("normalised", f"by the training examples: mean {mean}; standard deviation {std}")]
 
 
 def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation) -> str:

@@ -55,7 +55,9 @@ class Judge(ABC):
 
     @abstractmethod
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
-        """One batch: inputs as the model took them, outputs (B, ...) in float64, targets as the dataset has them."""
+        """One batch: x in the dtype of the model's inputs, scaled and not normalised, outputs (B, ...) in float64, and
+        targets as the dataset has them.
+        """
 
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:

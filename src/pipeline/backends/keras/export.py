@@ -13,9 +13,10 @@ import numpy as np
 
 from pipeline.backends.keras import fit, net
 from pipeline.backends.shared.exported import Exported
+from pipeline.datasets import Data
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
-from pipeline.models import Shapes, weights
+from pipeline.models import weights
 from pipeline.models.keras_layers import Convolution, gelu
 from pipeline.runs.weights import Weights
 
@@ -26,16 +27,23 @@ PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")  # operations that call ba
 
 
 def write(
-    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, form: str, folder: Path, x: np.ndarray
+    experiment: Experiment,
+    data: Data,
+    saved: Weights,
+    resolved: Resolved,
+    form: str,
+    folder: Path,
+    x: np.ndarray,
 ) -> Exported:
     """Write the model with the weights `saved` as `form` into `folder`.
 
-    Raises RunError for a layer that the format cannot hold.
+    A program takes x as `Data.scaled` gives it, and normalises it first. Raises RunError for a layer that the format
+    cannot hold.
     """
     with fit.runtime_settings(experiment, resolved):
-        model = net.made(experiment.data_model, shapes)
+        model = net.made(experiment.data_model, data.task.shapes)
         weights.to_keras(model, saved, "the saved run")
-        WRITERS[form](model, folder)
+        WRITERS[form](model, folder, data)
         dtypes = {str(layer.compute_dtype) for layer in model._flatten_layers() if layer.weights}
         tensors = _tensors(model) if form == "safetensors" else {}
     return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
@@ -45,13 +53,22 @@ def _tensors(model: Any) -> dict[str, np.ndarray]:
     return {variable.path: keras.ops.convert_to_numpy(variable.value) for variable in model.weights}
 
 
-def _safetensors(model: Any, folder: Path) -> None:
+def _program(model: Any, data: Data) -> Any:
+    """The model behind a layer that normalises what it is given, where its inputs are normalised."""
+    by = data.normalisation
+    if by is None:
+        return model
+    first = keras.layers.Normalization(mean=by.mean, variance=[one**2 for one in by.std])
+    return keras.Sequential([keras.Input(data.task.shapes.x), first, model])
+
+
+def _safetensors(model: Any, folder: Path, data: Data) -> None:
     from safetensors.numpy import save_file
 
     save_file({name: np.ascontiguousarray(one) for name, one in _tensors(model).items()}, folder / "model.safetensors")
 
 
-def _keras(model: Any, folder: Path) -> None:
+def _keras(model: Any, folder: Path, data: Data) -> None:
     """Keras's own file names each layer's class, so all have to be Keras's."""
     for layer in model._flatten_layers():  # the model itself first
         kind = type(layer)
@@ -63,7 +80,7 @@ def _keras(model: Any, folder: Path) -> None:
             )
     stock = keras.models.clone_model(model, clone_function=_stock)
     stock.set_weights(model.get_weights())
-    stock.save(folder / "model.keras")
+    _program(stock, data).save(folder / "model.keras")
 
 
 def _stock(layer: Any) -> Any:
@@ -76,11 +93,11 @@ def _stock(layer: Any) -> Any:
     return kind.from_config(config)
 
 
-def _saved_model(model: Any, folder: Path) -> None:
+def _saved_model(model: Any, folder: Path, data: Data) -> None:
     target = folder / "saved_model"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            model.export(target, format="tf_saved_model", verbose=False)
+            _program(model, data).export(target, format="tf_saved_model", verbose=False)
     except Exception as error:  # whatever TensorFlow raises of a layer that it cannot trace
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise RunError(f"stage.format=saved_model: {' '.join(lines)[:300] or type(error).__name__}") from error
@@ -102,7 +119,7 @@ def _nodes(target: Path) -> Iterator[Any]:
             yield from function.node_def
 
 
-WRITERS: dict[str, Callable[[Any, Path], None]] = {
+WRITERS: dict[str, Callable[[Any, Path, Data], None]] = {
     "safetensors": _safetensors,
     "keras": _keras,
     "saved_model": _saved_model,

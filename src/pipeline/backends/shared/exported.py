@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+OF_WEIGHTS = ("model.safetensors", "state_dict.pt")  # files that hold weights and no program
 READER = Path(__file__).with_name("read_back.py")  # a script for another process
 
 

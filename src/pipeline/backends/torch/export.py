@@ -19,9 +19,11 @@ from pipeline.backends.shared.exported import Exported
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import made
 from pipeline.backends.torch.settings import runtime_settings
+from pipeline.datasets import Data
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
-from pipeline.models import Shapes, weights
+from pipeline.models import weights
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -31,23 +33,42 @@ ONE_FILE_BYTES = 1 << 30  # ONNX's file holds two GiB at most; larger weights li
 
 
 def write(
-    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, form: str, folder: Path, x: np.ndarray
+    experiment: Experiment,
+    data: Data,
+    saved: Weights,
+    resolved: Resolved,
+    form: str,
+    folder: Path,
+    x: np.ndarray,
 ) -> Exported:
     """Write the model with the weights `saved` as `form` into `folder`. `x`: inputs to trace it with.
 
-    Raises RunError for an operation that the format cannot hold.
+    A program takes x as `Data.scaled` gives it, and normalises it first. Raises RunError for an operation that the
+    format cannot hold.
     """
     lowering = Lowering(resolved)
     with runtime_settings(experiment, resolved), _quiet(), lowering.defaults():
-        net = lowering.moved(made(experiment.data_model, shapes))
+        net = lowering.moved(made(experiment.data_model, data.task.shapes))
         weights.to_torch(net, saved, "the saved run")
         net.eval().requires_grad_(False)
         example = lowering.entered(torch.from_numpy(x.copy()))
+        if data.normalisation is not None:
+            _normalise_first(net, data.normalisation, example.dtype)
         WRITERS[form](net, example, folder)
     state = net.state_dict()
     dtypes = {str(one.dtype).removeprefix("torch.") for one in net.parameters()} or {str(example.numpy().dtype)}
     tensors = {name: one.numpy() for name, one in state.items()} if form in ("safetensors", "torch") else {}
     return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
+
+
+def _normalise_first(net: torch.nn.Module, by: Normalisation, dtype: torch.dtype) -> None:
+    """Let a module normalise what it is given; what it holds by name stays as it is."""
+    mean, std = (torch.tensor(each, dtype=dtype) for each in (by.mean, by.std))
+
+    def normalised(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (inputs[0] - mean) / std, *inputs[1:]
+
+    net.register_forward_pre_hook(normalised, prepend=True)
 
 
 def _safetensors(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
