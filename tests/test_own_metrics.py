@@ -18,6 +18,7 @@ from pipeline.experiment.training import Training
 from pipeline.metrics.brier import Brier
 from pipeline.metrics.total import Total
 from pipeline.runs.code.code_hash import hash_of
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
 from pipeline.spec import build_as, spec
 from pipeline.stages.measuring import Measured
@@ -152,6 +153,17 @@ TRIED: dict[str, str] = {
 @pytest.mark.parametrize("asked", TRIED)
 def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     assert refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder)) == TRIED[asked]
+
+
+def test_a_cell_of_a_grid_tries_a_metric_before_it_trains(folder: Path) -> None:
+    """A cell has a run by then: it keeps the message, for the grid's table and for the next grid."""
+    before = set(runs(folder))
+    words = ("-m", *WORDS, "model=linear", "training.metrics=[own_metrics.Broken]")
+    assert pipeline(folder, *words, **known(folder)).returncode == 1
+    (cell,) = (run for run in set(runs(folder)) - before if "linear" in run.name)
+    assert (status(cell).state, status(cell).error) == ("FAILED", TRIED["own_metrics.Broken"])
+    assert not list(read_metrics(cell))
+    assert (cell / "receipt.json").is_file()
 
 
 TAKEN: dict[str, str] = {

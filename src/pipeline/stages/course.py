@@ -54,6 +54,7 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     run.journal.write_receipt(receipt)
     check_task(experiment, data, task)
     check_settings(experiment, data)
+    try_metrics(experiment.training.metrics, data)  # of a grid's cell for the first time
     plan = Plan.of(experiment, len(data.train))
     for note in of_length(experiment.training, plan.steps, plan.periods):
         run.note(note)
