@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, pipeline, refused
+from command import done, message, pipeline, refused
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -207,6 +209,21 @@ def test_what_is_exported_normalises_by_itself(run: Path, backend: str, form: st
         "as the dataset has it, divided by 255",
     )
     assert found["largest_difference"] < 1e-4
+
+
+def test_a_card_that_was_changed_is_refused(run: Path) -> None:
+    folder = run.parents[1]
+    copied = folder / "runs" / f"{run.name[:-4]}copy"
+    shutil.copytree(run, copied)
+    path = copied / "artifacts/model/card.json"
+    card = read_json(path)
+    for normalisation, said in (
+        ({"mean": [0.5, 0.5], "std": [1.0]}, "now differs from what it saved (another sha256)"),
+        ({"mean": 0.5}, "is missing or damaged, which says what normalises x"),
+    ):
+        path.write_text(json.dumps({**card, "normalisation": normalisation}))
+        ended = pipeline(folder, "stage=evaluate", f"run={copied}", "tracking=none")
+        assert message(ended) == f"run={copied.name}: artifacts/model/card.json {said}"
 
 
 def test_starting_from_weights_of_the_other_kind_is_said(run: Path) -> None:

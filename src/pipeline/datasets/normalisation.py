@@ -49,9 +49,12 @@ class Normalisation:
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any]) -> Normalisation | None:
-        """Of a saved model's card; None where its examples were not normalised."""
-        found = card.get("normalisation")
-        return None if found is None else cls(tuple(found["mean"]), tuple(found["std"]))
+        """Of a saved model's card; None where its examples were not normalised, or the card is damaged."""
+        try:
+            found = card["normalisation"]
+            return cls(tuple(map(float, found["mean"])), tuple(map(float, found["std"])))
+        except (KeyError, TypeError, ValueError):
+            return None
 
     def plain(self) -> dict[str, list[float]]:
         """As cards and receipts keep it."""
