@@ -25,12 +25,13 @@ from pipeline.runs.records import read_metrics
 
 TIMED = "per_s"
 CHECKPOINTS = "runs/*/checkpoints/step-*"
-# Dropout and augmented batches from a loader; gradients of a step that has begun, an average, the best weights so far.
+# Dropout, and normalised and augmented batches from a loader; gradients of a step that has begun, an average, the best
+# weights so far.
 EVERYTHING = (
     *("dataset=digits", "model=mnist_cnn", "loader=threads", "precision=mixed_fp16", "training.batch_size=16"),
     *("training.accumulate=3", "training.ema=0.95", "training.weights=best", "schedule=cosine"),
     *("training.steps=120", "training.validate_every=37", "training.log_every_n_steps=1"),
-    *("augmentation=images", "augmentation.crop=0.8", "augmentation.cutout=2"),
+    *("dataset.normalise=true", "augmentation=images", "augmentation.crop=0.8", "augmentation.cutout=2"),
     *("training.checkpoint.every=5", "loader.steps_per_execution=7"),
 )
 
