@@ -22,9 +22,9 @@ KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[n
 
 @pytest.fixture(scope="module")
 def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A convolutional net with batches of channels-last images, trained narrowly."""
-    folder = tmp_path_factory.mktemp("torch")
-    return done(folder, *DIGITS[:2], "training.epochs=1", "tracking=none", "model=cnn", "precision=mixed_bf16")
+    """A convolutional net with batches of channels-last images, normalised, trained narrowly."""
+    words = (*DIGITS[:2], "dataset.normalise=true", "training.epochs=1", "tracking=none", "model=cnn")
+    return done(tmp_path_factory.mktemp("torch"), *words, "precision=mixed_bf16")
 
 
 def exported(run: Path, form: str, *arguments: str) -> dict[str, Any]:
@@ -38,8 +38,11 @@ def exported(run: Path, form: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", TORCH)
 def test_a_torch_model_is_read_without_this_package(torch_run: Path, form: str) -> None:
-    """Compared on 64 test examples and on one alone; the dtype is float32, whatever the run computed in."""
+    """Compared on 64 test examples and on one alone, which it normalises itself; the dtype is float32, whatever the run
+    computed in.
+    """
     found = exported(torch_run, form)
+    assert "normalisation.json" in found["files"]
     assert found["computes_in"] == ["float32"]
     assert 0 <= found["largest_difference"] < 1e-4
 
@@ -91,7 +94,7 @@ def test_what_cannot_be_exported_is_refused_before_the_run(torch_run: Path, tmp_
 def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "model"
     made = done(torch_run.parents[1], "stage=export", f"run={torch_run.name}", f"stage.path={target}", "tracking=none")
-    assert [path.name for path in target.iterdir()] == ["model.safetensors"]
+    assert {path.name for path in target.iterdir()} == {"model.safetensors", "normalisation.json"}
     assert not list((made / "artifacts").rglob("*.safetensors"))
 
 

@@ -181,18 +181,10 @@ def test_a_saved_run_is_evaluated_and_predicts_by_its_own_statistics(run: Path) 
     assert np.mean(np.array(classes) == grey()["y_test"]) == accuracy
 
 
+@pytest.mark.wide  # tests/test_export.py has a format of torch's
 @pytest.mark.parametrize(
     ("backend", "form"),
-    [
-        ("torch", "torch_export"),
-        *(
-            pytest.param(backend, form, marks=pytest.mark.wide)
-            for backend, form in (
-                *(("torch", "torch"), ("torch", "onnx"), ("torch", "safetensors")),
-                *(("jax", "keras"), ("tensorflow", "saved_model")),
-            )
-        ),
-    ],
+    [("torch", "torch"), ("torch", "safetensors"), ("jax", "keras"), ("tensorflow", "saved_model")],
 )
 def test_what_is_exported_normalises_by_itself(run: Path, backend: str, form: str) -> None:
     """The stage compares what another process reads back, fed with images that are not normalised, with the run."""
