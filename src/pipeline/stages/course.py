@@ -194,7 +194,7 @@ def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:
     normalised = data.normalisation is not None
     if card and (Normalisation.of_card(card) is not None) != normalised:
         then, now = ("as they are", "normalised") if normalised else ("normalised", "as they are")
-        run.say(
+        run.note(
             f"model.start: that model was trained on examples {then}, this one takes them {now}; "
             f"dataset.normalise={str(not normalised).lower()} gives it the inputs that it knows"
         )
