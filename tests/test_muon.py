@@ -6,16 +6,20 @@ Its steps on the three backends are in test_parity.py.
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from command import done
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.models.patterns import matches
+from pipeline.errors import UserError
 from pipeline.optimizers.muon import Muon
 from pipeline.optimizers.orthogonal import ADAM, MATRIX, orthogonal, reach
+from pipeline.runs.json_files import read_json
 
 
 def of_norm_one(x: np.ndarray) -> np.ndarray:
@@ -40,18 +44,59 @@ def test_several_matrices_are_each_as_by_itself() -> None:
         np.testing.assert_allclose(orthogonal(one, lambda x: x.swapaxes(-1, -2), 5), found, atol=1e-14)
 
 
-def test_the_kernels_of_dense_layers_are_its_matrices() -> None:
-    kinds = {
-        ("blocks.0.mlp.inner.kernel", (128, 512)): MATRIX,
-        ("blocks.0.mlp.inner.bias", (512,)): ADAM,
-        ("norm.gamma", (128,)): ADAM,
-        ("tokens.embeddings", (83, 128)): ADAM,
-        ("logits.kernel", (128, 83)): ADAM,
-        ("0.kernel", (5, 5, 1, 32)): ADAM,  # a convolution's
+SHAPES = {
+    "tokens.embeddings": (83, 128),
+    "place": (8, 16),  # a tensor of a user's own layer: nothing says which axis goes in
+    "0.kernel": (5, 5, 1, 32),  # a convolution's
+    "inner.kernel": (128, 512),
+    "inner.bias": (512,),
+    "norm.gamma": (128,),
+    "outer.kernel": (512, 128),
+    "last.kernel": (128, 83),
+}
+
+
+def test_the_kernels_of_dense_layers_but_the_last_are_its_matrices() -> None:
+    kinds = Muon().kinds(SHAPES, 83)
+    assert list(kinds) == list(SHAPES)
+    assert [name for name, kind in kinds.items() if kind == MATRIX] == ["inner.kernel", "outer.kernel"]
+    assert set(kinds.values()) == {MATRIX, ADAM}
+    tied = {name: shape for name, shape in SHAPES.items() if name != "last.kernel"}
+    assert Muon().kinds(tied, 83)["outer.kernel"] == MATRIX
+
+
+def test_a_pattern_names_more_of_adams_and_must_name_one() -> None:
+    assert Muon(by_adam=("inner",)).kinds(SHAPES, 83)["inner.kernel"] == ADAM
+    with pytest.raises(UserError, match=r"optimizer.by_adam=\[logits\]: matches no weight; this model has tokens"):
+        Muon(by_adam=("logits",)).kinds(SHAPES, 83)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_matrix_without_a_gradient_stays_finite_in_16_bits(dtype: torch.dtype) -> None:
+    weights = [torch.nn.Parameter(torch.ones(4, 3, dtype=dtype)), torch.nn.Parameter(torch.ones(3, dtype=dtype))]
+    compute = str(dtype).removeprefix("torch.")
+    groups = [
+        {"params": weights[:1], "kind": MATRIX, "compute": compute},
+        {"params": weights[1:], "kind": ADAM, "compute": compute},
+    ]
+    optimizer = Muon().torch(groups)
+    for gradient in (0.0, 1e-4):
+        for weight in weights:
+            weight.grad = torch.full_like(weight, gradient)
+        optimizer.step()
+    assert all(torch.isfinite(weight).all() for weight in weights)
+    assert (weights[0] < 1).all(), "a small gradient moves a matrix as a large one does"
+
+
+def test_the_receipt_says_which_weights_got_which_update(tmp_path: Path) -> None:
+    words = ("dataset=digits", "model=mlp", "model.units=[16,8]", "training.steps=3", "tracking=none")
+    run = done(tmp_path, "optimizer=muon", "model.layer_dtypes=[bfloat16,bfloat16,bfloat16]", *words)
+    found = read_json(run / "receipt.json")
+    assert found["updates"] == {
+        ADAM: ["2.bias", "5.bias", "8.kernel", "8.bias"],
+        MATRIX: ["2.kernel", "5.kernel"],
     }
-    assert {key: Muon().kind(*key) for key in kinds} == kinds
-    assert Muon(by_adam=("blocks.0",)).kind("blocks.0.mlp.inner.kernel", (4, 4)) == ADAM
-    assert matches("logits.kernel", "logits") and not matches("logits_2.kernel", "logits")
+    assert set(found["precision"]["observed"]["matrix_products"]) == {"bfloat16"}
 
 
 def trained(optimizer: Any, weights: list[torch.nn.Parameter], steps: range) -> None:
@@ -93,7 +138,7 @@ def test_an_update_is_the_papers() -> None:
     optimizer, weights = made()
     matrix, vector = weights[0].detach().clone(), weights[3].detach().clone()
     alone = torch.nn.Parameter(vector)
-    adam = torch.optim.AdamW([alone], lr=0.001, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
+    adam = torch.optim.AdamW([alone], lr=0.001, betas=(0.9, 0.95), eps=1e-7, weight_decay=0.0)
     trained(optimizer, weights, range(1))
     gradient = np.random.default_rng((0, 0)).normal(size=(6, 4))
     moved = of_norm_one(gradient + 0.95 * gradient)

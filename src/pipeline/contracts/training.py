@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pipeline.contracts.part import Part
@@ -55,7 +55,7 @@ class Optimizer(Part):
 
     `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices`, which leaves out tensors of one
     dimension (biases, and the scales and shifts of normalizations). `several`: it has several kinds of update, and
-    `kind` says which a weight gets.
+    `kinds` says which a weight gets.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
@@ -75,14 +75,16 @@ class Optimizer(Part):
     def slots(self) -> int:
         """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
 
-    def kind(self, name: str, shape: tuple[int, ...]) -> str:
-        """The kind of update of a weight, by its common name and shape (pipeline.models.weights)."""
+    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
+        """The kind of update of each trained weight: by their common names (pipeline.models.weights) in the order of
+        the layers. `outputs`: how many numbers the last axis of the model's output has. Raises UserError."""
         raise NotImplementedError
 
     def torch(self, parameters: Iterable[object]) -> object:
         """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries.
 
-        Of an optimizer with `several` kinds each group has a `kind`, and in `compute` the dtype of its products.
+        Of an optimizer with `several` kinds each group has a `kind` and one dtype of its weights, and in `compute` the
+        dtype of its products.
         """
         raise NotImplementedError
 

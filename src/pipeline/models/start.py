@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, cut
-from pipeline.models.patterns import matches
+from pipeline.models.patterns import matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
@@ -44,15 +44,6 @@ def start_of(experiment: Experiment, made: Weights, trained: Iterable[str], name
             source_sha256=weights.digest(saved),
         )
     return values, replace(found, frozen=_frozen(wanted.freeze, made, set(trained)))
-
-
-def matching(key: str, patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """The names that any pattern matches, in their order. Raises UserError for a pattern that matches none."""
-    every = list(names)
-    for pattern in patterns:
-        if not any(matches(name, pattern) for name in every):
-            raise UserError(f"{key}=[{cut(pattern)}]: matches no weight; this model has {cut(', '.join(every), 600)}")
-    return tuple(name for name in every if any(matches(name, pattern) for pattern in patterns))
 
 
 def _read(path: Path, names: Names) -> Weights:

@@ -19,6 +19,7 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.runs.weights import Weights
 
+STATISTICS = ("moving_mean", "moving_variance")  # which no optimizer changes
 ZEROS = ("bias", "beta", "moving_mean")
 ONES = ("gamma", "moving_variance")
 NORMALIZATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}

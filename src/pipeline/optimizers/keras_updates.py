@@ -99,7 +99,7 @@ class Muon(Adam):
         """`share`: Adam's rate as a part of the matrices'. `adam`: its settings."""
         super().__init__(**adam)
         self.matrices, self.share = matrices, share
-        self.compute = keras.config.dtype_policy().compute_dtype
+        self.compute, self.parameters = keras.config.dtype_policy().compute_dtype, keras.config.floatx()
         self.kinds: list[str] = []
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -114,8 +114,10 @@ class Muon(Adam):
         moved = how.momentum * buffer + gradient
         self.assign(buffer, moved)
         update = gradient + how.momentum * moved if how.nesterov else moved
-        norm = ops.sqrt(ops.sum(ops.square(update))) + TINY
-        products = ops.cast(update / norm, self.compute)
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        wide = ops.cast(update, "float64" if dtype == "float64" else "float32")  # 1e-8 is 0 in float16
+        compute = self.compute if dtype == self.parameters else dtype  # of a layer with a dtype that differs
+        products = ops.cast(wide / (ops.sqrt(ops.sum(ops.square(wide))) + TINY), compute)
         turned = ops.cast(orthogonal(products, ops.transpose, how.iterations), variable.dtype)
         inputs, outputs = variable.shape
         self.assign(variable, variable * (1 - rate * how.weight_decay) - rate * (reach(inputs, outputs) * turned))

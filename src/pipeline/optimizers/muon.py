@@ -5,13 +5,14 @@ A matrix changes by about as much in every direction, however unequal its gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Optimizer
-from pipeline.models.patterns import matches
+from pipeline.models.patterns import matching
+from pipeline.models.weights import kind_of
 from pipeline.optimizers import Decay, Epsilon, LearningRate, WeightDecay
 from pipeline.optimizers.orthogonal import ADAM, MATRIX, Matrices
 from pipeline.spec import spec
@@ -21,8 +22,9 @@ from pipeline.spec import spec
 class Muon(Optimizer):
     """`learning_rate`, `momentum`, `weight_decay`: of matrices, which shrink by rate x decay of themselves first.
 
-    `iterations`: of Newton and Schulz. `adam`: the rate, betas and epsilon of the other weights, which do not decay;
-    `by_adam`: patterns of matrices that are among those. A schedule scales both rates.
+    Matrices are the kernels of dense layers, but for the one that makes the model's outputs and those that a pattern of
+    `by_adam` names. `iterations`: of Newton and Schulz. `adam_rate`, `beta_1`, `beta_2`, `epsilon`: of all other
+    weights, which do not decay. A schedule scales both rates.
     """
 
     several: ClassVar[bool] = True
@@ -32,19 +34,22 @@ class Muon(Optimizer):
     nesterov: bool = True
     iterations: Annotated[PositiveInt, Field(le=100)] = 5
     weight_decay: WeightDecay = 0.0
-    by_adam: tuple[str, ...] = ("logits", "*embeddings")
+    by_adam: tuple[str, ...] = ()
     adam_rate: LearningRate = 1e-3
     beta_1: Decay = 0.9
     beta_2: Decay = 0.95
-    epsilon: Epsilon = 1e-8
+    epsilon: Epsilon = 1e-7
 
     def slots(self) -> int:
         return 2
 
-    def kind(self, name: str, shape: tuple[int, ...]) -> str:
-        """Matrices are the kernels of dense layers; embeddings, convolutions, biases and norms are not."""
-        matrix = len(shape) == 2 and not any(matches(name, pattern) for pattern in self.by_adam)
-        return MATRIX if matrix else ADAM
+    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
+        kernels = [name for name, shape in shapes.items() if kind_of(name) == "kernel" and len(shape) == 2]
+        if kernels and shapes[kernels[-1]][1] == outputs:  # tied embeddings leave no such kernel
+            del kernels[-1]
+        by_adam = matching("optimizer.by_adam", self.by_adam, shapes)
+        matrices = {name for name in kernels if name not in by_adam}
+        return {name: MATRIX if name in matrices else ADAM for name in shapes}
 
     def torch(self, parameters: Iterable[Any]) -> Any:
         from pipeline.optimizers import torch_updates

@@ -39,8 +39,9 @@ class Muon(torch.optim.Optimizer):
                 alike[weight.shape].append(weight)
         for (outputs, inputs), weights in alike.items():
             updates = torch.stack([self._moved(weight) for weight in weights])
-            norms = torch.linalg.matrix_norm(updates, keepdim=True) + TINY
-            products = (updates / norms).to(getattr(torch, group["compute"]))
+            wide = updates if updates.dtype == torch.float64 else updates.float()  # 1e-8 is 0 in float16
+            norms = torch.linalg.matrix_norm(wide, keepdim=True) + TINY
+            products = (wide / norms).to(getattr(torch, group["compute"]))
             turned = orthogonal(products, lambda x: x.mT, self.matrices.iterations).to(updates.dtype)
             for weight, update in zip(weights, turned, strict=True):
                 weight.mul_(1 - group["lr"] * self.matrices.weight_decay)

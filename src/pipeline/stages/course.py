@@ -20,6 +20,7 @@ from pipeline.experiment.checks import check_monitor
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
+from pipeline.models.weights import STATISTICS, kind_of
 from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
@@ -67,6 +68,8 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     receipt["card_sha256"] = save_model(run, fit, data)
     receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
     receipt["task"]["score"] = data.task.score
+    if experiment.optimizer.several:
+        receipt["updates"] = updates(experiment, fit, data)
     if data.normalisation is not None:
         receipt["normalisation"] = data.normalisation.plain()
     save_placement(run, experiment, fit.observed)
@@ -198,6 +201,19 @@ def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:
             f"model.start: that model was trained on examples {then}, this one takes them {now}; "
             f"dataset.normalise={str(not normalised).lower()} gives it the inputs that it knows"
         )
+
+
+def updates(experiment: Experiment, fit: Fit, data: Data) -> dict[str, list[str]]:
+    """Which weights got which kind of update, of an optimizer with several."""
+    trained = {
+        name: array.shape
+        for name, array in fit.weights.items()
+        if name not in fit.start.frozen and kind_of(name) not in STATISTICS
+    }
+    found: dict[str, list[str]] = {}
+    for name, kind in experiment.optimizer.kinds(trained, data.task.shapes.outputs[-1]).items():
+        found.setdefault(kind, []).append(name)
+    return found
 
 
 def of_kept(fit: Fit, last: tuple[Metric, ...], task: Task) -> tuple[Metric, ...]:

@@ -325,9 +325,10 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     optimizer: Any = experiment.optimizer.keras()
     if experiment.optimizer.several:
-        names = {id(one): name for name, one in weights.variables_keras(model)}
-        kind = experiment.optimizer.kind
-        optimizer.kinds = [kind(names[id(one)], tuple(one.shape)) for one in model.trainable_variables]
+        named = weights.variables_keras(model)
+        kinds = experiment.optimizer.kinds({name: tuple(one.shape) for name, one in named}, model.output_shape[-1])
+        names = {id(one): name for name, one in named}
+        optimizer.kinds = [kinds[names[id(one)]] for one in model.trainable_variables]
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)

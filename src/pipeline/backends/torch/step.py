@@ -46,7 +46,7 @@ class Step:
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         self.training = experiment.training
-        optimizer = experiment.optimizer.torch(groups(net, experiment.optimizer, lowering))
+        optimizer = experiment.optimizer.torch(groups(net, experiment.optimizer, lowering, task))
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
@@ -166,10 +166,10 @@ class Average:
         torch._foreach_copy_(self.average, kept)
 
 
-def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering) -> Any:
+def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering, task: Task) -> Any:
     """The parameters as the optimizer is to have them: by kind of update, and by whether they decay."""
     if optimizer.several:
-        return _by_kind(net, optimizer, str(lowering.compute).removeprefix("torch."))
+        return _by_kind(net, optimizer, lowering, task)
     if optimizer.decay == "all":
         return net.parameters()
     trained = [p for p in net.parameters() if p.requires_grad]
@@ -179,12 +179,18 @@ def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering) -> An
     return [group for group in groups if group["params"]]
 
 
-def _by_kind(net: torch.nn.Module, optimizer: Optimizer, compute: str) -> list[dict[str, Any]]:
-    found: dict[str, list[torch.Tensor]] = {}
-    for name, parameter, shape in weights.parameters_torch(net):
-        if parameter.requires_grad:
-            found.setdefault(optimizer.kind(name, shape), []).append(parameter)
-    return [{"params": parameters, "kind": kind, "compute": compute} for kind, parameters in found.items()]
+def _by_kind(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering, task: Task) -> list[dict[str, Any]]:
+    """A layer with a dtype that is not the precision's has its products in it too."""
+    trained = [row for row in weights.parameters_torch(net) if row[1].requires_grad]
+    kinds = optimizer.kinds({name: shape for name, _, shape in trained}, task.shapes.outputs[-1])
+    found: dict[tuple[str, torch.dtype], list[torch.Tensor]] = {}
+    for name, parameter, _ in trained:
+        compute = lowering.compute if parameter.dtype == lowering.dtype else parameter.dtype
+        found.setdefault((kinds[name], compute), []).append(parameter)
+    return [
+        {"params": parameters, "kind": kind, "compute": str(compute).removeprefix("torch.")}
+        for (kind, compute), parameters in found.items()
+    ]
 
 
 def widened(outputs: torch.Tensor) -> torch.Tensor:
