@@ -41,6 +41,10 @@ class Model(Part):
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
 
+    def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
+        """A weight of the shared start: as it was drawn, unless the model begins otherwise."""
+        return drawn
+
     def torch(self, shapes: Shapes) -> object:
         """A torch.nn.Module from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
         raise NotImplementedError

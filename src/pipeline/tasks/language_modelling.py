@@ -13,6 +13,7 @@ from pipeline.metrics.perplexity import Perplexity
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric
 from pipeline.tasks import Judge, Ops, Targets, Task
+from pipeline.tokens import Tokens
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LanguageModelling(Task):
-    """Sequences of `length` tokens below `vocabulary`: x (N, T) int, y (N, T) int64, the token after each of x."""
+    """Sequences of `length` tokens below `vocabulary`: x (N, T) int, y (N, T) int, the token after each of x.
+
+    `tokens`: what they stand for, where they are of a text."""
 
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
@@ -30,6 +33,7 @@ class LanguageModelling(Task):
 
     length: int
     vocabulary: int
+    tokens: Tokens | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -47,8 +51,8 @@ class LanguageModelling(Task):
         return ops.argmax(outputs, 2) == y
 
     def check(self, y: np.ndarray) -> str | None:
-        if y.shape[1:] != (self.length,) or y.dtype != np.int64:
-            return f"shape {y.shape} and dtype {y.dtype}; next tokens are (N, {self.length}) int64"
+        if y.shape[1:] != (self.length,) or y.dtype.kind not in "iu":
+            return f"shape {y.shape} and dtype {y.dtype}; next tokens are (N, {self.length}) integers"
         if len(y) and not (y.min() >= 0 and y.max() < self.vocabulary):
             return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
         return None

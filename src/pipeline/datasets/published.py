@@ -1,0 +1,27 @@
+"""Files that a dataset's publisher fixed: named, hashed, and found in any of several sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.datasets.fetch import ensure, read_cached, read_folder
+from pipeline.datasets.sources import File, Source
+
+
+@dataclass(frozen=True)
+class Published:
+    """`name`: the folder in the cache. `files`: in the order in which they are read."""
+
+    name: str
+    files: Sequence[File]
+    sources: Sequence[Source]
+
+    def read(self, root: Path, folder: str | None) -> list[bytes]:
+        """The content of each file: from the user's `folder`, or from the cache below `root`, fetched if missing."""
+        if folder is not None:
+            return [read_folder(file, Path(folder).expanduser()).tobytes() for file in self.files]
+        cache = root / self.name
+        ensure(self.files, self.sources, cache)
+        return [read_cached(file, cache).tobytes() for file in self.files]

@@ -1,0 +1,108 @@
+"""A decoder of a transformer that predicts the next token (rows E1, E2).
+
+Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3; with what came after it as
+settings: rotary positions, RMSNorm, SwiGLU and ReLU squared, grouped keys, normalised heads, a cap on the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from pipeline.contracts import Model
+from pipeline.models import Shapes
+from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions
+from pipeline.models.weights import EMBEDDING_DEVIATION
+from pipeline.spec import spec
+
+
+@spec
+class Gpt(Model):
+    """`layers` blocks of `heads` heads over `width` numbers for each token.
+
+    `key_heads`: of keys and values (None: as many as of queries). `hidden`: the MLP's inner width (None: four times the
+    width; of swiglu 8/3 of it). `tied`: the logits are made by the tokens' embeddings. `soft_cap`: a bound of the
+    logits. `zero_projections`: what a block adds is zero at first.
+    """
+
+    shared_start: ClassVar[bool] = True
+
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    key_heads: PositiveInt | None = None
+    width: PositiveInt = 128
+    hidden: PositiveInt | None = None
+    positions: Positions = "learned"
+    norm: Norm = "layer"
+    norm_place: NormPlace = "before"
+    activation: Activation = "gelu"
+    bias: bool = False
+    tied: bool = False
+    normed_heads: bool = False
+    soft_cap: PositiveFloat | None = None
+    zero_projections: bool = False
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
+        if self.heads % self._key_heads:
+            raise ValueError(f"key_heads={self.key_heads}: heads={self.heads} cannot share them evenly")
+        if self.positions in ("rotary", "sinusoidal") and (self.width // self.heads) % 2:
+            raise ValueError(
+                f"positions={self.positions}: needs heads of an even width, not {self.width // self.heads}"
+            )
+
+    @property
+    def _key_heads(self) -> int:
+        return self.key_heads or self.heads
+
+    def block(self) -> Block:
+        """What its blocks are made of."""
+        inner = 8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width
+        return Block(
+            width=self.width,
+            heads=self.heads,
+            key_heads=self._key_heads,
+            hidden=self.hidden or inner,
+            norm=self.norm,
+            norm_place=self.norm_place,
+            activation=self.activation,
+            bias=self.bias,
+            normed_heads=self.normed_heads,
+            rotary=self.positions == "rotary",
+            dropout=self.dropout,
+        )
+
+    def decoder(self) -> Decoder:
+        return Decoder(self.block(), self.layers, self.positions, self.tied, self.soft_cap)
+
+    def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
+        if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):
+            return np.zeros_like(drawn)
+        if name == "logits.kernel":  # small, as the embeddings: a fresh model then guesses, and its loss is log V
+            return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
+        return drawn
+
+    def torch(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import torch_gpt
+
+        length, vocabulary = _sizes(shapes)
+        return torch_gpt.Gpt(self.decoder(), length, vocabulary)
+
+    def keras(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import keras_gpt
+
+        return keras_gpt.gpt(self.decoder(), *_sizes(shapes))
+
+
+def _sizes(shapes: Shapes) -> tuple[int, int]:
+    """Length of a sequence and vocabulary. Raises ValueError where the examples are no tokens."""
+    if shapes.vocabulary is None or len(shapes.x) != 1:
+        raise ValueError(
+            f"takes tokens; the examples of this dataset have shape {shapes.x}; dataset=moby_dick has some"
+        )
+    return shapes.x[0], shapes.vocabulary

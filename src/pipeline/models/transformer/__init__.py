@@ -1,0 +1,60 @@
+"""The parts of a transformer: in plain NumPy after the formulas (reference.py), in torch and in Keras.
+
+Vaswani et al., "Attention is all you need", 2017. Letters behind a name are its axes: B batch, T and S positions
+(asked from, looked at), D width, H heads, K the width of a head, F the width of an MLP, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Positions = Literal["none", "linear", "sinusoidal", "learned", "rotary"]
+Norm = Literal["layer", "rms"]
+NormPlace = Literal["before", "after"]
+Activation = Literal["gelu", "relu2", "swiglu"]
+
+EPSILON = 1e-5  # beside a variance
+ROTARY_BASE = 10_000.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block is made of.
+
+    `width`: D. `heads`: of queries; `key_heads`: of keys and values, which groups of heads share. `norm_place`: before
+    a part (pre-norm) or after its sum (post-norm). `hidden`: F. `normed_heads`: queries and keys are normalised.
+    """
+
+    width: int
+    heads: int
+    key_heads: int
+    hidden: int
+    norm: Norm = "layer"
+    norm_place: NormPlace = "before"
+    activation: Activation = "gelu"
+    bias: bool = False
+    normed_heads: bool = False
+    rotary: bool = False
+    causal: bool = True
+    dropout: float = 0.0
+
+    @property
+    def head(self) -> int:
+        """K."""
+        return self.width // self.heads
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A stack of `layers` blocks between tokens and logits.
+
+    `positions`: how a token's position enters. `tied`: the logits are made by the tokens' embeddings. `soft_cap`: a
+    bound of the logits.
+    """
+
+    block: Block
+    layers: int
+    positions: Positions
+    tied: bool = False
+    soft_cap: float | None = None

@@ -1,0 +1,250 @@
+"""The parts of a transformer in Keras. Imported only by a model's Keras builder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from pipeline.models.keras_layers import gelu
+from pipeline.models.transformer import EPSILON, Block, positions
+
+
+class OfBlock(layers.Layer):
+    """A layer that a block describes, and that can be saved and read."""
+
+    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
+        super().__init__(**more)
+        self.block = block if isinstance(block, Block) else Block(**block)
+
+    def get_config(self) -> dict[str, Any]:
+        """What its builder takes."""
+        return {**super().get_config(), "block": asdict(self.block)}
+
+    def dense(self, units: int, name: str) -> Any:
+        """A layer of matrix products."""
+        return layers.Dense(units, use_bias=self.block.bias, name=name, dtype=self.dtype_policy)
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class RmsNorm(layers.Layer):
+    """x / sqrt(mean(x^2)) * gamma, computed in float32 at the least."""
+
+    def build(self, shape: Any) -> None:
+        """Make gamma."""
+        self.gamma = self.add_weight(name="gamma", shape=(shape[-1],), initializer="ones")
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        """Of the last axis."""
+        return ops.cast(rms_normed(x) * ops.cast(self.gamma, rms_dtype(x)), x.dtype)
+
+
+def rms_dtype(x: Any) -> str:
+    """In which a mean of squares is taken."""
+    kind = keras.backend.standardize_dtype(x.dtype)
+    return "float64" if kind == "float64" else "float32"
+
+
+def rms_normed(x: Any) -> Any:
+    """x / sqrt(mean(x^2)) over the last axis."""
+    wide = ops.cast(x, rms_dtype(x))
+    return wide * ops.rsqrt(ops.mean(ops.square(wide), axis=-1, keepdims=True) + EPSILON)
+
+
+def norm(block: Block, name: str, dtype: Any) -> Any:
+    """A norm over the width."""
+    if block.norm == "rms":
+        return RmsNorm(name=name, dtype=dtype)
+    return layers.LayerNormalization(epsilon=EPSILON, center=block.bias, name=name, dtype=dtype)
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class Attention(OfBlock):
+    """Several heads of softmax(Q K^T / sqrt(K)) V. A position that sees none gets zeros."""
+
+    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
+        super().__init__(block, **more)
+        shared = self.block.key_heads * self.block.head
+        self.query = self.dense(self.block.width, "query")
+        self.key = self.dense(shared, "key")
+        self.value = self.dense(shared, "value")
+        self.output_layer = self.dense(self.block.width, "output")
+
+    def build(self, shape: Any) -> None:
+        """Make the kernels. `shape`: of x, and of what is looked at."""
+        for one in (self.query, self.key, self.value, self.output_layer):
+            one.build((None, None, self.block.width))
+        self.built = True
+
+    def call(self, x_BTD: Any, other_BSD: Any = None, seen: Any = None) -> Any:
+        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order."""
+        block, other = self.block, x_BTD if other_BSD is None else other_BSD
+        query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
+        if block.normed_heads:
+            query, key = (ops.cast(rms_normed(one), one.dtype) for one in (query, key))
+        if block.rotary:
+            query, key = turned(query), turned(key)
+        if block.key_heads != block.heads:
+            key, value = (ops.repeat(one, block.heads // block.key_heads, axis=1) for one in (key, value))
+        if block.causal and seen is None and other_BSD is None:
+            seen = np.tril(np.ones((x_BTD.shape[1], other.shape[1]), bool))
+        found_BHTK = attention(query, key, value, seen)
+        merged = ops.reshape(ops.transpose(found_BHTK, (0, 2, 1, 3)), (-1, x_BTD.shape[1], block.width))
+        return self.output_layer(merged)
+
+    def _heads(self, x_BTD: Any) -> Any:
+        split = ops.reshape(x_BTD, (-1, x_BTD.shape[1], x_BTD.shape[2] // self.block.head, self.block.head))
+        return ops.transpose(split, (0, 2, 1, 3))
+
+
+def attention(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any) -> Any:
+    """softmax(Q K^T / sqrt(K)) V over what is `seen`; the softmax in float32 at the least."""
+    scores = ops.matmul(q_BHTK, ops.transpose(k_BHSK, (0, 1, 3, 2)))
+    scores = ops.cast(scores, rms_dtype(scores)) / math.sqrt(q_BHTK.shape[-1])
+    if seen is None:
+        weights = ops.softmax(scores)
+    else:
+        lowest = np.finfo(rms_dtype(scores)).min
+        weights = ops.softmax(ops.where(seen, scores, lowest)) * ops.cast(
+            ops.any(seen, -1, keepdims=True), scores.dtype
+        )
+    return ops.matmul(ops.cast(weights, v_BHSK.dtype), v_BHSK)
+
+
+def turned(x_BHTK: Any) -> Any:
+    """Rotary positions."""
+    cosines, sines = (ops.cast(table, x_BHTK.dtype) for table in positions.rotary(*x_BHTK.shape[-2:]))
+    first, second = ops.split(x_BHTK, 2, axis=-1)
+    return x_BHTK * cosines + ops.concatenate([-second, first], axis=-1) * sines
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class Mlp(OfBlock):
+    """What follows attention at every position by itself."""
+
+    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
+        super().__init__(block, **more)
+        self.inner = self.dense(self.block.hidden, "inner")
+        if self.block.activation == "swiglu":
+            self.gate = self.dense(self.block.hidden, "gate")
+        self.outer = self.dense(self.block.width, "outer")
+
+    def build(self, shape: Any) -> None:
+        """Make the kernels."""
+        self.inner.build((None, None, self.block.width))
+        if self.block.activation == "swiglu":
+            self.gate.build((None, None, self.block.width))
+        self.outer.build((None, None, self.block.hidden))
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        """At every position."""
+        inner = self.inner(x)
+        if self.block.activation == "gelu":
+            inner = gelu(inner)
+        elif self.block.activation == "relu2":
+            inner = ops.square(ops.relu(inner))
+        else:
+            inner = ops.silu(inner) * self.gate(x)
+        return self.outer(inner)
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class TransformerBlock(OfBlock):
+    """Attention and an MLP, each added to what came in."""
+
+    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
+        super().__init__(block, **more)
+        of = {"dtype": self.dtype_policy}
+        self.attention_norm = norm(self.block, "attention_norm", **of)
+        self.mlp_norm = norm(self.block, "mlp_norm", **of)
+        self.attention = Attention(self.block, name="attention", **of)
+        self.mlp = Mlp(self.block, name="mlp", **of)
+        self.dropout = layers.Dropout(self.block.dropout, name="dropout", **of) if self.block.dropout else None
+
+    def build(self, shape: Any) -> None:
+        """Make the parts."""
+        for one in (self.attention_norm, self.mlp_norm, self.attention, self.mlp):
+            one.build(shape)
+        self.built = True
+
+    def call(self, x_BTD: Any, training: bool | None = None) -> Any:
+        """Of a sequence."""
+
+        def dropped(x: Any) -> Any:
+            return x if self.dropout is None else self.dropout(x, training=training)
+
+        if self.block.norm_place == "before":
+            x_BTD = x_BTD + dropped(self.attention(self.attention_norm(x_BTD)))
+            return x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD + dropped(self.attention(x_BTD)))
+        return self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class Table(layers.Layer):
+    """Adds positions (T, D): learned ones, a learned direction times t / T, or waves."""
+
+    def __init__(self, kind: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.kind = kind
+
+    def build(self, shape: Any) -> None:
+        """Make what is learned."""
+        if self.kind != "sinusoidal":
+            sizes = tuple(shape[1:]) if self.kind == "learned" else (shape[2],)
+            self.embeddings = self.add_weight(name="embeddings", shape=sizes)
+        self.built = True
+
+    def call(self, x_BTD: Any) -> Any:
+        """x plus the positions."""
+        length, width = x_BTD.shape[1:]
+        if self.kind == "sinusoidal":
+            return x_BTD + ops.cast(positions.sinusoidal(length, width), x_BTD.dtype)
+        learned = ops.cast(self.embeddings, x_BTD.dtype)
+        return x_BTD + (
+            learned if self.kind == "learned" else ops.cast(positions.linear(length), x_BTD.dtype) * learned
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """What its builder takes."""
+        return {**super().get_config(), "kind": self.kind}
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class Logits(layers.Layer):
+    """h E^T by the embeddings of the tokens, which it shares: it holds no weights."""
+
+    def __init__(self, tokens: Any, **more: Any) -> None:
+        super().__init__(**more)
+        self.tokens = tokens
+
+    def call(self, h_BTD: Any) -> Any:
+        """(B, T, V)."""
+        return ops.matmul(h_BTD, ops.transpose(ops.cast(self.tokens.embeddings, h_BTD.dtype)))
+
+    def get_config(self) -> dict[str, Any]:
+        """What its builder takes."""
+        return {**super().get_config(), "tokens": keras.saving.serialize_keras_object(self.tokens)}
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class SoftCap(layers.Layer):
+    """cap tanh(x / cap): no logit beyond the cap."""
+
+    def __init__(self, cap: float, **more: Any) -> None:
+        super().__init__(**more)
+        self.cap = cap
+
+    def call(self, x: Any) -> Any:
+        """Of each number."""
+        return self.cap * ops.tanh(x / self.cap)
+
+    def get_config(self) -> dict[str, Any]:
+        """What its builder takes."""
+        return {**super().get_config(), "cap": self.cap}

@@ -1,0 +1,117 @@
+"""The parts of a transformer in torch. Imported only by a model's torch builder."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pipeline.models.torch_quick import Dropout, Linear
+from pipeline.models.transformer import EPSILON, Block, positions
+
+
+class Rotary(nn.Module):
+    """Turns queries and keys by their positions."""
+
+    def __init__(self, length: int, head: int) -> None:
+        super().__init__()
+        for name, table in zip(("cosines", "sines"), positions.rotary(length, head), strict=True):
+            self.register_buffer(name, torch.from_numpy(table).to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, x_BHTK: torch.Tensor) -> torch.Tensor:
+        length = x_BHTK.shape[-2]
+        cosines, sines = (getattr(self, name)[:length].to(x_BHTK.dtype) for name in ("cosines", "sines"))
+        first, second = x_BHTK.chunk(2, -1)
+        turned: torch.Tensor = x_BHTK * cosines + torch.cat([-second, first], -1) * sines
+        return turned
+
+
+class Attention(nn.Module):
+    """Several heads of softmax(Q K^T / sqrt(K)) V, by torch's fused operation."""
+
+    def __init__(self, block: Block, length: int) -> None:
+        super().__init__()
+        self.block = block
+        shared = block.key_heads * block.head
+        self.query = Linear(block.width, block.width, bias=block.bias)
+        self.key = Linear(block.width, shared, bias=block.bias)
+        self.value = Linear(block.width, shared, bias=block.bias)
+        self.output = Linear(block.width, block.width, bias=block.bias)
+        self.turn = Rotary(length, block.head) if block.rotary else None
+
+    def forward(
+        self, x_BTD: torch.Tensor, other_BSD: torch.Tensor | None = None, seen: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order."""
+        other = x_BTD if other_BSD is None else other_BSD
+        query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
+        if self.block.normed_heads:
+            query, key = (functional.rms_norm(one, (self.block.head,), eps=EPSILON) for one in (query, key))
+        if self.turn is not None:
+            query, key = self.turn(query), self.turn(key)
+        found_BHTK = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=seen,
+            is_causal=self.block.causal and seen is None and other_BSD is None,
+            enable_gqa=self.block.key_heads != self.block.heads,
+        )
+        merged: torch.Tensor = self.output(found_BHTK.transpose(1, 2).flatten(2))
+        return merged
+
+    def _heads(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        return x_BTD.unflatten(-1, (-1, self.block.head)).transpose(1, 2)
+
+
+class Mlp(nn.Module):
+    """What follows attention at every position by itself."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.activation = block.activation
+        self.inner = Linear(block.width, block.hidden, bias=block.bias)
+        if block.activation == "swiglu":
+            self.gate = Linear(block.width, block.hidden, bias=block.bias)
+        self.outer = Linear(block.hidden, block.width, bias=block.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        if self.activation == "gelu":
+            inner = functional.gelu(inner)
+        elif self.activation == "relu2":
+            inner = functional.relu(inner).square()
+        else:
+            inner = functional.silu(inner) * self.gate(x)
+        found: torch.Tensor = self.outer(inner)
+        return found
+
+
+class TransformerBlock(nn.Module):
+    """Attention and an MLP, each added to what came in."""
+
+    def __init__(self, block: Block, length: int) -> None:
+        super().__init__()
+        self.before = block.norm_place == "before"
+        self.attention_norm, self.mlp_norm = norm(block), norm(block)
+        self.attention, self.mlp = Attention(block, length), Mlp(block)
+        self.dropout = Dropout(block.dropout) if block.dropout else nn.Identity()
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        if self.before:
+            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD)))
+            return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD)))
+        normed: torch.Tensor = self.mlp_norm(x_BTD + self.dropout(self.mlp(x_BTD)))
+        return normed
+
+
+class RMSNorm(nn.RMSNorm):
+    """torch's, whose weight is a `gamma` among the common names."""
+
+
+def norm(block: Block) -> nn.Module:
+    """A norm over the width."""
+    if block.norm == "rms":
+        return RMSNorm(block.width, eps=EPSILON)
+    return nn.LayerNorm(block.width, eps=EPSILON, bias=block.bias)

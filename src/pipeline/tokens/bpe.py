@@ -1,0 +1,102 @@
+"""Byte-pair encoding: frequent sequences of bytes as tokens, learned from the training texts.
+
+Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units", 2016, section 3.2; over bytes
+as in Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.2. The library tokenizers
+learns and applies it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.tokens import Content, Tokens, decoded, smallest
+
+BYTES = 256  # the least vocabulary: every byte is a token
+PIECE = 1 << 16  # characters that are handed over at once: the library's own cost grows with a text's length
+
+
+@dataclass(frozen=True)
+class Bpe(Tokens):
+    """`merges`: what was learned, as the library writes it (JSON)."""
+
+    kind: ClassVar[str] = "bpe"
+
+    merges: str
+
+    @cached_property
+    def library(self) -> Any:
+        """The tokenizers.Tokenizer."""
+        import tokenizers
+
+        return tokenizers.Tokenizer.from_str(self.merges)
+
+    @property
+    def size(self) -> int:
+        return int(self.library.get_vocab_size())
+
+    def encode(self, text: Content, who: str) -> np.ndarray:
+        pieces = self.library.encode_batch(list(pieces_of(decoded(text, who))), add_special_tokens=False)
+        tokens = [np.array(piece.ids, smallest(self.size)) for piece in pieces]
+        return np.concatenate(tokens) if tokens else np.empty(0, smallest(self.size))
+
+    def decode(self, tokens: np.ndarray) -> bytes:
+        return b"".join(self._bytes[token] for token in np.asarray(tokens))
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        of_letter = {letter: byte for byte, letter in enumerate(byte_letters())}
+        words = sorted(self.library.get_vocab().items(), key=lambda item: item[1])
+        return [bytes(of_letter[letter] for letter in word) for word, _ in words]
+
+    def lengths(self) -> np.ndarray:
+        return np.array([len(one) for one in self._bytes], np.int64)
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": self.kind, "merges": json.loads(self.merges)}
+
+
+def learned(texts: Sequence[Content], size: int, who: str) -> Bpe:
+    """Merges learned from these texts, until there are `size` tokens or nothing occurs twice. Raises UserError."""
+    if size < BYTES + 1:
+        raise UserError(f"dataset.vocabulary={size}: the {BYTES} bytes are tokens already; give {BYTES + 1} or more")
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, initial_alphabet=byte_letters(), show_progress=False, special_tokens=[]
+    )
+    library.train_from_iterator((piece for text in texts for piece in pieces_of(decoded(text, who))), trainer)
+    return Bpe(library.to_str())
+
+
+def from_plain(plain: Mapping[str, Any]) -> Bpe:
+    """With the merges that were kept."""
+    return Bpe(json.dumps(plain["merges"]))
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """A text in pieces that begin where a word does, so that no word is cut and the tokens stay the same."""
+    begin = 0
+    while begin < len(text):
+        end = begin + PIECE
+        while end < len(text) and not (text[end].isspace() and not text[end - 1].isspace()):
+            end += 1
+        yield text[begin:end]
+        begin = end
+
+
+def byte_letters() -> list[str]:
+    """The letter that stands for each byte in the library's files: itself where it can be printed (GPT-2's table)."""
+    printed = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printed else chr(next(others)) for byte in range(256)]

@@ -1,0 +1,102 @@
+"""Datasets of text: documents are divided before anything is learned, and cut into sequences without copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.datasets.check import check_data
+from pipeline.datasets.corpus import divided, sequences
+from pipeline.datasets.python_docs import PythonDocs
+from pipeline.datasets.text import Text
+from pipeline.errors import UserError
+from pipeline.tasks.language_modelling import LanguageModelling
+
+WORDS = [f"word{number} and some more of document {number}. " * (number % 7 + 3) for number in range(40)]
+
+
+@given(text=st.text(min_size=1), share=st.floats(0, 0.4), test=st.floats(0.01, 0.5))
+def test_a_single_document_is_cut_between_characters(text: str, share: float, test: float) -> None:
+    parts = divided([text.encode()], share, test, 0)
+    pieces = [bytes(part) for part in (parts.train, parts.validation, parts.test)]
+    assert b"".join(pieces) == text.encode()
+    for piece in pieces:
+        piece.decode()
+
+
+def test_whole_documents_are_held_out_for_the_test_always_the_same() -> None:
+    documents = [words.encode() for words in WORDS]
+    first, second = (divided(documents, 0.1, 0.2, seed) for seed in (0, 1))
+    assert first.test == second.test
+    assert first.validation != second.validation
+    for parts in (first, second):
+        held = [[one in bytes(part) for one in documents] for part in (parts.train, parts.validation, parts.test)]
+        assert np.sum(held, axis=0).tolist() == [1] * len(documents)
+        assert len(parts.test) / len(b"\n\n".join(documents)) == pytest.approx(0.2, abs=0.03)
+
+
+@given(length=st.integers(2, 200), context=st.integers(1, 50), stride=st.none() | st.integers(1, 60))
+def test_every_token_is_followed_by_the_next(length: int, context: int, stride: int | None) -> None:
+    stream = np.arange(length, dtype=np.uint8)
+    if length <= context:
+        with pytest.raises(UserError, match=rf"has {length} tokens; dataset.context={context} needs {context + 1}"):
+            sequences(stream, context, stride, "text")
+        return
+    split = sequences(stream, context, stride, "text")
+    np.testing.assert_array_equal(split.y, split.x + 1)
+    assert split.x.shape == ((length - 1 - context) // (stride or context) + 1, context)
+    assert np.shares_memory(split.x, stream)
+    assert split.x[0, 0] == 0
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "characters", "bpe"])
+def test_pythons_own_documents(tmp_path: Path, tokens: str) -> None:
+    dataset = PythonDocs(tokens=tokens, vocabulary=300)  # type: ignore[arg-type]
+    data = dataset.load(tmp_path, 0)
+    check_data(data, "python_docs")
+    assert isinstance(data.task, LanguageModelling)
+    assert data.task.tokens is not None
+    text = data.task.tokens.decode(data.test.x[:20].reshape(-1)).decode()
+    assert text in "\n\n".join(bytes(one).decode() for one in dataset.documents(tmp_path)) or tokens == "bpe"
+    assert len(data.train) > 8 * len(data.test) > 8 * len(data.validation) > 0
+    assert dataset.packages == (("tokenizers",) if tokens == "bpe" else ())
+
+
+def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
+    for number, words in enumerate(WORDS):
+        (tmp_path / f"{number}.txt").write_text(words)
+    (tmp_path / ".hidden").write_bytes(b"\xff")
+    one = Text(path=str(tmp_path / "6.txt"), context=8, tokens="bytes")
+    assert [bytes(document).decode() for document in one.documents(tmp_path)] == WORDS[6:7]
+    folder, pattern = (Text(path=str(path), context=8) for path in (tmp_path, tmp_path / "*.txt"))
+    assert folder.user_files == pattern.user_files
+    assert folder.load(tmp_path, 0).sha256 == pattern.load(tmp_path, 0).sha256
+    mapped, read = (Text(path=str(tmp_path / "6.txt"), context=8, tokens=kind) for kind in ("bytes", "characters"))
+    assert mapped.load(tmp_path, 0).sha256 == read.load(tmp_path, 0).sha256
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "tiny.txt").write_text("a few words")
+    (tmp_path / "latin.txt").write_bytes("Älteste".encode("latin-1") * 100)
+    for dataset, said in {
+        Text(): "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
+        Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: no file there",
+        Text(path=f"{tmp_path}/empty.txt"): f"dataset.path={tmp_path}/empty.txt: holds no text",
+        Text(path=f"{tmp_path}/empty.txt", tokens="bytes"): f"dataset.path={tmp_path}/empty.txt: holds no text",
+        Text(path=f"{tmp_path}/tiny.txt"): (
+            "dataset=text: the training text: has 9 tokens; dataset.context=64 needs 65 or more"
+        ),
+        Text(path=f"{tmp_path}/latin.txt"): (
+            "dataset=text: not UTF-8 at byte 0 (line 1): 0xc4; dataset.tokens=bytes takes any file"
+        ),
+    }.items():
+        with pytest.raises(UserError) as refused:
+            dataset.load(tmp_path, 0)
+        assert str(refused.value) == said
+    with pytest.raises(UserError, match=r"^dataset\.validation=0\.5 with dataset\.test=0\.5: leave some to train on"):
+        Text(validation=0.5, test=0.5)
