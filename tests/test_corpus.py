@@ -85,9 +85,9 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("Älteste".encode("latin-1") * 100)
     for dataset, said in {
         Text(): "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
-        Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: no file there",
-        Text(path=f"{tmp_path}/empty.txt"): f"dataset.path={tmp_path}/empty.txt: holds no text",
-        Text(path=f"{tmp_path}/empty.txt", tokens="bytes"): f"dataset.path={tmp_path}/empty.txt: holds no text",
+        Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: no such file",
+        Text(path=f"{tmp_path}/empty.txt"): f"dataset.path={tmp_path}/empty.txt: contains no text",
+        Text(path=f"{tmp_path}/empty.txt", tokens="bytes"): f"dataset.path={tmp_path}/empty.txt: contains no text",
         Text(path=f"{tmp_path}/tiny.txt"): (
             "dataset=text: the training text: has 9 tokens; dataset.context=64 needs 65 or more"
         ),
@@ -98,5 +98,5 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             dataset.load(tmp_path, 0)
         assert str(refused.value) == said
-    with pytest.raises(UserError, match=r"^dataset\.validation=0\.5 with dataset\.test=0\.5: leave some to train on"):
+    with pytest.raises(UserError, match=r"validation=0\.5 with dataset\.test=0\.5: no text is left to train on"):
         Text(validation=0.5, test=0.5)

@@ -31,6 +31,7 @@ OPTIONAL = (
     "onnx",
     "safetensors",
     "datasets",
+    "tokenizers",
 )
 
 
@@ -68,6 +69,7 @@ def message(core: Path, module: str, *arguments: str) -> str:
         ("stage=pinn backend=jax", "backend=jax with solver=deepxde", "flax is", "physics"),
         ("model.start=my.safetensors", "model.start=my.safetensors", "safetensors is", "export"),
         ("dataset=huggingface", "dataset=huggingface", "datasets is", "huggingface"),
+        ("stage=train model=gpt dataset=text dataset.tokens=bpe", "dataset=text", "tokenizers is", "text"),
         ("profiler=tensorboard", "profiler=tensorboard", "tensorboard is", "tensorboard"),
     ],
 )
@@ -104,6 +106,13 @@ def test_the_extras_are_those_of_pyproject() -> None:
         assert set(distributions) == extras[name]
     core = {re.split(r"[<>=]", item)[0] for item in declared["dependencies"]}
     assert not core & {name for names in EXTRAS.values() for name in names}
+
+
+def test_the_wheel_has_every_package_of_the_source() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    source = ROOT / "src"
+    found = {".".join(file.parent.relative_to(source).parts) for file in source.rglob("*.py")}
+    assert set(declared) - {"pipeline.conf"} == found
 
 
 def test_what_no_extra_has_is_installed_by_its_name() -> None:

@@ -1,4 +1,4 @@
-"""The parts of a transformer: NumPy's after the formulas, torch's against them, and what must hold of any attention."""
+"""The parts of a transformer: torch's against the NumPy reference, and the properties of attention."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_without_positions_attention_does_not_know_the_order() -> None:
         assert (change < 1e-12) == (kind == "none"), kind
 
 
-def test_a_position_that_may_look_at_none_gets_zeros_and_finite_gradients() -> None:
+def test_a_position_that_attends_to_none_gets_zeros_and_finite_gradients() -> None:
     q, k, v = (np.random.default_rng(seed).normal(size=(2, 3, 5, 4)) for seed in range(3))
     seen = np.tril(np.ones((5, 5), bool))
     seen[2] = False
@@ -132,7 +132,7 @@ def test_rotary_positions_see_only_distances() -> None:
         np.testing.assert_allclose(along, along[0], atol=1e-12)
 
 
-def test_sinusoidal_positions_are_those_of_the_paper() -> None:
+def test_sinusoidal_positions_are_those_of_vaswani() -> None:
     table = positions.sinusoidal(50, 16)
     for position, number in ((0, 0), (7, 4), (49, 15)):
         angle = position / 10000 ** ((number - number % 2) / 16)
@@ -166,6 +166,6 @@ def test_sizes_that_do_not_fit(settings: dict[str, Any], said: str) -> None:
         Gpt(**settings)
 
 
-def test_images_are_no_tokens() -> None:
-    with pytest.raises(UserError, match=r"^model: takes tokens; the examples of this dataset have shape \(8, 8, 1\)"):
+def test_images_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^model: takes tokens, and the examples of this dataset have shape"):
         built(Gpt().torch, Shapes((8, 8, 1), (10,)))

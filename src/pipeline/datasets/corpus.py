@@ -1,4 +1,4 @@
-"""What the datasets of text share: documents become a stream of tokens, and the stream becomes sequences."""
+"""What the datasets of text share: documents become one stream of tokens, which is cut into sequences."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Corpus(Dataset):
     def __post_init__(self) -> None:
         if self.validation + self.test >= 1:
             raise UserError(
-                f"dataset.validation={self.validation} with dataset.test={self.test}: leave some to train on"
+                f"dataset.validation={self.validation} with dataset.test={self.test}: no text is left to train on"
             )
 
     @property
     def packages(self) -> tuple[str, ...]:  # type: ignore[override]  # it depends on a setting
-        """What encodes the text."""
+        """The package that encodes the text."""
         return ("tokenizers",) if self.tokens == "bpe" else ()
 
     def documents(self, root: Path) -> Sequence[Content]:
@@ -72,7 +72,7 @@ class Corpus(Dataset):
         documents = self.documents(root)
         who = f"dataset={choice(self)}"
         text = divided(documents, self.validation, self.test, seed)
-        # The alphabet is that of all the text: a character that only the test has is no secret of it.
+        # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
         known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
         tokens = vocabularies.learned(self.tokens, known, self.vocabulary, who)
         train = sequences(tokens.encode(text.train, who), self.context, self.stride, f"{who}: the training text")
@@ -124,7 +124,7 @@ def _drawn(numbers: Sequence[int], sizes: Sequence[int], share: float, generator
 def sequences(stream: np.ndarray, context: int, stride: int | None, who: str) -> Split:
     """Sequences x (N, T) of a stream and, for each token, the next, y (N, T). Views: nothing is copied.
 
-    Left over are the last tokens, less than a sequence. Raises UserError for a stream that is too short.
+    The last tokens, fewer than a sequence, are left out. Raises UserError for a stream that is too short.
     """
     if len(stream) <= context:
         raise UserError(f"{who}: has {len(stream):,} tokens; dataset.context={context} needs {context + 1:,} or more")

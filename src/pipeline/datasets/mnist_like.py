@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -11,9 +10,8 @@ import numpy as np
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
-from pipeline.datasets.fetch import ensure, read_cached, read_folder
 from pipeline.datasets.idx import parse_idx
-from pipeline.datasets.sources import File, Source
+from pipeline.datasets.published import PublishedFiles
 from pipeline.datasets.split import check_sizes, hash_splits, hold_out
 from pipeline.spec import spec
 from pipeline.tasks import Task
@@ -23,12 +21,9 @@ TRAIN_SIZE = 60_000  # the test set has 10,000
 
 
 @dataclass(frozen=True)
-class Published:
-    """A set as published. `files`: train images, train labels, test images, test labels; `name`: its cache's folder."""
+class Published(PublishedFiles):
+    """A set as published. `files`: train images, train labels, test images, test labels."""
 
-    name: str
-    files: Sequence[File]
-    sources: Sequence[Source]
     classes: tuple[str, ...]
 
 
@@ -63,12 +58,7 @@ class MnistLike(Dataset):
     def _read(self, root: Path) -> tuple[Split, Split]:
         """The whole training set and the test set."""
         files = self.published.files
-        if self.folder is not None:
-            contents = [read_folder(file, Path(self.folder).expanduser()) for file in files]
-        else:
-            cache = root / self.published.name
-            ensure(files, self.published.sources, cache)
-            contents = [read_cached(file, cache) for file in files]
+        contents = self.published.read(root, self.folder)
         arrays = [parse_idx(content, file.name) for file, content in zip(files, contents, strict=True)]
         return _split(*arrays[:2]), _split(*arrays[2:])
 

@@ -1,4 +1,4 @@
-"""Files that a dataset's publisher fixed: named, hashed, and found in any of several sources."""
+"""Files that a publisher fixed: named, hashed, and found in any of several sources."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.datasets.fetch import ensure, read_cached, read_folder
 from pipeline.datasets.sources import File, Source
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFiles:
     """`name`: the folder in the cache. `files`: in the order in which they are read."""
 
     name: str
     files: Sequence[File]
     sources: Sequence[Source]
 
-    def read(self, root: Path, folder: str | None) -> list[bytes]:
-        """The content of each file: from the user's `folder`, or from the cache below `root`, fetched if missing."""
+    def read(self, root: Path, folder: str | None) -> list[np.ndarray]:
+        """The content of each file, uint8: from the user's `folder`, or from the cache below `root`.
+
+        Missing files are fetched to the cache. Raises UserError for a file that is missing or damaged.
+        """
         if folder is not None:
-            return [read_folder(file, Path(folder).expanduser()).tobytes() for file in self.files]
+            return [read_folder(file, Path(folder).expanduser()) for file in self.files]
         cache = root / self.name
         ensure(self.files, self.sources, cache)
-        return [read_cached(file, cache).tobytes() for file in self.files]
+        return [read_cached(file, cache) for file in self.files]

@@ -1,4 +1,4 @@
-"""What Python's own help() says of the language: 79 topics, 0.5 MB (CPython 3.11). No network: every Python has it."""
+"""The topics of Python's own help(): 79 of them, 0.5 MB (CPython 3.11). No network: every Python has them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pipeline.tokens import Content
 
 @spec
 class PythonDocs(Corpus):
-    """Each topic is a document. Another version of Python has another text: the receipt's hash tells."""
+    """Each topic is a document. Another version of Python has another text: compare the receipts' data_sha256."""
 
     def documents(self, root: Path) -> Sequence[Content]:
+        """The topics, by name."""
         from pydoc_data.topics import topics
 
         return [topics[name].encode() for name in sorted(topics)]

@@ -1,4 +1,4 @@
-"""Text of your own: a file, all files of a folder, or those that a pattern matches."""
+"""The user's text: a file, all files of a folder, or those that a pattern matches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Text(Corpus):
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
         found = [content for content in contents if len(content)]
         if not found:
-            raise UserError(f"dataset.path={self.path}: holds no text")
+            raise UserError(f"dataset.path={self.path}: contains no text")
         return found
 
     @property
@@ -51,12 +51,12 @@ class Text(Corpus):
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]
         if not found:
-            raise UserError(f"dataset.path={self.path}: no file there")
+            raise UserError(f"dataset.path={self.path}: no such file")
         return sorted(found)
 
 
 def mapped(path: Path) -> Content:
-    """The content of a file, which the system reads as it is needed."""
+    """The content of a file, memory-mapped: parts are read when they are needed."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             return b""

@@ -20,6 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tensorboard": ("tensorboard",),
     "export": ("safetensors", "onnx", "onnxscript", "onnxruntime"),
     "huggingface": ("datasets",),
+    "text": ("tokenizers",),
     "study": ("dvc", "ruamel.yaml"),
     "slurm": ("submitit",),
     "ray": ("ray",),

@@ -1,6 +1,6 @@
-"""A decoder of a transformer that predicts the next token (rows E1, E2).
+"""A transformer's decoder, which predicts the next token (rows E1, E2).
 
-Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3; with what came after it as
+Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3. Later changes are
 settings: rotary positions, RMSNorm, SwiGLU and ReLU squared, grouped keys, normalised heads, a cap on the logits.
 """
 
@@ -24,7 +24,7 @@ class Gpt(Model):
     """`layers` blocks of `heads` heads over `width` numbers for each token.
 
     `key_heads`: of keys and values (None: as many as of queries). `hidden`: the MLP's inner width (None: four times the
-    width; of swiglu 8/3 of it). `tied`: the logits are made by the tokens' embeddings. `soft_cap`: a bound of the
+    width; of swiglu 8/3 of it). `tied`: the logits are computed with the tokens' embeddings. `soft_cap`: a bound of the
     logits. `zero_projections`: what a block adds is zero at first.
     """
 
@@ -61,7 +61,7 @@ class Gpt(Model):
         return self.key_heads or self.heads
 
     def block(self) -> Block:
-        """What its blocks are made of."""
+        """The settings of its blocks."""
         inner = 8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width
         return Block(
             width=self.width,
@@ -83,7 +83,7 @@ class Gpt(Model):
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):
             return np.zeros_like(drawn)
-        if name == "logits.kernel":  # small, as the embeddings: a fresh model then guesses, and its loss is log V
+        if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
             return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
         return drawn
 
@@ -100,9 +100,10 @@ class Gpt(Model):
 
 
 def _sizes(shapes: Shapes) -> tuple[int, int]:
-    """Length of a sequence and vocabulary. Raises ValueError where the examples are no tokens."""
+    """Length of a sequence and vocabulary. Raises ValueError where the examples are not tokens."""
     if shapes.vocabulary is None or len(shapes.x) != 1:
         raise ValueError(
-            f"takes tokens; the examples of this dataset have shape {shapes.x}; dataset=moby_dick has some"
+            f"takes tokens, and the examples of this dataset have shape {shapes.x}; "
+            "choose a dataset of text, such as dataset=moby_dick"
         )
     return shapes.x[0], shapes.vocabulary

@@ -1,6 +1,6 @@
-"""Tokens: how a text becomes numbers and numbers become text again. One file each; what was learned lies with the run.
+"""Tokens: how a text becomes numbers and numbers become text again. One file for each kind.
 
-A text is bytes. Some tokens are made of characters, and those need UTF-8; bytes are taken as they come.
+A text is bytes. Characters and byte pairs need UTF-8; bytes take any file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def plain(self) -> dict[str, Any]:
-        """All that is needed to make it again, as JSON can hold it."""
+        """What `from_plain` needs to make it again, ready for JSON."""
 
 
 def learned(kind: str, texts: Sequence[Content], size: int, who: str) -> Tokens:
@@ -52,7 +52,7 @@ def learned(kind: str, texts: Sequence[Content], size: int, who: str) -> Tokens:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Tokens:
-    """What `plain` was made of."""
+    """The vocabulary that `plain` describes. Raises KeyError where it describes none."""
     made: Tokens = _module(str(plain["kind"])).from_plain(plain)
     return made
 

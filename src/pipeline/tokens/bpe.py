@@ -24,7 +24,7 @@ PIECE = 1 << 16  # characters that are handed over at once: the library's own co
 
 @dataclass(frozen=True)
 class Bpe(Tokens):
-    """`merges`: what was learned, as the library writes it (JSON)."""
+    """`merges`: the learned merges, as the library writes them (JSON)."""
 
     kind: ClassVar[str] = "bpe"
 

@@ -1,4 +1,4 @@
-"""Bytes as tokens: 256 of them, nothing to learn, any file will do."""
+"""Bytes as tokens: 256 of them. Nothing is learned, and any file can be encoded."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Bytes(Tokens):
 
 
 def learned(texts: Sequence[Content], size: int, who: str) -> Bytes:
-    """As every time."""
+    """The same for every text."""
     return Bytes()
 
 
 def from_plain(plain: Mapping[str, Any]) -> Bytes:
-    """As every time."""
+    """The same for every text."""
     return Bytes()

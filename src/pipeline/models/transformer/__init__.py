@@ -1,7 +1,7 @@
 """The parts of a transformer: in plain NumPy after the formulas (reference.py), in torch and in Keras.
 
 Vaswani et al., "Attention is all you need", 2017. Letters behind a name are its axes: B batch, T and S positions
-(asked from, looked at), D width, H heads, K the width of a head, F the width of an MLP, V vocabulary.
+(of queries, of keys), D width, H heads, K the width of a head, F the width of an MLP, V vocabulary.
 """
 
 from __future__ import annotations

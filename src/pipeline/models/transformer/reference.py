@@ -1,6 +1,6 @@
-"""A transformer in plain NumPy, line by line after the formulas: what the fast ones are compared with.
+"""A transformer in plain NumPy, which follows the formulas line by line. The fast versions are compared with it.
 
-Slow and clear. Weights are in the common layout (pipeline.models.weights), under the names of the models' layers.
+Weights are in the common layout (pipeline.models.weights), under the names of the models' layers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pipeline.runs.weights import Weights
 
 
 def attention(q_BHTK: np.ndarray, k_BHSK: np.ndarray, v_BHSK: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
-    """softmax(Q K^T / sqrt(K)) V, (B, H, T, K). `seen`: (..., T, S), False where a position may not be looked at.
+    """softmax(Q K^T / sqrt(K)) V, (B, H, T, K). `seen`: (..., T, S), False where t does not attend to s.
 
-    A position that may look at none gets zeros (Vaswani et al., equation 1).
+    A position that attends to none gets zeros (Vaswani et al., equation 1).
     """
     scores_BHTS = q_BHTK @ k_BHSK.swapaxes(-1, -2) / math.sqrt(q_BHTK.shape[-1])
     return softmax(scores_BHTS, seen) @ v_BHSK
 
 
 def softmax(scores: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
-    """exp(s) / sum of exp(s), over what is seen of the last axis; zeros where nothing is."""
+    """exp(s) / sum of exp(s), over the last axis where `seen`; zeros where nothing is seen."""
     allowed = np.ones(scores.shape, bool) if seen is None else np.broadcast_to(seen, scores.shape)
     largest = np.max(scores, axis=-1, keepdims=True, where=allowed, initial=-math.inf)
     shifted = np.where(allowed, scores - np.where(np.isfinite(largest), largest, 0), 0)
@@ -33,7 +33,7 @@ def softmax(scores: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
 
 
 def causal(length: int) -> np.ndarray:
-    """(T, T): position t sees positions up to t."""
+    """(T, T): position t attends to positions up to t."""
     return np.tril(np.ones((length, length), bool))
 
 
