@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from pipeline.datasets.corpus import divided, sequences
 from pipeline.datasets.python_docs import PythonDocs
 from pipeline.datasets.text import Text
 from pipeline.errors import UserError
+from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.tasks.language_modelling import LanguageModelling
+from pipeline.tokens import from_plain, learned
 
 WORDS = [f"word{number} and some more of document {number}. " * (number % 7 + 3) for number in range(40)]
 
@@ -100,3 +104,30 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         assert str(refused.value) == said
     with pytest.raises(UserError, match=r"validation=0\.5 with dataset\.test=0\.5: no text is left to train on"):
         Text(validation=0.5, test=0.5)
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "characters", "bpe"])
+def test_bits_per_byte_are_those_of_the_text_whatever_its_tokens(tokens: str) -> None:
+    text = "Über die Wälder – weit. " * 9
+    vocabulary = learned(tokens, [text.encode()], 270, "text")
+    y = sequences(vocabulary.encode(text.encode(), "text"), 7, None, "text").y
+    judge = LanguageModelling(7, vocabulary.size, vocabulary).judge(CrossEntropy())
+    for rows in (slice(0, 2), slice(2, None)):
+        judge.add(y[rows], np.zeros((*y[rows].shape, vocabulary.size)), y[rows].astype(np.int64))
+    (bits,) = [metric for metric in judge.metrics() if metric.name == "test/bits_per_byte"]
+    predicted = vocabulary.decode(y.reshape(-1))
+    assert bits.value == pytest.approx(math.log2(vocabulary.size) * y.size / len(predicted))
+    assert (bits.unit, bits.direction) == ("bits/byte", "min")
+
+
+def test_numbers_that_stand_for_no_text_have_no_bits_per_byte() -> None:
+    judge = LanguageModelling(2, 3).judge(CrossEntropy())
+    judge.add(np.zeros((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2), np.int64))
+    assert [metric.name for metric in judge.metrics()] == ["test/loss", "test/accuracy", "test/perplexity"]
+
+
+def test_the_card_has_the_vocabulary() -> None:
+    vocabulary = learned("characters", [b"abc"], 0, "text")
+    card = json.loads(json.dumps(LanguageModelling(7, 3, vocabulary).card()))
+    assert (card["task"], card["x"], card["vocabulary"]) == ("languagemodelling", [7], 3)
+    assert from_plain(card["tokens"]) == vocabulary

@@ -67,6 +67,10 @@ class Corpus(Dataset):
         """The texts, in an order that is always the same. Raises UserError."""
         raise NotImplementedError
 
+    def texts(self, root: Path, seed: int) -> Divided:
+        """The text of each split. Raises UserError."""
+        return divided(self.documents(root), self.validation, self.test, seed)
+
     def load(self, root: Path, seed: int) -> Data:
         """Divide the documents, learn the tokens of those to train on, and cut sequences."""
         documents = self.documents(root)

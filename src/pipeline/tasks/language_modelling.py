@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,12 +25,20 @@ if TYPE_CHECKING:
 class LanguageModelling(Task):
     """Sequences of `length` tokens below `vocabulary`: x (N, T) int, y (N, T) int, the token after each of x.
 
-    `tokens`: what they stand for, where they are of a text."""
+    `tokens`: the vocabulary, where they are of a text. Its judge then measures bits per byte too: they compare models
+    whose tokens differ. A byte is counted where its token was predicted, so not the first token of the split nor the
+    last few, which fill no sequence.
+    """
 
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
     targets: ClassVar[Targets | None] = "classes"
-    tested: ClassVar[Mapping[str, Direction]] = {"loss": "min", "accuracy": "max", "perplexity": "min"}
+    tested: ClassVar[Mapping[str, Direction]] = {
+        "loss": "min",
+        "accuracy": "max",
+        "perplexity": "min",
+        "bits_per_byte": "min",
+    }
 
     length: int
     vocabulary: int
@@ -60,24 +69,37 @@ class LanguageModelling(Task):
     def judge(self, loss: Loss) -> Judge:
         return LanguageJudge(self, loss)
 
+    def card(self) -> dict[str, Any]:
+        """With the vocabulary, by which `pipeline.tokens.from_plain` encodes and decodes text as in training."""
+        tokens = {} if self.tokens is None else {"tokens": self.tokens.plain()}
+        return {**super().card(), "vocabulary": self.vocabulary, **tokens}
+
 
 class LanguageJudge(Judge):
-    """The experiment's loss, accuracy and perplexity over all positions."""
+    """The experiment's loss, accuracy, perplexity and, of text, bits per byte over all positions."""
 
     def __init__(self, task: LanguageModelling, loss: Loss) -> None:
         self.task, self.perplexity = task, Perplexity()
         self.loss, self.accuracy, self.nats = (
             metrics.Mean(one) for one in (loss.numpy, metrics.accuracy, metrics.cross_entropy)
         )
+        self.lengths = None if task.tokens is None else task.tokens.lengths()
+        self.bytes = 0
 
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
         logits, labels = self.task.compared(np, outputs, y)
         for metric in (self.loss, self.accuracy, self.nats):
             metric.add(logits, labels)
+        if self.lengths is not None:
+            self.bytes += int(self.lengths[labels].sum())
 
     def metrics(self) -> tuple[Metric, ...]:
-        return (
+        found = (
             Metric("test/loss", self.loss.value(), direction="min"),
             Metric("test/accuracy", self.accuracy.value(), direction="max"),
             Metric("test/perplexity", self.perplexity.value((self.nats.total, self.nats.seen)), direction="min"),
         )
+        if self.lengths is None:
+            return found
+        bits = self.nats.total / math.log(2) / self.bytes
+        return (*found, Metric("test/bits_per_byte", bits, "bits/byte", direction="min"))
