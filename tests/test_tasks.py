@@ -251,13 +251,9 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_of_images_refuses_tokens(lab: Path, tmp_path: Path) -> None:
-    ended = pipeline(
-        tmp_path, "stage=train", "dataset=counting", "model=cnn", "tracking=none", searched(lab), **allowed(lab)
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == (
-        "error: model: takes images (height, width, channels); the examples of this dataset have shape (8,) "
-        "and hold tokens"
+    words = ("stage=train", "dataset=counting", "model=cnn", searched(lab))
+    assert refused(tmp_path, *words, **allowed(lab)) == (
+        "model=cnn with dataset=counting: it takes numbers, and the examples of this dataset are tokens"
     )
 
 

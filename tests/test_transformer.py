@@ -57,7 +57,7 @@ def logits_of(net: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_computes_the_formulas(kind: str) -> None:
     net, values, model = net_of(**KINDS[kind])
-    expected = reference.gpt(TOKENS, values, model.block(), 2, model.positions, model.soft_cap)
+    expected = reference.gpt(TOKENS, values, model.decoder())
     np.testing.assert_allclose(logits_of(net, TOKENS), expected, rtol=0, atol=1e-12)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.machine.device import Place
     from pipeline.models import Shapes
     from pipeline.runs.result import Direction
-    from pipeline.tasks import Targets, Task
+    from pipeline.tasks import ExampleKind, Targets, Task
 
 
 class Model(Part):
@@ -26,10 +26,12 @@ class Model(Part):
 
     `shared_start`: its kernels, biases, embeddings and normalizations start from values drawn by the seed, the same on
     every backend (pipeline.models.weights). A model that does not say so starts from the values that it was made with.
+    `takes`: what its examples have to be (`Task.example_kind`); None: anything.
     `layout`: "channels_first" for a module that takes images as (N, C, H, W); `shapes` is (H, W, C) all the same.
     """
 
     shared_start: ClassVar[bool] = False
+    takes: ClassVar[ExampleKind | None] = None
     layout: ClassVar[Literal["channels_last", "channels_first"]] = "channels_last"
 
     if TYPE_CHECKING:

@@ -53,7 +53,18 @@ def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
     found = {"weights": digest(saved), "data": data.sha256}
     if data.normalisation is not None:
         found["card"] = card_sha256(saved_card(source))
+    _check_vocabulary(source, data)
     return check_hashes(source, found)
+
+
+def _check_vocabulary(source: Path, data: Data) -> None:
+    """Refuse text whose tokens are not those that the model was trained on. Raises UserError."""
+    now = data.task.card().get("tokens")
+    if now is not None and saved_card(source).get("tokens", now) != now:
+        raise UserError(
+            f"run={source.name}: the vocabulary that is learned from the data now differs from the one that it was "
+            "trained with; install the version of tokenizers that its receipt names"
+        )
 
 
 def _with_normalisation(experiment: Experiment, data: Data) -> Data:

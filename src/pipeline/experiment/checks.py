@@ -105,12 +105,21 @@ def factor_of(schedule: Schedule, step: int, steps: int) -> float:
 
 
 def _check_task(experiment: Experiment) -> None:
-    """That the stage trains on what the dataset holds, and that the metrics are for its targets. Raises UserError."""
+    """That stage and model are for the dataset's task, and the metrics for its targets.
+
+    Raises UserError, and Impossible for a model that takes other examples.
+    """
     task, wanted = experiment.data_source.task, experiment.stage.task
     if wanted is not None and not issubclass(task, wanted):
         raise UserError(
             f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
             f"{task.__name__}, not {wanted.__name__}; use stage=train"
+        )
+    takes = experiment.data_model.takes
+    if None not in (takes, task.example_kind) and takes != task.example_kind:
+        raise Impossible(
+            f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
+            f"examples of this dataset are {task.example_kind}"
         )
     for metric in experiment.training.metrics:
         if metric.takes not in (None, task.targets):

@@ -16,6 +16,7 @@ class Cnn(Model):
     """Convolutions keep the image's size; each 2x2 max-pool halves it (an odd last row or column is dropped)."""
 
     shared_start: ClassVar[bool] = True
+    takes = "numbers"
 
     filters: tuple[PositiveInt, ...] = (32, 64)
     kernel_size: PositiveInt = 5

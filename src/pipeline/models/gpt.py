@@ -16,6 +16,7 @@ from pipeline.contracts import Model
 from pipeline.models import Shapes
 from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions
 from pipeline.models.weights import EMBEDDING_DEVIATION
+from pipeline.runs.weights import Weights
 from pipeline.spec import spec
 
 
@@ -29,6 +30,7 @@ class Gpt(Model):
     """
 
     shared_start: ClassVar[bool] = True
+    takes = "tokens"
 
     layers: PositiveInt = 4
     heads: PositiveInt = 4
@@ -78,7 +80,18 @@ class Gpt(Model):
         )
 
     def decoder(self) -> Decoder:
+        """All its settings, for a framework's builder."""
         return Decoder(self.block(), self.layers, self.positions, self.tied, self.soft_cap)
+
+    def training_flop(self, weights: Weights, length: int) -> float:
+        """FLOP of a training step for each token, in sequences of `length`.
+
+        6 for each parameter but those that are looked up, and 12 for each layer, number of the width and position
+        (Kaplan et al., "Scaling laws for neural language models", 2020, section 2.1; attention counted in full).
+        """
+        looked_up = {"positions.embeddings", *(() if self.tied else ("tokens.embeddings",))}
+        multiplied = sum(array.size for name, array in weights.items() if name not in looked_up)
+        return 6.0 * multiplied + 12.0 * self.layers * self.width * length
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):

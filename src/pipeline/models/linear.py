@@ -15,6 +15,7 @@ class Linear(Model):
     """Flatten, Dense(classes)."""
 
     shared_start: ClassVar[bool] = True
+    takes = "numbers"
 
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn

@@ -18,6 +18,7 @@ class Mlp(Model):
     """`units` per hidden layer; `layer_dtypes`, if given, has a dtype (or null) for each Dense layer, the last too."""
 
     shared_start: ClassVar[bool] = True
+    takes = "numbers"
 
     units: tuple[PositiveInt, ...] = (128,)
     activation: Activation = "relu"

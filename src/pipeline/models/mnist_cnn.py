@@ -18,6 +18,7 @@ class MnistCnn(Model):
     """Unpadded 3x3 convolutions of `filters`, max-pool 2, dropout, Dense(`units`), dropout, Dense(classes)."""
 
     shared_start: ClassVar[bool] = True
+    takes = "numbers"
 
     filters: tuple[PositiveInt, ...] = (32, 64)
     units: PositiveInt = 128

@@ -136,6 +136,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or not is_ours(experiment.schedule)
         or experiment.loss.asks_the_data
         or training.validates_for is not None
+        or (experiment.starting.start is not None and data.task.example_kind == "tokens")
         or (longest is not None and longest[1] > 0 and training.steps is None)
     )
 
@@ -177,8 +178,24 @@ def check_settings(experiment: Experiment, data: Data) -> None:
             f"choose 1 to {examples}"
         )
     experiment.loss.check(data.task)
+    check_vocabulary(experiment, data.task)
     check_validation(experiment, data)
     window(experiment.profiler, Plan.of(experiment, examples))
+
+
+def check_vocabulary(experiment: Experiment, task: Task) -> None:
+    """Refuse to start from a saved run whose tokens stand for other text. Raises UserError."""
+    start = experiment.starting
+    now = task.card().get("tokens")
+    if start.start is None or start.start_layers or now is None:
+        return
+    saved = read_json(Path(start.start).parent / "card.json").get("tokens", now)
+    if saved != now:
+        raise UserError(
+            f"model.start={start.start}: it was trained with another vocabulary ({saved['kind']}) than that of "
+            f"dataset={choice(experiment.dataset)} ({now['kind']}); with dataset.tokens=bytes every text has the same, "
+            "and model.start_layers=[blocks*] takes the blocks alone"
+        )
 
 
 def check_validation(experiment: Experiment, data: Data) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Direction, Metric, Table
     from pipeline.runs.run import Run
 
+ExampleKind = Literal["tokens", "numbers"]
 Targets = Literal["classes", "numbers"]
 
 
@@ -76,6 +77,7 @@ class Task(ABC):
 
     `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
     averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
+    `example_kind`: what models may expect: "tokens" below a vocabulary, or "numbers"; None: anything.
     `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
     None: anything else. `tested`: the names of what its judge measures and which value is better, where it says so.
     """
@@ -83,6 +85,7 @@ class Task(ABC):
     unit: ClassVar[str] = "examples"
     score: ClassVar[str | None] = None
     better: ClassVar[Direction] = "max"
+    example_kind: ClassVar[ExampleKind | None] = None
     targets: ClassVar[Targets | None] = None
     tested: ClassVar[Mapping[str, Direction]] = {}
 

@@ -13,7 +13,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.metrics.per_class import Counts
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric, Table
-from pipeline.tasks import Details, Judge, Ops, Targets, Task
+from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
@@ -31,6 +31,7 @@ class Classification(Task):
 
     unit: ClassVar[str] = "images"
     score: ClassVar[str | None] = "accuracy"
+    example_kind: ClassVar[ExampleKind | None] = "numbers"
     targets: ClassVar[Targets | None] = "classes"
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",

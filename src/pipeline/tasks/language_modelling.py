@@ -13,7 +13,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.metrics.perplexity import Perplexity
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric
-from pipeline.tasks import Judge, Ops, Targets, Task
+from pipeline.tasks import ExampleKind, Judge, Ops, Targets, Task
 from pipeline.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class LanguageModelling(Task):
 
     unit: ClassVar[str] = "tokens"
     score: ClassVar[str | None] = "accuracy"
+    example_kind: ClassVar[ExampleKind | None] = "tokens"
     targets: ClassVar[Targets | None] = "classes"
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",

@@ -9,17 +9,24 @@ import math
 
 import numpy as np
 
-from pipeline.models.transformer import EPSILON, Block, positions
+from pipeline.models.transformer import EPSILON, Block, Decoder, positions
 from pipeline.runs.weights import Weights
 
+Maps = list[np.ndarray]  # of each block, the weights of its attention (B, H, T, S)
 
-def attention(q_BHTK: np.ndarray, k_BHSK: np.ndarray, v_BHSK: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
+
+def attention(
+    q_BHTK: np.ndarray, k_BHSK: np.ndarray, v_BHSK: np.ndarray, seen: np.ndarray | None, maps: Maps | None = None
+) -> np.ndarray:
     """softmax(Q K^T / sqrt(K)) V, (B, H, T, K). `seen`: (..., T, S), False where t does not attend to s.
 
-    A position that attends to none gets zeros (Vaswani et al., equation 1).
+    A position that attends to none gets zeros (Vaswani et al., equation 1). The softmax is appended to `maps`.
     """
     scores_BHTS = q_BHTK @ k_BHSK.swapaxes(-1, -2) / math.sqrt(q_BHTK.shape[-1])
-    return softmax(scores_BHTS, seen) @ v_BHSK
+    weights_BHTS = softmax(scores_BHTS, seen)
+    if maps is not None:
+        maps.append(weights_BHTS)
+    return weights_BHTS @ v_BHSK
 
 
 def softmax(scores: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
@@ -66,7 +73,13 @@ def heads_of(x_BTD: np.ndarray, heads: int) -> np.ndarray:
 
 
 def multi_head(
-    x_BTD: np.ndarray, other_BSD: np.ndarray, weights: Weights, at: str, block: Block, seen: np.ndarray | None
+    x_BTD: np.ndarray,
+    other_BSD: np.ndarray,
+    weights: Weights,
+    at: str,
+    block: Block,
+    seen: np.ndarray | None,
+    maps: Maps | None = None,
 ) -> np.ndarray:
     """Attention of x to `other` (x itself, but for cross-attention) by several heads (Vaswani et al., section 3.2.2).
 
@@ -79,7 +92,7 @@ def multi_head(
     if block.rotary:
         query, key = turned(query), turned(key)
     key, value = (np.repeat(one, block.heads // block.key_heads, axis=1) for one in (key, value))
-    found = attention(query, key, value, seen).swapaxes(1, 2).reshape(*x_BTD.shape[:2], -1)
+    found = attention(query, key, value, seen, maps).swapaxes(1, 2).reshape(*x_BTD.shape[:2], -1)
     return dense(found, weights, f"{at}.output")
 
 
@@ -96,29 +109,33 @@ def mlp(x: np.ndarray, weights: Weights, at: str, activation: str) -> np.ndarray
     return dense(inner, weights, f"{at}.outer")
 
 
-def block_of(x: np.ndarray, weights: Weights, at: str, block: Block, seen: np.ndarray | None) -> np.ndarray:
+def block_of(
+    x: np.ndarray, weights: Weights, at: str, block: Block, seen: np.ndarray | None, maps: Maps | None = None
+) -> np.ndarray:
     """x + attention, then + MLP, each behind a norm (pre-norm) or with the sum normalised (post-norm)."""
     first, second = (f"{at}.attention_norm", f"{at}.mlp_norm")
     if block.norm_place == "before":
         n = norm(x, weights, first, block.norm)
-        x = x + multi_head(n, n, weights, f"{at}.attention", block, seen)
+        x = x + multi_head(n, n, weights, f"{at}.attention", block, seen, maps)
         return np.asarray(x + mlp(norm(x, weights, second, block.norm), weights, f"{at}.mlp", block.activation))
-    x = norm(x + multi_head(x, x, weights, f"{at}.attention", block, seen), weights, first, block.norm)
+    x = norm(x + multi_head(x, x, weights, f"{at}.attention", block, seen, maps), weights, first, block.norm)
     return norm(x + mlp(x, weights, f"{at}.mlp", block.activation), weights, second, block.norm)
 
 
-def gpt(x_BT: np.ndarray, weights: Weights, block: Block, layers: int, kind: str, cap: float | None) -> np.ndarray:
-    """Logits (B, T, V) of the whole decoder; `kind`: of its positions."""
-    length = x_BT.shape[1]
+def gpt(
+    x_BT: np.ndarray, weights: Weights, decoder: Decoder, context: int | None = None, maps: Maps | None = None
+) -> np.ndarray:
+    """Logits (B, T, V) of the whole decoder. `context`: the length of the sequences that it was made for (None: T)."""
+    length, kind, block, cap = x_BT.shape[1], decoder.positions, decoder.block, decoder.soft_cap
     h = weights["tokens.embeddings"][x_BT]
     if kind == "learned":
         h = h + weights["positions.embeddings"][:length]
     elif kind == "linear":
-        h = h + positions.linear(length) * weights["positions.embeddings"]
+        h = h + positions.linear(context or length)[:length] * weights["positions.embeddings"]
     elif kind == "sinusoidal":
         h = h + positions.sinusoidal(length, block.width)
-    for number in range(layers):
-        h = block_of(h, weights, f"blocks.{number}", block, causal(length) if block.causal else None)
+    for number in range(decoder.layers):
+        h = block_of(h, weights, f"blocks.{number}", block, causal(length) if block.causal else None, maps)
     if block.norm_place == "before":
         h = norm(h, weights, "norm", block.norm)
     tied = weights["tokens.embeddings"].T

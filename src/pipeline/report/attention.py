@@ -1,0 +1,54 @@
+"""Attention maps: a figure, and a page to click through layers and heads. The page needs nothing from outside."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.colors import PowerNorm
+
+from pipeline.report.canvas import canvas
+
+MOST = 8  # layers, and heads, in the figure
+TEMPLATE = Path(__file__).with_name("attention_page.html")
+SIGNS = {"\n": "↵", " ": "␣", "\t": "⇥"}
+
+
+def figure(path: Path, maps_LHTS: np.ndarray, title: str) -> None:
+    """A row for each layer, a column for each head (up to MOST of them). Colour: the square root of the weight."""
+    layers, heads = (min(size, MOST) for size in maps_LHTS.shape[:2])
+    drawn = canvas(1.5 * heads + 0.6, 1.5 * layers + 0.6)
+    grid = drawn.subplots(layers, heads, squeeze=False)
+    for (layer, head), axes in np.ndenumerate(grid):
+        axes.imshow(maps_LHTS[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        if layer == 0:
+            axes.set_title(f"head {head}", fontsize=8)
+        if head == 0:
+            axes.set_ylabel(f"layer {layer}", fontsize=8)
+    cut = "" if maps_LHTS.shape[:2] == (layers, heads) else f" (the first {layers} layers and {heads} heads)"
+    drawn.suptitle(f"{title}{cut}\nrow: the position; column: what it attends to", fontsize=9)
+    drawn.savefig(path)
+
+
+def page(path: Path, maps_LHTS: np.ndarray, tokens: Sequence[str], title: str) -> None:
+    """One HTML file: a map to point at, and the text coloured by what the chosen token attends to.
+
+    `tokens` (T): the text of each. Weights are kept as bytes: 0 to 255 for 0 to 1.
+    """
+    layers, heads, length, _ = maps_LHTS.shape
+    data = {
+        "title": title,
+        "layers": layers,
+        "heads": heads,
+        "length": length,
+        "tokens": list(tokens),
+        "signs": ["".join(SIGNS.get(letter, letter) for letter in token) for token in tokens],
+        "weights": base64.b64encode(np.round(maps_LHTS * 255).astype(np.uint8).tobytes()).decode(),
+    }
+    text = json.dumps(data).replace("<", "\\u003c")  # so that no token ends the script
+    path.write_text(TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", text), encoding="utf-8")

@@ -1,0 +1,109 @@
+"""What stage=transformer measures and draws beside a training."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.baselines import compression, kneser_ney
+from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.fetch import cache_root
+from pipeline.machine.capability import Resolved
+from pipeline.models.gpt import Gpt
+from pipeline.models.transformer import reference
+from pipeline.report.table import size
+from pipeline.runs import weights
+from pipeline.runs.result import Metric, Result, by_name
+from pipeline.runs.run import Run
+from pipeline.tokens import Tokens, from_plain
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+ORDERS = (3, 5)  # of the n-grams
+LARGEST = 16 * 2**20  # bytes of text that baselines are counted on: about 30 s
+SENTENCE = re.compile(rb"(?<=[.!?]\s)[A-Z][^.!?]{24,}?[.!?]")
+DRAWN = 64  # tokens of a map, at most
+
+
+def baselines(experiment: Experiment) -> Result:
+    """Bits per byte of the test text by n-grams, and by xz, which know the text before it (validation included).
+
+    Nothing of a dataset that is not a text of ours.
+    """
+    dataset = experiment.data_source
+    if not isinstance(dataset, Corpus):
+        return Result(())
+    text = dataset.texts(cache_root(dataset.cache), experiment.seed)
+    length = len(text.train) + len(text.validation) + len(text.test)
+    if length > LARGEST:
+        return Result((), notes=(f"baselines: not measured on {size(length)} of text, more than {size(LARGEST)}",))
+    before, test = bytes(text.train) + bytes(text.validation), bytes(text.test)
+    train_array, test_array = (np.frombuffer(part, np.uint8) for part in (before, test))
+    bits = {f"{order}_gram": kneser_ney.bits_per_byte(train_array, test_array, order) for order in ORDERS}
+    bits["xz"] = compression.bits_per_byte(before, test)
+    metrics = [Metric(f"baseline/{name}", value, "bits/byte", direction="min") for name, value in bits.items()]
+    said = ", ".join(f"{name.replace('_gram', '-gram')} {value:.4f}" for name, value in bits.items())
+    return Result(tuple(metrics), table=(("baselines", f"{said} bits per byte"),))
+
+
+def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
+    """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
+
+    Nothing of another model than gpt, or where a profiler slowed the training down.
+    """
+    rate = by_name(result.metrics).get("tokens_per_s")
+    if rate is None or not isinstance(experiment.model, Gpt):
+        return Result(())
+    length = card(run)["x"][0]
+    flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
+    ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
+    share = rate.value * flop / ceiling.FLOP_per_s
+    text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
+    return Result(
+        (Metric("model_flop_utilization", share, "", "time", "max"),),
+        table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token"),),
+    )
+
+
+def draw_attention(experiment: Experiment, run: Run) -> None:
+    """artifacts/figures/attention.png and attention.html: every layer and head, on a sentence of the test text."""
+    from pipeline.report import attention
+
+    dataset, model = experiment.data_source, experiment.model
+    if not isinstance(dataset, Corpus) or not isinstance(model, Gpt):
+        return
+    about = card(run)
+    vocabulary = from_plain(about["tokens"])
+    text = dataset.texts(cache_root(dataset.cache), experiment.seed).test
+    tokens = sentence(bytes(text[: 2**20]), vocabulary)[: min(DRAWN, about["x"][0])]
+    maps_LHTS = attention_of(model, run, tokens, about["x"][0])
+    shown = [vocabulary.decode(tokens[number : number + 1]).decode("utf-8", "replace") for number in range(len(tokens))]
+    title = f"{experiment.name}: attention"
+    attention.figure(run.artifact("figures/attention.png"), maps_LHTS, title)
+    attention.page(run.artifact("attention.html"), maps_LHTS, shown, title)
+
+
+def attention_of(model: Gpt, run: Run, tokens: np.ndarray, context: int) -> np.ndarray:
+    """(layers, heads, T, T) of the saved weights, in float64 by the reference: no framework is needed for it."""
+    wide = {name: array.astype(np.float64) for name, array in weights.load(run.artifact("model/weights.npz")).items()}
+    maps: list[np.ndarray] = []
+    reference.gpt(tokens[None].astype(np.int64), wide, model.decoder(), context, maps)
+    return np.stack([one[0] for one in maps])
+
+
+def sentence(text: bytes, vocabulary: Tokens) -> np.ndarray:
+    """The tokens of the first sentence of a text; of its beginning where none is found."""
+    found = SENTENCE.search(text)
+    chosen = found[0] if found else text
+    return vocabulary.encode(chosen.decode("utf-8", "ignore").encode() or text, "stage.attention")
+
+
+def card(run: Run) -> dict[str, Any]:
+    """What the run's training saved of its model."""
+    found: dict[str, Any] = json.loads(run.artifact("model/card.json").read_text(encoding="utf-8"))
+    return found

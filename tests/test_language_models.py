@@ -1,0 +1,189 @@
+"""stage=transformer through the command: what a training on text leaves, and what is refused in one message."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
+
+from pipeline.models.gpt import Gpt
+from pipeline.runs.json_files import read_json
+from pipeline.runs.result import metrics_of
+from pipeline.stages.beside_gpt import sentence
+from pipeline.tokens import from_plain, learned
+
+TINY: tuple[str, ...] = (
+    "model.layers=2",
+    "model.heads=2",
+    "model.width=16",
+    "training.batch_size=8",
+    "schedule.warm_up=2",
+)
+TINY += ("tracking=none", "dataset.context=32", "training.steps=6", "training.validate_every=3")
+DOCS = ("stage=transformer", "dataset=python_docs", *TINY)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run by its backend."""
+    made: dict[str, Path] = {}
+
+    def run_on(backend: str) -> Path:
+        if backend not in made:
+            made[backend] = done(tmp_path_factory.mktemp(backend), *DOCS, f"backend={backend}")
+        return made[backend]
+
+    return run_on
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_training_on_text(trained: Any, backend: str) -> None:
+    metrics = metrics_of(trained(backend))
+    bits, nats = metrics["test/bits_per_byte"], metrics["test/loss"]
+    assert bits.value == pytest.approx(nats.value / math.log(2), rel=0.01)  # nearly all characters are one byte
+    assert (bits.unit, bits.direction, metrics["tokens_per_s"].unit) == ("bits/byte", "min", "tokens/s")
+    others = [metrics[f"baseline/{name}"] for name in ("5_gram", "3_gram", "xz")]
+    assert 1 < others[0].value < others[1].value < 3.5 < bits.value
+    assert {one.unit for one in others} == {"bits/byte"}
+    used = metrics["model_flop_utilization"]
+    assert 0 < used.value < 1
+    assert (used.kind, used.direction) == ("time", "max")
+    names = [name for name, _ in read_json(trained(backend) / "result.json")["table"]]
+    assert names[3:6] == ["test bits_per_byte", "utilization", "baselines"]
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_attention_is_drawn_and_its_page_needs_nothing_else(trained: Any, backend: str) -> None:
+    artifacts = trained(backend) / "artifacts"
+    assert (artifacts / "figures" / "attention.png").stat().st_size > 5_000
+    page = (artifacts / "attention.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?://|src=|href=|@import|url\(", page)
+    found = json.loads(re.search(r"const data = (.*);$", page, re.MULTILINE)[1])  # type: ignore[index]
+    assert (found["layers"], found["heads"], found["length"]) == (2, 2, 32)
+    maps = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(2, 2, 32, 32) / 255
+    np.testing.assert_allclose(maps.sum(-1), 1, atol=0.5 * 32 / 255)
+    assert not np.triu(maps, 1).any()
+    vocabulary = from_plain(read_json(artifacts / "model" / "card.json")["tokens"])
+    assert vocabulary.decode(vocabulary.encode("".join(found["tokens"]).encode(), "page")).decode()[:1].isupper()
+
+
+def test_the_saved_vocabulary_reads_text_as_the_training_did(trained: Any) -> None:
+    card = read_json(trained("torch") / "artifacts" / "model" / "card.json")
+    vocabulary = from_plain(card["tokens"])
+    assert (card["task"], card["x"], card["outputs"]) == ("languagemodelling", [32], [32, vocabulary.size])
+    assert vocabulary.decode(vocabulary.encode(b"def run():", "test")) == b"def run():"
+
+
+def test_a_saved_run_is_evaluated_and_predict_names_its_task(trained: Any) -> None:
+    run = trained("torch")
+    again = done(run.parents[1], "stage=evaluate", f"run={run.name}", "tracking=none")
+    now, then = metrics_of(again), metrics_of(run)
+    assert now["test/bits_per_byte"].value == then["test/bits_per_byte"].value
+    said = pipeline(run.parents[1], "stage=predict", f"run={run.name}", "stage.images=[x.png]", "tracking=none").stderr
+    assert "stage.images=x.png" in said
+
+
+def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any, tmp_path: Path) -> None:
+    run = trained("torch")
+    said = refused(tmp_path, *DOCS, f"model.start={run}", "dataset.tokens=bytes")
+    assert said.startswith(f"model.start={run / 'artifacts' / 'model' / 'weights.npz'}: it was trained with another")
+    assert "vocabulary (characters) than that of dataset=python_docs (bytes)" in said
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_other_tokens_and_mixed_precision(tmp_path: Path, backend: str, tokens: str) -> None:
+    words = (f"dataset.tokens={tokens}", "dataset.vocabulary=300", "precision=mixed", f"backend={backend}")
+    run = done(tmp_path, *DOCS, *words)
+    metrics = metrics_of(run)
+    assert 2 < metrics["test/bits_per_byte"].value < 9
+    assert (run / "artifacts" / "attention.html").is_file()
+    again = metrics_of(done(tmp_path, "stage=evaluate", f"run={run.name}", "tracking=none"))
+    assert again["test/bits_per_byte"].value == metrics["test/bits_per_byte"].value
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -> None:
+    of_docs = ("model=gpt", "dataset=python_docs", *TINY, f"backend={backend}", "schedule=cosine", "optimizer=adamw")
+    left = [f"~stage.rungs.{name}" for name in ("workers", "threads", "amp", "compiled")]
+    loaders = "tfdata" if backend == "tensorflow" else "threads"
+    left += [f"stage.rungs.baseline=loader={loaders}"] if backend != "torch" else []
+    for words in (
+        ("stage=amp", "stage.precisions=[fp32,mixed]", "stage.repeats=1", *of_docs),
+        ("stage=ladder", *of_docs, *(left if backend == "torch" else [*left, "~stage.rungs.transfer"])),
+        ("-m", "model.positions=none,rotary", *DOCS, f"backend={backend}"),
+        ("profiler=memory", *DOCS, f"backend={backend}"),
+    ):
+        ended = pipeline(tmp_path, *words)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(runs(tmp_path)) >= 4
+
+
+def test_flop_of_a_token_are_those_of_its_products() -> None:
+    model = Gpt(layers=2, heads=2, width=16)
+    shapes = {"tokens.embeddings": (83, 16), "positions.embeddings": (32, 16), "logits.kernel": (16, 83)}
+    weights = {name: np.zeros(shape) for name, shape in shapes.items()}
+    assert model.training_flop(weights, 32) == 6 * 16 * 83 + 12 * 2 * 16 * 32
+    tied = Gpt(layers=2, heads=2, width=16, tied=True)
+    assert tied.training_flop({"tokens.embeddings": np.zeros((83, 16))}, 32) == model.training_flop(weights, 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        (
+            b"his end. The whale was white as snow in the winter! And then?",
+            b"The whale was white as snow in the winter!",
+        ),
+        (b"no sentence at all", b"no sentence at all"),
+        ("Ä. Ännchen ä".encode()[:-1], "Ä. Ännchen ".encode()),
+    ],
+)
+def test_a_sentence_is_found(text: bytes, chosen: bytes) -> None:
+    vocabulary = learned("bytes", [], 0, "text")
+    assert vocabulary.decode(sentence(text, vocabulary)) == chosen
+
+
+# Refusals
+
+
+def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> None:
+    for words, said in {
+        ("stage=train", "model=gpt", "dataset=digits"): (
+            "model=gpt with dataset=digits: it takes tokens, and the examples of this dataset are numbers"
+        ),
+        ("stage=train", "model=cnn", "dataset=python_docs"): (
+            "model=cnn with dataset=python_docs: it takes numbers, and the examples of this dataset are tokens"
+        ),
+        ("stage=transformer", "dataset=digits"): (
+            "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; use stage=train"
+        ),
+        ("stage=transformer", "model.width=30"): "model.width=30: not divisible by heads=4",
+        (
+            "stage=transformer",
+            "dataset=text",
+        ): ("dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'"),
+    }.items():
+        assert refused(tmp_path, *words) == said
+
+
+def test_texts_that_cannot_be_trained_on_are_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "tiny.txt").write_text("a few words")
+    (tmp_path / "latin.txt").write_bytes("Älteste".encode("latin-1") * 100)
+    for name, said in {
+        "empty": "dataset.path=empty.txt: contains no text",
+        "tiny": "dataset=text: the training text: has 9 tokens; dataset.context=32 needs 33 or more",
+        "latin": "dataset=text: not UTF-8 at byte 0 (line 1): 0xc4; dataset.tokens=bytes takes any file",
+    }.items():
+        words = ("stage=transformer", "dataset=text", *TINY, f"dataset.path={name}.txt")
+        assert refused(tmp_path, *words) == said
