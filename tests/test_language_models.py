@@ -128,6 +128,30 @@ def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -
     assert len(runs(tmp_path)) >= 4
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 1e-5), ("fp64", 1e-10)])
+def test_backends_have_the_same_loss_at_each_of_100_steps(tmp_path: Path, precision: str, bound: float) -> None:
+    losses = {}
+    for backend in ("torch", "tensorflow", "jax"):
+        words = ("training.steps=100", "training.validate_every=100", "training.log_every_n_steps=1")
+        left = [word for word in DOCS if not word.startswith(("training.steps", "training.validate_every"))]
+        folder = tmp_path / backend
+        folder.mkdir()
+        off = ("stage.baselines=false", "stage.attention=false", "optimizer.learning_rate=0.001")
+        run = done(folder, *left, *words, *off, f"backend={backend}", f"precision={precision}")
+        losses[backend] = [one["train/loss"] for _, one in records(run) if "train/loss" in one]
+        assert len(losses[backend]) == 100
+    for backend in ("tensorflow", "jax"):
+        np.testing.assert_allclose(losses[backend], losses["torch"], rtol=0, atol=bound)
+    assert losses["torch"][-1] < losses["torch"][0] - 0.5
+
+
+def records(run: Path) -> list[tuple[int, dict[str, float]]]:
+    """(step, metrics) of a run's journal."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [(one["step"], one["metrics"]) for one in map(json.loads, lines)]
+
+
 def test_flop_of_a_token_are_those_of_its_products() -> None:
     model = Gpt(layers=2, heads=2, width=16)
     shapes = {"tokens.embeddings": (83, 16), "positions.embeddings": (32, 16), "logits.kernel": (16, 83)}

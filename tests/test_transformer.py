@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +37,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _float64() -> Any:
-    before = torch.get_default_dtype()
+    before, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)  # sizes are tiny
     yield
     torch.set_default_dtype(before)
+    torch.set_num_threads(threads)
 
 
 def net_of(seed: int = 1, **settings: Any) -> tuple[torch.nn.Module, dict[str, np.ndarray], Gpt]:
@@ -83,9 +90,7 @@ def test_without_positions_attention_does_not_know_the_order() -> None:
 
 
 def test_a_position_that_attends_to_none_gets_zeros_and_finite_gradients() -> None:
-    q, k, v = (np.random.default_rng(seed).normal(size=(2, 3, 5, 4)) for seed in range(3))
-    seen = np.tril(np.ones((5, 5), bool))
-    seen[2] = False
+    (q, k, v), seen = a_mask()
     expected = reference.attention(q, k, v, seen)
     assert not expected[:, :, 2].any()
     asked = query, key, value = [torch.tensor(one, requires_grad=True) for one in (q, k, v)]
@@ -121,6 +126,116 @@ def test_several_heads_are_those_of_torchs_own_layer() -> None:
         seen = torch.tril(torch.ones(7, 7, dtype=torch.bool))
         masked = theirs(x, x, x, attn_mask=~seen)[0]
         torch.testing.assert_close(ours(x, seen=seen), masked, rtol=0, atol=1e-12)
+
+
+def a_mask() -> tuple[list[np.ndarray], np.ndarray]:
+    """q, k and v, and a mask by which position 2 attends to none."""
+    seen = np.tril(np.ones((5, 5), bool))
+    seen[2] = False
+    return [np.random.default_rng(seed).normal(size=(2, 3, 5, 4)) for seed in range(3)], seen
+
+
+@pytest.fixture(scope="module")
+def in_keras(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """What tests/in_transformer.py finds, by backend."""
+    found: dict[str, dict[str, Any]] = {}
+    qkv, seen = a_mask()
+    generator = np.random.default_rng(0)
+    asked = {
+        "kinds": {kind: settings_and_weights(**settings) for kind, settings in KINDS.items()},
+        "shapes": SHAPES,
+        "tokens": TOKENS,
+        "qkv": qkv,
+        "seen": seen,
+        "block": Block(width=WIDTH, heads=2, key_heads=2, hidden=8, bias=True, causal=False),  # TensorFlow rounds 1/√8
+        "x": generator.normal(size=(2, 7, WIDTH)),
+        "other": generator.normal(size=(2, 5, WIDTH)),
+        "seen_of_x": np.tril(np.ones((7, 7), bool)),
+    }
+
+    def of(backend: str) -> dict[str, Any]:
+        if backend not in found:
+            folder = tmp_path_factory.mktemp(backend)
+            (folder / "asked").write_bytes(pickle.dumps(asked))
+            script = Path(__file__).with_name("in_transformer.py")
+            command = [sys.executable, str(script), backend, str(folder / "asked"), str(folder / "found")]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+            assert ended.returncode == 0, ended.stderr[-3000:]
+            found[backend] = pickle.loads((folder / "found").read_bytes())
+        return found[backend]
+
+    return of
+
+
+def settings_and_weights(**settings: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Of a small GPT, for another process."""
+    _, values, _ = net_of(**settings)
+    return {"layers": 2, "heads": 4, "width": WIDTH, **settings}, values
+
+
+KERAS = ("jax", "tensorflow")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", KERAS)
+def test_keras_computes_the_formulas(in_keras: Callable[[str], dict[str, Any]], backend: str) -> None:
+    for kind, logits in in_keras(backend)["logits"].items():
+        _, values, model = net_of(**KINDS[kind])
+        expected = reference.gpt(TOKENS, values, model.decoder())
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12, err_msg=kind)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", KERAS)
+def test_keras_gives_zeros_where_nothing_is_seen(in_keras: Callable[[str], dict[str, Any]], backend: str) -> None:
+    (q, k, v), seen = a_mask()
+    found = in_keras(backend)
+    np.testing.assert_allclose(found["attention"], reference.attention(q, k, v, seen), rtol=0, atol=1e-12)
+    assert not found["attention"][:, :, 2].any()
+    assert all(np.isfinite(one).all() for one in found["gradients"])
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", KERAS)
+def test_several_heads_are_those_of_keras_own_layer(in_keras: Callable[[str], dict[str, Any]], backend: str) -> None:
+    for ours, theirs in in_keras(backend)["heads"]:
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_attention_to_all_moves_with_its_input(rotary: bool) -> None:
+    """Permuted positions in, permuted positions out; with rotary positions not."""
+    block = Block(width=WIDTH, heads=4, key_heads=2, hidden=8, causal=False, rotary=rotary)
+    attention, order = Attention(block, LENGTH).eval(), torch.randperm(LENGTH, generator=torch.manual_seed(0))
+    x = torch.randn(2, LENGTH, WIDTH)
+    with torch.no_grad():
+        change = (attention(x)[:, order] - attention(x[:, order])).abs().max()
+    assert (change < 1e-12) == (not rotary)
+
+
+def test_padding_that_is_masked_changes_nothing() -> None:
+    block = Block(width=WIDTH, heads=4, key_heads=4, hidden=8, causal=False)
+    attention, x = Attention(block, LENGTH).eval(), torch.randn(3, LENGTH, WIDTH)
+    lengths = torch.tensor([5, 1, LENGTH])
+    seen = (torch.arange(LENGTH) < lengths[:, None])[:, None, None, :]
+    with torch.no_grad():
+        padded = attention(x, seen=seen)
+        for number, length in enumerate(lengths.tolist()):
+            alone = attention(x[number : number + 1, :length])
+            torch.testing.assert_close(padded[number : number + 1, :length], alone, rtol=0, atol=1e-12)
+
+
+def test_one_batch_is_learned_by_heart() -> None:
+    torch.manual_seed(0)
+    net = Gpt(layers=2, heads=4, width=WIDTH).torch(SHAPES)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    inputs, targets = torch.from_numpy(TOKENS[:, :-1]), torch.from_numpy(TOKENS[:, 1:])
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.01
 
 
 def test_rotary_positions_see_only_distances() -> None:
