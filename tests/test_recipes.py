@@ -26,7 +26,11 @@ ROWS = {  # of the comparison: the recipe that is the same, whose figure holds
 }
 COMMAND = re.compile(r"# Command: python -m pipeline (.*)")
 REACH = re.compile(r"Must reach a (test accuracy|relative L2 error|bits per byte) of (\d[\d.]*(?:e-\d+)?)[.;]")
-FIGURES = {"test accuracy": "test/accuracy", "relative L2 error": "test/relative_l2", "bits per byte": "test/bits_per_byte"}
+FIGURES = {
+    "test accuracy": "test/accuracy",
+    "relative L2 error": "test/relative_l2",
+    "bits per byte": "test/bits_per_byte",
+}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

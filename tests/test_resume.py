@@ -35,6 +35,13 @@ EVERYTHING = (
     *("training.checkpoint.every=5", "loader.steps_per_execution=7"),
 )
 
+LANGUAGE = (
+    *("stage=transformer", "dataset=python_docs", "dataset.context=32", "model.layers=2", "model.heads=2"),
+    *("model.width=16", "model.dropout=0.1", "model.positions=rotary", "training.steps=150", "schedule.warm_up=5"),
+    *("training.validate_every=37", "training.log_every_n_steps=1", "training.checkpoint.every=5"),
+    *("stage.attention=false", "stage.baselines=false", "loader.steps_per_execution=7"),
+)
+
 
 def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL, **changes: str) -> int:
     """Start a command, and send it a signal so many seconds after its first checkpoint or its resumption."""
@@ -71,7 +78,17 @@ def resumed(folder: Path) -> Path:
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_killed_training_ends_as_one_that_nobody_killed(tmp_path: Path, backend: str) -> None:
-    words = (*EVERYTHING, f"backend={backend}", "tracking=none")
+    check_ends_as_whole(tmp_path, (*EVERYTHING, f"backend={backend}", "tracking=none"))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_a_killed_language_model_ends_as_one_that_nobody_killed(tmp_path: Path, backend: str) -> None:
+    check_ends_as_whole(tmp_path, (*LANGUAGE, f"backend={backend}", "tracking=none"))
+
+
+def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Kill and stop a training, and hold what goes on against the one that nobody killed."""
     (tmp_path / "whole").mkdir()
     assert pipeline(tmp_path / "whole", *words).returncode == 0
     for number, name in ((signal.SIGKILL, "killed"), (signal.SIGTERM, "stopped")):

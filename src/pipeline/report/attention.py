@@ -31,7 +31,10 @@ def figure(path: Path, maps_LHTS: np.ndarray, title: str) -> None:
         if head == 0:
             axes.set_ylabel(f"layer {layer}", fontsize=8)
     cut = "" if maps_LHTS.shape[:2] == (layers, heads) else f" (the first {layers} layers and {heads} heads)"
-    drawn.suptitle(f"{title}{cut}\nrow: the position; column: what it attends to; colour: the square root of the weight", fontsize=9)
+    drawn.suptitle(
+        f"{title}{cut}\nrow: the position; column: what it attends to; colour: the square root of the weight",
+        fontsize=9,
+    )
     drawn.savefig(path)
 
 
