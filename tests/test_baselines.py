@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.baselines import compression, kneser_ney
+from pipeline.datasets.fetch import cache_root
+from pipeline.datasets.moby_dick import MobyDick
 
 TEXT = b"how much wood would a woodchuck chuck if a woodchuck could chuck wood? as much wood as it would. " * 3
 
@@ -90,3 +92,13 @@ def test_a_compressor_knows_what_it_was_trained_on() -> None:
 def test_what_cannot_be_counted_is_refused(train: bytes, order: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         kneser_ney.bits_per_byte(as_array(train), as_array(b"a"), order)
+
+
+@pytest.mark.slow
+def test_what_moby_dick_comes_to() -> None:
+    """The figures of docs/transformer.md. Slow, since it fetches the text."""
+    text = MobyDick().texts(cache_root(None), 0)
+    before, test = bytes(text.train) + bytes(text.validation), bytes(text.test)
+    found = {order: kneser_ney.bits_per_byte(as_array(before), as_array(test), order) for order in (3, 5)}
+    assert found == {3: pytest.approx(2.8573, abs=1e-4), 5: pytest.approx(2.1404, abs=1e-4)}
+    assert compression.bits_per_byte(before, test) == pytest.approx(2.535, abs=0.01)

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,16 @@ def test_a_saved_run_is_evaluated_and_predict_names_its_task(trained: Any) -> No
     assert now["test/bits_per_byte"].value == then["test/bits_per_byte"].value
     said = pipeline(run.parents[1], "stage=predict", f"run={run.name}", "stage.images=[x.png]", "tracking=none").stderr
     assert "stage.images=x.png" in said
+
+
+def test_a_run_is_not_evaluated_with_another_vocabulary(trained: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / trained("torch").name
+    shutil.copytree(trained("torch"), folder)
+    path = folder / "artifacts" / "model" / "card.json"
+    path.write_text(path.read_text().replace('"alphabet": "', '"alphabet": "?'))
+    ended = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
+    assert ended.returncode == 2
+    assert "the vocabulary that is learned from the data now differs from the one" in ended.stderr.splitlines()[-1]
 
 
 def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any, tmp_path: Path) -> None:

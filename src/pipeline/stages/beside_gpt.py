@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from pipeline.report.table import size
 from pipeline.runs import weights
 from pipeline.runs.result import Metric, Result, by_name
 from pipeline.runs.run import Run
+from pipeline.runs.saved import saved_card
 from pipeline.tokens import Tokens, from_plain
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     rate = by_name(result.metrics).get("tokens_per_s")
     if rate is None or not isinstance(experiment.model, Gpt):
         return Result(())
-    length = card(run)["x"][0]
+    length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
     share = rate.value * flop / ceiling.FLOP_per_s
@@ -77,7 +77,7 @@ def draw_attention(experiment: Experiment, run: Run) -> None:
     dataset, model = experiment.data_source, experiment.model
     if not isinstance(dataset, Corpus) or not isinstance(model, Gpt):
         return
-    about = card(run)
+    about = saved_card(run.folder)
     vocabulary = from_plain(about["tokens"])
     text = dataset.texts(cache_root(dataset.cache), experiment.seed).test
     tokens = sentence(bytes(text[: 2**20]), vocabulary)[: min(DRAWN, about["x"][0])]
@@ -101,9 +101,3 @@ def sentence(text: bytes, vocabulary: Tokens) -> np.ndarray:
     found = SENTENCE.search(text)
     chosen = found[0] if found else text
     return vocabulary.encode(chosen.decode("utf-8", "ignore").encode() or text, "stage.attention")
-
-
-def card(run: Run) -> dict[str, Any]:
-    """What the run's training saved of its model."""
-    found: dict[str, Any] = json.loads(run.artifact("model/card.json").read_text(encoding="utf-8"))
-    return found
