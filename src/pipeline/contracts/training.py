@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.datasets import Data
     from pipeline.machine.device import Place
     from pipeline.models import Shapes
+    from pipeline.models.cached import Cached
     from pipeline.runs.result import Direction
     from pipeline.tasks import ExampleKind, Targets, Task
 
@@ -53,6 +54,14 @@ class Model(Part):
 
     def keras(self, shapes: Shapes) -> object:
         """A keras.Model from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
+        raise NotImplementedError
+
+    def torch_cached(self, net: object) -> Cached:
+        """For a model of tokens: the module that `torch` made, with a cache of keys and values."""
+        raise NotImplementedError
+
+    def keras_cached(self, model: object) -> Cached:
+        """For a model of tokens: the model that `keras` made, with a cache of keys and values."""
         raise NotImplementedError
 
 

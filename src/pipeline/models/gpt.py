@@ -111,6 +111,16 @@ class Gpt(Model):
 
         return keras_gpt.gpt(self.decoder(), *_sizes(shapes))
 
+    def torch_cached(self, net: Any) -> Any:
+        from pipeline.models.transformer import torch_gpt
+
+        return torch_gpt.Cached(net)
+
+    def keras_cached(self, model: Any) -> Any:
+        from pipeline.models.transformer import keras_gpt
+
+        return keras_gpt.Cached(model)
+
 
 def _sizes(shapes: Shapes) -> tuple[int, int]:
     """Length of a sequence and vocabulary. Raises ValueError where the examples are not tokens."""

@@ -81,21 +81,33 @@ class Attention(OfBlock):
             one.build((None, None, self.block.width))
         self.built = True
 
-    def call(self, x_BTD: Any, other_BSD: Any = None, seen: Any = None) -> Any:
-        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order."""
+    def call(self, x_BTD: Any, other_BSD: Any = None, seen: Any = None, past: Any = None) -> Any:
+        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order.
+
+        `past`: keys and values (B, H, S, K) of what came before, and the positions (B, T) of x; these, with those of
+        x among them, are then given back beside what was found.
+        """
         block, other = self.block, x_BTD if other_BSD is None else other_BSD
         query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
         if block.normed_heads:
             query, key = (ops.cast(rms_normed(one), one.dtype) for one in (query, key))
         if block.rotary:
-            query, key = turned(query), turned(key)
+            at = () if past is None else (past[2], past[0].shape[2])
+            query, key = turned(query, *at), turned(key, *at)
+        if past is not None:
+            keys, values, seen = joined(past, key, value)
+            found_BHTK = shared_attention(query, keys, values, seen)
+            return self._merged(found_BHTK), (keys, values)
         if block.key_heads != block.heads:
             key, value = (ops.repeat(one, block.heads // block.key_heads, axis=1) for one in (key, value))
         if block.causal and seen is None and other_BSD is None:
             seen = np.tril(np.ones((x_BTD.shape[1], other.shape[1]), bool))
         found_BHTK = attention(query, key, value, seen)
-        merged = ops.reshape(ops.transpose(found_BHTK, (0, 2, 1, 3)), (-1, x_BTD.shape[1], block.width))
-        return self.output_layer(merged)
+        return self._merged(found_BHTK)
+
+    def _merged(self, found_BHTK: Any) -> Any:
+        merged = ops.transpose(found_BHTK, (0, 2, 1, 3))
+        return self.output_layer(ops.reshape(merged, (-1, merged.shape[1], self.block.width)))
 
     def _heads(self, x_BTD: Any) -> Any:
         split = ops.reshape(x_BTD, (-1, x_BTD.shape[1], x_BTD.shape[2] // self.block.head, self.block.head))
@@ -116,9 +128,39 @@ def attention(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any) -> Any:
     return ops.matmul(ops.cast(weights, v_BHSK.dtype), v_BHSK)
 
 
-def turned(x_BHTK: Any) -> Any:
-    """Rotary positions."""
-    cosines, sines = (ops.cast(table, x_BHTK.dtype) for table in positions.rotary(*x_BHTK.shape[-2:]))
+def joined(past: Any, key_BHTK: Any, value_BHTK: Any) -> tuple[Any, Any, Any]:
+    """Keys and values (B, H, S, K) with the new ones in the slots of their positions, and what of them is seen.
+
+    The positions (B, T) are 0 to T - 1 in every row, or one of each row's own.
+    """
+    keys, values, at_BT = past
+    if at_BT.shape[1] > 1:
+        keys, values = (ops.slice_update(to, (0,) * 4, new) for to, new in ((keys, key_BHTK), (values, value_BHTK)))
+    else:
+        rows, heads = np.indices(keys.shape[:2]).reshape(2, -1)
+        slots = ops.stack([rows, heads, ops.take(at_BT[:, 0], rows)], axis=1)
+        flat = (-1, keys.shape[3])
+        keys, values = (
+            ops.scatter_update(to, slots, ops.reshape(new, flat))
+            for to, new in ((keys, key_BHTK), (values, value_BHTK))
+        )
+    return keys, values, np.arange(keys.shape[2]) <= at_BT[:, None, :, None]
+
+
+def shared_attention(q_BHTK: Any, k_BGSK: Any, v_BGSK: Any, seen_B1TS: Any) -> Any:
+    """Attention where groups of heads share keys and values, which are not repeated: a group's heads are like rows."""
+    (batch, heads, length, head), groups = q_BHTK.shape, k_BGSK.shape[1]
+    rows = ops.reshape(q_BHTK, (batch, groups, heads // groups * length, head))
+    found = attention(rows, k_BGSK, v_BGSK, ops.tile(seen_B1TS, (1, 1, heads // groups, 1)))
+    return ops.reshape(found, (batch, heads, length, head))
+
+
+def turned(x_BHTK: Any, at_BT: Any = None, most: int | None = None) -> Any:
+    """Rotary positions. `at`: which, below `most` (None: 0 to T - 1)."""
+    tables = positions.rotary(most or x_BHTK.shape[-2], x_BHTK.shape[-1])
+    cosines, sines = (ops.cast(table, x_BHTK.dtype) for table in tables)
+    if at_BT is not None:
+        cosines, sines = (ops.take(table, at_BT, axis=0)[:, None] for table in (cosines, sines))
     first, second = ops.split(x_BHTK, 2, axis=-1)
     return x_BHTK * cosines + ops.concatenate([-second, first], axis=-1) * sines
 
@@ -173,17 +215,27 @@ class TransformerBlock(OfBlock):
             one.build(shape)
         self.built = True
 
-    def call(self, x_BTD: Any, training: bool | None = None) -> Any:
-        """Of a sequence."""
+    def call(self, x_BTD: Any, training: bool | None = None, past: Any = None) -> Any:
+        """Of a sequence. `past`: see Attention; keys and values are then given back, too."""
+        kept = None
+
+        def attended(x: Any) -> Any:
+            nonlocal kept
+            if past is None:
+                return self.attention(x)
+            found, kept = self.attention(x, past=past)
+            return found
 
         def dropped(x: Any) -> Any:
             return x if self.dropout is None else self.dropout(x, training=training)
 
         if self.block.norm_place == "before":
-            x_BTD = x_BTD + dropped(self.attention(self.attention_norm(x_BTD)))
-            return x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD)))
-        x_BTD = self.attention_norm(x_BTD + dropped(self.attention(x_BTD)))
-        return self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))
+            x_BTD = x_BTD + dropped(attended(self.attention_norm(x_BTD)))
+            x_BTD = x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD)))
+        else:
+            x_BTD = self.attention_norm(x_BTD + dropped(attended(x_BTD)))
+            x_BTD = self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))
+        return x_BTD if past is None else (x_BTD, kept)
 
 
 @keras.saving.register_keras_serializable("pipeline")
@@ -196,20 +248,21 @@ class Table(layers.Layer):
 
     def build(self, shape: Any) -> None:
         """Make what is learned."""
+        self.length = shape[1]
         if self.kind != "sinusoidal":
             sizes = tuple(shape[1:]) if self.kind == "learned" else (shape[2],)
             self.embeddings = self.add_weight(name="embeddings", shape=sizes)
         self.built = True
 
-    def call(self, x_BTD: Any) -> Any:
-        """x plus the positions."""
-        length, width = x_BTD.shape[1:]
-        if self.kind == "sinusoidal":
-            return x_BTD + ops.cast(positions.sinusoidal(length, width), x_BTD.dtype)
-        learned = ops.cast(self.embeddings, x_BTD.dtype)
-        return x_BTD + (
-            learned if self.kind == "learned" else ops.cast(positions.linear(length), x_BTD.dtype) * learned
-        )
+    def call(self, x_BTD: Any, at_BT: Any = None) -> Any:
+        """x plus the positions `at` (None: 0 to T - 1)."""
+        if self.kind == "learned":
+            table = ops.cast(self.embeddings, x_BTD.dtype)
+        elif self.kind == "linear":
+            table = ops.cast(positions.linear(self.length), x_BTD.dtype) * ops.cast(self.embeddings, x_BTD.dtype)
+        else:
+            table = ops.cast(positions.sinusoidal(self.length, x_BTD.shape[2]), x_BTD.dtype)
+        return x_BTD + (table if at_BT is None else ops.take(table, at_BT, axis=0))
 
     def get_config(self) -> dict[str, Any]:
         """What its builder takes."""

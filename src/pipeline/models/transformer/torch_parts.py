@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from pipeline.models.torch_quick import Dropout, Linear
 from pipeline.models.transformer import EPSILON, Block, positions
+from pipeline.models.transformer.torch_past import Past
 
 
-class Rotary(nn.Module):
+class Tables(nn.Module):
+    """Holds float64 tables as buffers that are rounded once, to the dtype in which the net computes in the end."""
+
+    def __init__(self, **tables: np.ndarray) -> None:
+        super().__init__()
+        self.exact = tables
+        for name, table in tables.items():
+            self.register_buffer(name, torch.from_numpy(table).to(torch.get_default_dtype()), persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Tables:
+        super()._apply(fn, recurse)
+        for name, table in self.exact.items():  # a net is built in float32 and then moved to float64
+            self.register_buffer(name, torch.from_numpy(table).to(self.get_buffer(name)), persistent=False)
+        return self
+
+
+class Rotary(Tables):
     """Turns queries and keys by their positions."""
 
     def __init__(self, length: int, head: int) -> None:
-        super().__init__()
-        for name, table in zip(("cosines", "sines"), positions.rotary(length, head), strict=True):
-            self.register_buffer(name, torch.from_numpy(table).to(torch.get_default_dtype()), persistent=False)
+        cosines, sines = positions.rotary(length, head)
+        super().__init__(cosines=cosines, sines=sines)
 
-    def forward(self, x_BHTK: torch.Tensor) -> torch.Tensor:
-        length = x_BHTK.shape[-2]
-        cosines, sines = (getattr(self, name)[:length].to(x_BHTK.dtype) for name in ("cosines", "sines"))
+    def forward(self, x_BHTK: torch.Tensor, at_BT: torch.Tensor | None = None) -> torch.Tensor:
+        """`at`: the positions (None: 0 to T - 1)."""
+        tables = (getattr(self, name) for name in ("cosines", "sines"))
+        rows = slice(x_BHTK.shape[-2]) if at_BT is None else at_BT[:, None]
+        cosines, sines = (table[rows].to(x_BHTK.dtype) for table in tables)
         first, second = x_BHTK.chunk(2, -1)
         turned: torch.Tensor = x_BHTK * cosines + torch.cat([-second, first], -1) * sines
         return turned
@@ -40,15 +61,25 @@ class Attention(nn.Module):
         self.turn = Rotary(length, block.head) if block.rotary else None
 
     def forward(
-        self, x_BTD: torch.Tensor, other_BSD: torch.Tensor | None = None, seen: torch.Tensor | None = None
+        self,
+        x_BTD: torch.Tensor,
+        other_BSD: torch.Tensor | None = None,
+        seen: torch.Tensor | None = None,
+        past: Past | None = None,
     ) -> torch.Tensor:
-        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order."""
+        """Of x to `other` (None: to itself). `seen`: (..., T, S), in the place of the causal order.
+
+        `past`: keys and values of what came before x.
+        """
         other = x_BTD if other_BSD is None else other_BSD
         query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
         if self.block.normed_heads:
             query, key = (functional.rms_norm(one, (self.block.head,), eps=EPSILON) for one in (query, key))
         if self.turn is not None:
-            query, key = self.turn(query), self.turn(key)
+            at = None if past is None else past.at_BT
+            query, key = self.turn(query, at), self.turn(key, at)
+        if past is not None:
+            key, value, seen = past.joined(key, value)
         found_BHTK = functional.scaled_dot_product_attention(
             query,
             key,
@@ -97,11 +128,11 @@ class TransformerBlock(nn.Module):
         self.attention, self.mlp = Attention(block, length), Mlp(block)
         self.dropout = Dropout(block.dropout) if block.dropout else nn.Identity()
 
-    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+    def forward(self, x_BTD: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         if self.before:
-            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD)))
+            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), past=past))
             return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD)))
-        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, past=past)))
         normed: torch.Tensor = self.mlp_norm(x_BTD + self.dropout(self.mlp(x_BTD)))
         return normed
 

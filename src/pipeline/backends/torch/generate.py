@@ -1,0 +1,49 @@
+"""Generation in torch: the net's own cache, one call a token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.net import made
+from pipeline.backends.torch.settings import runtime_settings
+from pipeline.machine.capability import Resolved
+from pipeline.machine.threads import threads_for
+from pipeline.models import Shapes, weights
+from pipeline.runs.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+class Steps:
+    """See pipeline.backends.shared.generation."""
+
+    def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
+        self.experiment, self.resolved, self.lowering = experiment, resolved, Lowering(resolved)
+        with runtime_settings(experiment, resolved):
+            net = self.lowering.moved(made(experiment.data_model, shapes))
+            weights.to_torch(net, saved, "the saved run")
+            self.cached = experiment.data_model.torch_cached(net.to(self.lowering.device).eval())
+        self.numbers = sum(one.numel() for one in net.parameters())
+        self.cache: Any = None
+
+    def prefill(self, tokens_BT: np.ndarray, lengths_B: np.ndarray, /) -> np.ndarray:
+        """Logits (B, V) float64."""
+        return self._run(self.cached.prefill, tokens_BT, lengths_B)
+
+    def step(self, tokens_B: np.ndarray, at_B: np.ndarray, /) -> np.ndarray:
+        """Logits (B, V) float64."""
+        return self._run(self.cached.step, tokens_B, at_B, self.cache)
+
+    def _run(self, work: Any, tokens: np.ndarray, where_B: np.ndarray, *cache: Any) -> np.ndarray:
+        with runtime_settings(self.experiment, self.resolved), torch.inference_mode(), self.lowering.forward():
+            if not self.experiment.backend.threads:  # a token's work is small (pipeline.machine.threads)
+                torch.set_num_threads(threads_for(2.0 * self.numbers * tokens.size, torch.get_num_threads()))
+            on_device = torch.from_numpy(tokens).to(self.lowering.device)
+            logits_BV, self.cache = work(on_device, torch.from_numpy(where_B), *cache)
+            found: np.ndarray = logits_BV.double().cpu().numpy()
+            return found
