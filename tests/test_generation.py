@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from command import done, failed, pipeline, refused, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from in_backend import experiment
 from in_generation import KINDS, Compared, compared
 
+from pipeline import tokens
 from pipeline.backends.shared.generation import generate
 from pipeline.backends.shared.sampling import Sampling
+from pipeline.errors import UserError
+from pipeline.runs.json_files import read_json
+from pipeline.runs.result import metrics_of
+from pipeline.stages.generate import Generate, read_card
+from pipeline.stages.generated import Stops, readable
 
 HERE = Path(__file__).parent
 SAME = 1e-12  # of logits in float64
@@ -140,3 +150,158 @@ def test_draws_follow_the_probabilities_and_depend_on_seed_row_and_number() -> N
     np.testing.assert_array_equal(drawn[7, :3], Sampling(seed=1).choose(logits[:3], 7))  # whatever rows come after
     assert (drawn != [Sampling(seed=2).choose(logits, number) for number in range(100)]).any()
     assert len({tuple(row) for row in drawn}) == 100
+
+
+@pytest.mark.parametrize(
+    ("stop", "made"),
+    [("end", "all of it the "), ("f it", "all o"), ("a", ""), ("d. t", "all of it the en"), ("zzz", None)],
+)
+def test_a_text_ends_before_a_stop_text_whatever_the_tokens(stop: str, made: str | None) -> None:
+    text = "all of it the end. the"
+    learned = tokens.learned("bpe", [b"the end. the end. the end of it all. " * 20], 300, "text")
+    stops = Stops(learned, ["no such", stop], (), 2)
+    encoded = learned.encode(text.encode(), "text")
+    assert len(encoded) < len(text)  # so that a token may hold a stop text and more
+    ended = next(filter(None, (stops.ended(1, int(token)) for token in encoded)), None)
+    assert ended == (None if made is None else f"the text {stop!r}")
+    assert stops.texts == [b"", (text if made is None else made).encode()]
+
+
+def test_a_text_ends_before_a_stop_token() -> None:
+    stops = Stops(tokens.learned("bytes", [], 256, "text"), (), (ord("\n"),), 1)
+    assert [stops.ended(0, token) for token in b"ab\n"] == [None, None, "token 10"]
+    assert stops.texts == [b"ab"]
+
+
+def test_what_a_terminal_would_obey_is_not_shown() -> None:
+    assert readable(b"a\x1b[2Jb\r\xff\n\tc\xc3\xa9") == "a\ufffd[2Jb\ufffd\ufffd\n\tcé"
+
+
+TEXT = "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse.\n" * 30
+TRAIN = (
+    *("stage=train", "dataset=text", "dataset.path=whale.txt", "dataset.context=16"),
+    *("training.epochs=2", "training.batch_size=16", "tracking=none"),
+)
+GPT = ("model=gpt", "model.layers=1", "model.heads=2", "model.width=16", "model.positions=rotary")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of a small model of a small text."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_files(folder, {"whale.txt": TEXT})
+    done(folder, *TRAIN, *GPT)
+    return folder
+
+
+def texts(folder: Path, *words: str, **variables: str) -> tuple[list[dict[str, Any]], Path]:
+    """What stage=generate wrote, and the folder of its run."""
+    run = done(folder, "stage=generate", "run=latest", "tracking=none", *words, **variables)
+    return json.loads((run / "artifacts" / "generated" / "generated.json").read_text()), run
+
+
+MANY = ("stage.prompt=[Call me,S]", "stage.tokens=40", "stage.seed=5", "stage.top_k=9", "stage.top_p=0.99")
+
+
+def test_a_run_goes_on_with_prompts(trained: Path) -> None:
+    found, run = texts(trained, *MANY)
+    assert [len(one["tokens"]) for one in found] == [40, 40]
+    for number, one in enumerate(found, 1):
+        file = run / "artifacts" / "generated" / f"{number}.txt"
+        assert file.read_text() == one["prompt"] + one["text"]
+    shown = dict(read_json(run / "result.json")["table"])
+    assert shown["text 2"] == f"S{found[1]['text']}"
+    metrics = metrics_of(run)
+    assert metrics["generated"].value == 80
+    assert min(metrics[f"{part}/tokens_per_s"].value for part in ("prefill", "decode")) > 0
+    about = read_json(run / "receipt.json")
+    made = about["generation"]
+    assert made["moved"] == [4, 3]
+    assert made["step_s"]["n"] + made["prefill_s"]["n"] == made["choose_s"]["n"] == 40
+    again, other = texts(trained, *MANY, "stage.cache=false")
+    assert again == found
+    without = read_json(other / "receipt.json")
+    assert (made["cached"], without["generation"]["cached"]) == (True, False)
+    assert made["text_sha256"] == without["generation"]["text_sha256"]
+    assert about["weights_sha256"] == without["weights_sha256"]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_every_backend_writes_the_same(trained: Path, backend: str) -> None:
+    assert texts(trained, *MANY, f"backend={backend}")[0] == texts(trained, *MANY)[0]
+
+
+def test_a_stop_text_ends_a_text(trained: Path) -> None:
+    greedy = ("stage.prompt=Call me", "stage.temperature=0", "stage.tokens=30")
+    (whole,), _ = texts(trained, *greedy)
+    stop = whole["text"][9:11]
+    (short,), run = texts(trained, *greedy, f"stage.stop=['{stop}']")
+    assert short["text"] == whole["text"].partition(stop)[0]
+    assert short["ended_by"] == f"the text {stop!r}"
+    assert dict(read_json(run / "result.json")["table"])["ended"].startswith(f"by the text {stop!r} after ")
+
+
+REFUSED = {
+    ("stage.prompt=null",): 'stage.prompt=null: give a text, as stage.prompt="Call me"',
+    ("stage.prompt=''",): "stage.prompt='': is empty; the model needs one token at least to go on",
+    ("stage.prompt=[Call me,Queequeg]",): "stage.prompt='Queequeg': the character 'Q' at 0 is not among the 26 that",
+    (f"stage.prompt={'Call me ' * 3}",): "has 23 tokens, and the model was trained on sequences of 16; give a shorter",
+    ("stage.prompt=a", "stage.tokens=0"): "stage.tokens=0: ",
+    ("stage.prompt=a", "stage.temperature=-1"): "stage.temperature=-1: ",
+    ("stage.prompt=a", "stage.top_p=0"): "stage.top_p=0: ",
+    ("stage.prompt=a", "stage.top_p=1.5"): "stage.top_p=1.5: ",
+    ("stage.prompt=a", "stage.top_k=0"): "stage.top_k=0: ",
+    ("stage.prompt=a", "stage.top_k=99"): "stage.top_k=99: the model knows 26 tokens; choose 1 to 26",
+    (
+        "stage.prompt=a",
+        "stage.temperature=0",
+        "stage.top_k=3",
+    ): "stage.top_k=3 with stage.temperature=0: takes",
+    (
+        "stage.prompt=a",
+        "stage.temperature=0",
+        "stage.seed=3",
+    ): "stage.seed=3 with stage.temperature=0: nothing",
+    ("stage.prompt=a", "stage.stop=[Z]"): "stage.stop='Z': the character 'Z' at 0 is not among the 26 that",
+    ("stage.prompt=a", "stage.stop=['']"): "stage.stop='': is empty; every text would end at once",
+    ("stage.prompt=a", "stage.stop_tokens=[26]"): "stage.stop_tokens=26: tokens are 0 to 25",
+    ("stage.prompt=a", "training.evaluation_batch_size=3"): "training.evaluation_batch_size with stage=generate: it re",
+    ("stage.prompt=a", "seed=2"): "seed=2 with stage=generate: run ",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_cannot_be_generated_is_refused(trained: Path, words: tuple[str, ...]) -> None:
+    said = refused(trained, "stage=generate", "run=latest", "tracking=none", *words)
+    assert REFUSED[words] in said
+
+
+def test_a_run_that_is_not_a_language_model_of_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its task is Classification; stage=generate takes a language model of text"):
+        Generate(prompt="a").check(experiment("torch"))
+    write_files(tmp_path, {"artifacts/model/card.json": '{"task": "x", "x": [3], "outputs": [3, 2], "vocabulary": 2}'})
+    with pytest.raises(UserError, match=f"^run={tmp_path.name}: its tokens stand for no text"):
+        read_card(tmp_path)
+
+
+def test_another_vocabulary_than_the_one_that_was_saved_is_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    (run,) = (one for one in (tmp_path / "runs").iterdir() if (one / "artifacts" / "model").is_dir())
+    card = run / "artifacts" / "model" / "card.json"
+    card.write_text(card.read_text().replace("gh", "hg"))
+    said = failed(tmp_path, "stage=generate", f"run={run}", "stage.prompt=a")
+    assert said == f"run={run.name}: artifacts/model/card.json now differs from what it saved (another sha256)"
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_model_of_the_users_own_goes_on_without_a_cache(tmp_path: Path, backend: str) -> None:
+    shutil.copyfile(HERE / "own_tasks.py", tmp_path / "own_tasks.py")
+    write_files(tmp_path, {"whale.txt": TEXT})
+    allowed = {"PIPELINE_MODULES": "own_tasks", "PYTHONPATH": str(tmp_path)}
+    done(tmp_path, *TRAIN, "model._target_=own_tasks.TinyTransformer", f"backend={backend}", **allowed)
+    words = ("stage=generate", "run=latest", "stage.prompt=[Call me,So]", "stage.tokens=20", "tracking=none")
+    ended = pipeline(tmp_path, *words, **allowed)
+    assert ended.returncode == 0, ended.stderr
+    assert "model=TinyTransformer: has no cache; all is computed anew for each token" in ended.stderr

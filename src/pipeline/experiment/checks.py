@@ -21,7 +21,7 @@ def check_run(experiment: Experiment) -> None:
     if experiment.settings.run and not experiment.stage.starts_from_run:
         raise UserError(
             f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage starts from no run; "
-            "stage=evaluate, predict and export do"
+            "stage=evaluate, predict, export and generate do"
         )
 
 

@@ -83,12 +83,15 @@ class Row:
 
 @dataclass
 class Generated:
-    """`rows`: the texts. Seconds: `first_s` of the first prefill, which compiles; `prefill_s` of each other one;
+    """`rows`: the texts. `prefilled`: tokens of each prefill but the first. `generated`: tokens in all.
 
-    `step_s` of each step; `choose_s` of choosing the tokens of each step.
+    Seconds: `first_s` of the first prefill, which compiles; `prefill_s` of each other one; `step_s` of each step;
+    `choose_s` of choosing the tokens of each step.
     """
 
     rows: list[Row]
+    generated: int = 0
+    prefilled: list[int] = field(default_factory=list)
     first_s: float = 0.0
     prefill_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
@@ -112,7 +115,7 @@ def generate(
     started = time.perf_counter()
     steps.prefill(*_windows(found.rows))
     found.first_s = time.perf_counter() - started
-    logits_BV = _timed(found.prefill_s, lambda: steps.prefill(*_windows(found.rows)))
+    logits_BV = _prefill(steps, found)
     for number in range(count):
         if check is not None:
             check(logits_BV)
@@ -120,6 +123,7 @@ def generate(
         for index, (row, token) in enumerate(zip(found.rows, chosen_B, strict=True)):
             if row.ended is None:
                 row.tokens.append(int(token))
+                found.generated += 1
                 row.ended = None if ended is None else ended(index, int(token))
         if number + 1 == count or all(row.ended for row in found.rows):
             break
@@ -131,10 +135,16 @@ def _next(steps: Steps, found: Generated) -> np.ndarray:
     """The logits after each row's last token. A row that has ended goes on idly: its logits are not used."""
     rows = found.rows
     if sum(row.move() for row in rows):
-        return _timed(found.prefill_s, lambda: steps.prefill(*_windows(rows)))
+        return _prefill(steps, found)
     tokens_B = np.array([row.window[-1] for row in rows], np.int32)
     at_B = np.array([len(row.window) - 1 for row in rows], np.int32)
     return _timed(found.step_s, lambda: steps.step(tokens_B, at_B))
+
+
+def _prefill(steps: Steps, found: Generated) -> np.ndarray:
+    tokens_BT, lengths_B = _windows(found.rows)
+    found.prefilled.append(int(lengths_B.sum()))
+    return _timed(found.prefill_s, lambda: steps.prefill(tokens_BT, lengths_B))
 
 
 def _windows(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:

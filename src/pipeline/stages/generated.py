@@ -1,0 +1,146 @@
+"""What stage=generate made: the texts, when they end, the files, the metrics and the table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.backends.shared.generation import Generated, Row
+from pipeline.errors import shown
+from pipeline.machine.capability import Resolved
+from pipeline.report.table import seconds as in_seconds
+from pipeline.runs.result import Metric, count, rate, seconds
+from pipeline.runs.run import Run
+from pipeline.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Text:
+    """What came of one prompt. `made`: the text behind it."""
+
+    row: Row
+    prompt_tokens: int
+    made: bytes
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those that were made, also what `made` leaves out because it stops a text."""
+        return self.row.tokens[self.prompt_tokens :]
+
+
+class Stops:
+    """The texts in the making, by row, and whether one has come to its end."""
+
+    def __init__(self, tokens: Tokens, texts: Sequence[str], numbers: Sequence[int], rows: int) -> None:
+        self.tokens, self.numbers = tokens, frozenset(numbers)
+        self.stops = [text.encode() for text in texts]
+        self.texts = [b""] * rows
+
+    def ended(self, row: int, token: int) -> str | None:
+        """Add a token; what it ended by, if anything."""
+        if token in self.numbers:
+            return f"token {token}"
+        before = self.texts[row]
+        text = before + self.tokens.decode(np.array([token]))
+        # A stop text may have begun in earlier tokens, but not ended there.
+        found = [(text.find(stop, max(0, len(before) - len(stop) + 1)), stop) for stop in self.stops]
+        at, stop = min(((at, stop) for at, stop in found if at >= 0), default=(len(text), b""))
+        self.texts[row] = text[:at]
+        return f"the text {shown(stop.decode())}" if stop else None
+
+
+def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> list[Path]:
+    """Each prompt and what came behind it as a file, and all of them as generated.json."""
+    paths = []
+    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
+        path = run.artifact(f"generated/{number}.txt")
+        path.write_bytes(prompt.encode() + text.made)
+        paths.append(path)
+    plain = [
+        {
+            "prompt": prompt,
+            "text": readable(text.made),
+            "prompt_tokens": text.row.tokens[: text.prompt_tokens],
+            "tokens": text.tokens,
+            "ended_by": text.row.ended,
+        }
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    lines = ",\n".join(json.dumps(one) for one in plain)
+    run.artifact("generated/generated.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    return paths
+
+
+def about(found: Generated, texts: Sequence[Text], *, cached: bool) -> dict[str, Any]:
+    """For the receipt: what was made, and how long what took."""
+    together = b"".join(len(text.made).to_bytes(8, "big") + text.made for text in texts)
+    times = {"prefill_s": found.prefill_s, "step_s": found.step_s, "choose_s": found.choose_s}
+    return {
+        "cached": cached,
+        "prompt_tokens": [text.prompt_tokens for text in texts],
+        "tokens": [len(text.tokens) for text in texts],
+        "moved": [row.moved for row in found.rows],
+        "text_sha256": hashlib.sha256(together).hexdigest(),
+        "first_prefill_s": found.first_s,
+        **{name: spread_of(values) for name, values in times.items() if values},
+    }
+
+
+def spread_of(values: Sequence[float]) -> dict[str, float]:
+    """Median, range, count and sum."""
+    ends = {"min": min(values), "max": max(values)}
+    return {"median": float(np.median(values)), **ends, "n": len(values), "total": sum(values)}
+
+
+def metrics(found: Generated) -> tuple[Metric, ...]:
+    """Rates of all rows together; that of decoding has what choosing a token takes."""
+    prefill_s = float(np.median(np.array(found.prefill_s) / found.prefilled))  # of a token
+    decode: tuple[Metric, ...] = ()
+    if found.step_s:
+        decode = (rate("decode/tokens_per_s", len(found.rows) / step_s(found), "tokens"),)
+    return (
+        count("prompts", len(found.rows)),
+        count("generated", found.generated, "tokens"),
+        seconds("prefill/first_s", found.first_s),
+        rate("prefill/tokens_per_s", 1 / prefill_s, "tokens"),
+        *decode,
+    )
+
+
+def step_s(found: Generated) -> float:
+    """A token more in each row: the median step, and the median choice."""
+    return float(np.median(found.step_s) + np.median(found.choose_s))
+
+
+def rows(
+    prompts: Sequence[str], texts: Sequence[Text], found: Generated, resolved: Resolved, paths: Sequence[Path]
+) -> list[tuple[str, str]]:
+    """The texts themselves first."""
+    shown_rows = []
+    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
+        which = f" {number}" if len(texts) > 1 else ""
+        shown_rows.append((f"text{which}", readable(prompt.encode() + text.made)))
+        if text.row.ended:
+            shown_rows.append((f"ended{which}", f"by {text.row.ended} after {len(text.tokens):,} tokens"))
+    measured = {metric.name: metric.value for metric in metrics(found)}
+    prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s (n={len(found.prefill_s)})"
+    shown_rows.append(("prefill", f"{prefill}; the first one took {in_seconds(found.first_s)}"))
+    if found.step_s:
+        step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
+        each = f"{step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
+        shown_rows.append(("decode", f"{measured['decode/tokens_per_s']:,.0f} tokens/s: {each}"))
+    where = paths[0] if len(paths) == 1 else paths[0].parent
+    about_it = (("device", str(resolved.place)), ("precision", resolved.precision), ("written to", str(where)))
+    return [*shown_rows, *about_it]
+
+
+def readable(text: bytes) -> str:
+    """For people: what is not a character, and what controls a terminal, is replaced."""
+    decoded = text.decode("utf-8", errors="replace")
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in decoded)
