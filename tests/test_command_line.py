@@ -111,7 +111,8 @@ REFUSALS = {
     "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at the most",
     "name=..": "name=..: use something besides dots",
     "output_dir=": "output_dir=: name a folder; every run gets its own folder in it",
-    "run=x": "run=x with stage=classifier: this stage starts from no run; stage=evaluate, predict, export and generate do",
+    "run=x": "run=x with stage=classifier: this stage starts from no run; stage=evaluate, predict, export and generate "
+    "do",
     "training.metrics=[accuracy,accuracy]": "training.metrics=[accuracy,accuracy]: one of them is named twice",
     "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",
     "model.layer_dtypes=[float16]": "model.layer_dtypes=['float16']: has 1 entries; give one for each of the ...",

@@ -85,7 +85,7 @@ def test_every_token_sees_all_before_it_up_to_the_context_and_half_of_it_at_leas
     prompts = [np.array([0]), np.array([100, 101, 102, 103, 104, 105])]
     found = generate(steps, prompts, 6, 20, Sampling(temperature=0))
     assert [row.tokens for row in found.rows] == [list(range(21)), list(range(100, 126))]
-    for number, windows in enumerate(steps.windows[1:]):  # the first prefill is done twice
+    for number, windows in enumerate(steps.windows[2:]):  # a prefill and a step come before all others
         for prompt, window in zip(prompts, windows, strict=True):
             last = int(prompt[-1]) + number
             assert window == list(range(last - len(window) + 1, last + 1))

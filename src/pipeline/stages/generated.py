@@ -87,7 +87,7 @@ def about(found: Generated, texts: Sequence[Text], *, cached: bool) -> dict[str,
         "tokens": [len(text.tokens) for text in texts],
         "moved": [row.moved for row in found.rows],
         "text_sha256": hashlib.sha256(together).hexdigest(),
-        "first_prefill_s": found.first_s,
+        "first_s": found.first_s,
         **{name: spread_of(values) for name, values in times.items() if values},
     }
 
@@ -107,7 +107,7 @@ def metrics(found: Generated) -> tuple[Metric, ...]:
     return (
         count("prompts", len(found.rows)),
         count("generated", found.generated, "tokens"),
-        seconds("prefill/first_s", found.first_s),
+        seconds("first_s", found.first_s),
         rate("prefill/tokens_per_s", 1 / prefill_s, "tokens"),
         *decode,
     )
@@ -130,13 +130,19 @@ def rows(
             shown_rows.append((f"ended{which}", f"by {text.row.ended} after {len(text.tokens):,} tokens"))
     measured = {metric.name: metric.value for metric in metrics(found)}
     prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s (n={len(found.prefill_s)})"
-    shown_rows.append(("prefill", f"{prefill}; the first one took {in_seconds(found.first_s)}"))
+    shown_rows.append(("prefill", prefill))
     if found.step_s:
         step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
         each = f"{step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
         shown_rows.append(("decode", f"{measured['decode/tokens_per_s']:,.0f} tokens/s: {each}"))
     where = paths[0] if len(paths) == 1 else paths[0].parent
-    about_it = (("device", str(resolved.place)), ("precision", resolved.precision), ("written to", str(where)))
+    start = f"{in_seconds(found.first_s)} before all that: a prefill and a step, in which frameworks compile"
+    about_it = (
+        ("first", start),
+        ("device", str(resolved.place)),
+        ("precision", resolved.precision),
+        ("written to", str(where)),
+    )
     return [*shown_rows, *about_it]
 
 

@@ -83,10 +83,10 @@ class Row:
 
 @dataclass
 class Generated:
-    """`rows`: the texts. `prefilled`: tokens of each prefill but the first. `generated`: tokens in all.
+    """`rows`: the texts. `prefilled`: tokens of each prefill. `generated`: tokens in all.
 
-    Seconds: `first_s` of the first prefill, which compiles; `prefill_s` of each other one; `step_s` of each step;
-    `choose_s` of choosing the tokens of each step.
+    Seconds: `first_s` of the prefill and the step before all others, which compile; `prefill_s` of each prefill;
+    `step_s` of each step; `choose_s` of choosing the tokens of each step.
     """
 
     rows: list[Row]
@@ -109,11 +109,13 @@ def generate(
 ) -> Generated:
     """Up to `count` tokens behind each prompt (1 to `context` tokens). `check`: sees the logits of each step.
 
-    The first prefill is done twice, so that one can be timed that compiles nothing.
+    Before that comes a prefill and a step, in which frameworks compile and which leave nothing behind.
     """
     found = Generated([Row([int(token) for token in prompt], context) for prompt in prompts])
     started = time.perf_counter()
     steps.prefill(*_windows(found.rows))
+    if count > 1:
+        steps.step(*_last(found.rows))
     found.first_s = time.perf_counter() - started
     logits_BV = _prefill(steps, found)
     for number in range(count):
@@ -136,15 +138,19 @@ def _next(steps: Steps, found: Generated) -> np.ndarray:
     rows = found.rows
     if sum(row.move() for row in rows):
         return _prefill(steps, found)
-    tokens_B = np.array([row.window[-1] for row in rows], np.int32)
-    at_B = np.array([len(row.window) - 1 for row in rows], np.int32)
-    return _timed(found.step_s, lambda: steps.step(tokens_B, at_B))
+    return _timed(found.step_s, lambda: steps.step(*_last(rows)))
 
 
 def _prefill(steps: Steps, found: Generated) -> np.ndarray:
     tokens_BT, lengths_B = _windows(found.rows)
     found.prefilled.append(int(lengths_B.sum()))
     return _timed(found.prefill_s, lambda: steps.prefill(tokens_BT, lengths_B))
+
+
+def _last(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """The last tokens (B,) of the windows, and their positions (B,)."""
+    windows = [row.window for row in rows]
+    return np.array([one[-1] for one in windows], np.int32), np.array([len(one) - 1 for one in windows], np.int32)
 
 
 def _windows(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:

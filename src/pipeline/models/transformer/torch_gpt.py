@@ -8,7 +8,7 @@ from torch import nn
 from pipeline.models.torch_quick import Dropout, Linear
 from pipeline.models.transformer import Decoder, positions
 from pipeline.models.transformer.torch_parts import Tables, TransformerBlock, norm
-from pipeline.models.transformer.torch_past import Past
+from pipeline.models.transformer.torch_past import Now, Past
 from pipeline.models.weights import EMBEDDING_DEVIATION
 
 
@@ -47,16 +47,15 @@ class Cached:
 
     def prefill(self, tokens_BT: torch.Tensor, lengths_B: torch.Tensor) -> tuple[torch.Tensor, list[Past]]:
         """Logits (B, V) after each row's last token, and the cache."""
-        past = [Past(self.net.length) for _ in self.net.blocks]
+        now = Now()
+        past = [Past(now, self.net.length) for _ in self.net.blocks]
         h_BTD = self._hidden(tokens_BT, past)
         last = h_BTD[torch.arange(len(h_BTD)), lengths_B - 1]
         return self.net.logits_of(last), past
 
     def step(self, tokens_B: torch.Tensor, at_B: torch.Tensor, past: list[Past]) -> tuple[torch.Tensor, list[Past]]:
         """Logits (B, V) after one token more a row, the one at position `at`."""
-        seen = (torch.arange(int(at_B.max()) + 1) <= at_B[:, None])[:, None, None].to(tokens_B.device)
-        for one in past:
-            one.at_BT, one.seen = at_B[:, None], seen
+        past[0].now.go_to(at_B, tokens_B.device)
         return self.net.logits_of(self._hidden(tokens_B[:, None], past)[:, 0]), past
 
     def _hidden(self, tokens_BT: torch.Tensor, past: list[Past]) -> torch.Tensor:

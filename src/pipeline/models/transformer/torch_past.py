@@ -5,29 +5,46 @@ from __future__ import annotations
 import torch
 
 
+class Now:
+    """Where the tokens at hand stand: at the beginning, or one of each row at its own position.
+
+    `seen`: (B, 1, 1, S) of the slots that they may look at.
+    """
+
+    def __init__(self) -> None:
+        self.at_BT: torch.Tensor | None = None
+
+    def go_to(self, at_B: torch.Tensor, device: torch.device) -> None:
+        """One token of each row, at position `at`."""
+        self.at_BT, self.rows_B = at_B[:, None], torch.arange(len(at_B))
+        self.seen = (torch.arange(int(at_B.max()) + 1) <= self.at_BT)[:, None, None].to(device)
+
+
 class Past:
     """Keys and values of one block, (B, H, S, K): slot s of a row has those of the row's token at position s.
 
     The first tokens fill the slots from 0 on; a row that is shorter than others fills some with what it will overwrite.
-    After that each row gets one token at a time. `at`: the positions of the tokens at hand (None: 0 to T - 1).
-    `seen`: (B, 1, 1, S) of the slots that they may look at.
+    After that each row gets one token at a time. `now`: where; the blocks of a net share it.
     """
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.at_BT: torch.Tensor | None = None
-        self.seen: torch.Tensor | None = None
+    def __init__(self, now: Now, slots: int) -> None:
+        self.now, self.slots = now, slots
+
+    @property
+    def at_BT(self) -> torch.Tensor | None:
+        """The positions of the tokens at hand (None: 0 to T - 1)."""
+        return self.now.at_BT
 
     def joined(
         self, key_BHTK: torch.Tensor, value_BHTK: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keep new keys and values; those to attend to, and what of them is seen (None: by the causal order)."""
         batch, heads, length, head = key_BHTK.shape
-        if self.at_BT is None or self.seen is None:
+        if self.now.at_BT is None:
             shape = (batch, heads, self.slots, head)
             self.keys, self.values = key_BHTK.new_zeros(shape), value_BHTK.new_zeros(shape)
             self.keys[:, :, :length], self.values[:, :, :length] = key_BHTK, value_BHTK
             return key_BHTK, value_BHTK, None
-        rows, at_B, most = torch.arange(batch), self.at_BT[:, 0], self.seen.shape[-1]
+        rows, at_B, most = self.now.rows_B, self.now.at_BT[:, 0], self.now.seen.shape[-1]
         self.keys[rows, :, at_B], self.values[rows, :, at_B] = key_BHTK[:, :, 0], value_BHTK[:, :, 0]
-        return self.keys[:, :, :most], self.values[:, :, :most], self.seen
+        return self.keys[:, :, :most], self.values[:, :, :most], self.now.seen
