@@ -1,4 +1,4 @@
-"""Row E2: 256 tokens of a model of 10.6 million parameters with a cache of keys and values, and without one."""
+"""Row E2: 256 tokens of a model of 10.9 million parameters with a cache of keys and values, and without one."""
 
 from __future__ import annotations
 

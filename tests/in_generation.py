@@ -108,7 +108,7 @@ def _from_formulas(model: Any, values: Weights, tokens: list[list[int]], logits:
     worst = 0.0
     for row, length in enumerate(LENGTHS):
         x_BT = np.array(tokens[row][:CONTEXT])[None]
-        expected = reference.gpt(x_BT, values, model.block(), model.layers, model.positions, model.soft_cap)[0]
+        expected = reference.gpt(x_BT, values, model.decoder(), CONTEXT)[0]
         for number in range(CONTEXT - length + 1):
             worst = max(worst, float(np.abs(logits[number, row] - expected[length + number - 1]).max()))
     return worst

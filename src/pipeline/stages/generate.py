@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -23,10 +23,9 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.installed import check_installed
 from pipeline.models import Shapes
 from pipeline.runs import receipt, weights
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_weights
+from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import choice, group_of, spec
 from pipeline.stages.generated import Stops, Text, about, metrics, rows, write
 from pipeline.tasks.language_modelling import LanguageModelling
@@ -143,7 +142,7 @@ class Generate(Stage):
         """Generate. Raises UserError for a model that its run did not save, RunError for logits that are no numbers."""
         source = Path(str(experiment.settings.run))
         saved, card = saved_weights(source), read_card(source)
-        notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(plain_card(source))})
+        notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(saved_card(source))})
         cached = self.cache and defines(experiment.data_model, Model, f"{experiment.backend.builder}_cached")
         prompts = self.encoded(card)
         stops = Stops(card.tokens, self.stop, self.stop_tokens, len(prompts))
@@ -179,7 +178,7 @@ class Generate(Stage):
 
 def read_card(source: Path) -> Card:
     """What the model of a saved run takes. Raises UserError where it is not a language model of text."""
-    card = plain_card(source)
+    card = saved_card(source)
     if not {"task", "x", "outputs"} <= card.keys():
         raise UserError(f"run={source.name}: holds no trained model (artifacts/model/card.json is missing or damaged)")
     if card.get("tokens", {}).get("kind") == "bpe":
@@ -189,11 +188,6 @@ def read_card(source: Path) -> Card:
             f"run={source.name}: its tokens stand for no text; stage=generate takes a language model of text"
         )
     return Card(int(card["x"][0]), int(card["vocabulary"]), vocabularies.from_plain(card["tokens"]))
-
-
-def plain_card(source: Path) -> dict[str, Any]:
-    """card.json of a saved run; empty where it is missing or damaged."""
-    return read_json(source / "artifacts" / "model" / "card.json")
 
 
 def steps_of(experiment: Experiment, card: Card, saved: weights.Weights, resolved: Resolved, *, cached: bool) -> Steps:
