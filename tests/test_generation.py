@@ -298,10 +298,13 @@ def test_another_vocabulary_than_the_one_that_was_saved_is_refused(trained: Path
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_a_model_of_the_users_own_goes_on_without_a_cache(tmp_path: Path, backend: str) -> None:
     shutil.copyfile(HERE / "own_tasks.py", tmp_path / "own_tasks.py")
-    write_files(tmp_path, {"whale.txt": TEXT})
+    write_files(
+        tmp_path, {"whale.txt": TEXT, "conf/model/tiny.yaml": "_target_: own_tasks.TinyTransformer\ntied: false\n"}
+    )
     allowed = {"PIPELINE_MODULES": "own_tasks", "PYTHONPATH": str(tmp_path)}
-    done(tmp_path, *TRAIN, "model._target_=own_tasks.TinyTransformer", f"backend={backend}", **allowed)
+    where = f"hydra.searchpath=[file://{tmp_path / 'conf'}]"
+    done(tmp_path, where, *TRAIN, "model=tiny", f"backend={backend}", **allowed)
     words = ("stage=generate", "run=latest", "stage.prompt=[Call me,So]", "stage.tokens=20", "tracking=none")
     ended = pipeline(tmp_path, *words, **allowed)
     assert ended.returncode == 0, ended.stderr
-    assert "model=TinyTransformer: has no cache; all is computed anew for each token" in ended.stderr
+    assert "model=tinytransformer: has no cache; all is computed anew for each token" in ended.stderr
