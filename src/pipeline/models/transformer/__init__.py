@@ -58,3 +58,12 @@ class Decoder:
     positions: Positions
     tied: bool = False
     soft_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A stack of `layers` blocks over the patches, of `patch` x `patch` pixels, of an image."""
+
+    block: Block
+    layers: int
+    patch: int

@@ -1,0 +1,82 @@
+"""A transformer's encoder for images, which sees them as sequences of patches (row E4).
+
+Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; the mean over all patches makes the logits, as in Beyer
+et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a token of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from pipeline.contracts import Model
+from pipeline.models import Shapes
+from pipeline.models.transformer import Activation, Block, Encoder, Norm
+from pipeline.models.weights import EMBEDDING_DEVIATION
+from pipeline.spec import spec
+
+
+@spec
+class Vit(Model):
+    """`layers` blocks of `heads` heads over `width` numbers for each patch of `patch` x `patch` pixels.
+
+    `hidden`: the MLP's inner width (None: four times the width; of swiglu 8/3 of it).
+    """
+
+    shared_start: ClassVar[bool] = True
+    takes: ClassVar[Literal["numbers"]] = "numbers"
+
+    patch: PositiveInt = 4
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    width: PositiveInt = 64
+    hidden: PositiveInt | None = None
+    norm: Norm = "layer"
+    activation: Activation = "gelu"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
+
+    def encoder(self) -> Encoder:
+        """All its settings, for a framework's builder."""
+        inner = 8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width
+        block = Block(
+            width=self.width,
+            heads=self.heads,
+            key_heads=self.heads,
+            hidden=self.hidden or inner,
+            norm=self.norm,
+            activation=self.activation,
+            bias=True,
+            causal=False,
+            dropout=self.dropout,
+        )
+        return Encoder(block, self.layers, self.patch)
+
+    def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
+        if name == "logits.kernel":  # small: the loss of a fresh model is then log(classes)
+            return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
+        return drawn
+
+    def torch(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import torch_vit
+
+        return torch_vit.Vit(self.encoder(), self._image(shapes), shapes.classes)
+
+    def keras(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import keras_vit
+
+        return keras_vit.vit(self.encoder(), self._image(shapes), shapes.classes)
+
+    def _image(self, shapes: Shapes) -> tuple[int, int, int]:
+        """Height, width and channels. Raises ValueError for images that patches do not cover."""
+        height, width, _ = shapes.image
+        if height % self.patch or width % self.patch:
+            sizes = [str(size) for size in range(1, min(height, width) + 1) if not (height % size or width % size)]
+            raise ValueError(f"patch={self.patch}: does not divide {height}x{width} images; use {', '.join(sizes)}")
+        return shapes.image
