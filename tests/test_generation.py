@@ -91,7 +91,7 @@ def test_every_token_sees_all_before_it_up_to_the_context_and_half_of_it_at_leas
             assert window == list(range(last - len(window) + 1, last + 1))
             assert len(window) in range(3, 7) or window[0] == prompt[0]
     assert [row.moved for row in found.rows] == [4, 5]
-    assert len(found.prefill_s) + len(found.step_s) == len(found.choose_s) == 20
+    assert len(found.prefill_s) + len(found.moved_s) + len(found.step_s) == len(found.choose_s) == 20
 
 
 def test_a_row_that_ends_leaves_the_others_alone() -> None:
@@ -217,7 +217,7 @@ def test_a_run_goes_on_with_prompts(trained: Path) -> None:
     about = read_json(run / "receipt.json")
     made = about["generation"]
     assert made["moved"] == [4, 3]
-    assert made["step_s"]["n"] + made["prefill_s"]["n"] == made["choose_s"]["n"] == 40
+    assert sum(made[f"{part}_s"]["n"] for part in ("prefill", "moved", "step")) == made["choose_s"]["n"] == 40
     again, other = texts(trained, *MANY, "stage.cache=false")
     assert again == found
     without = read_json(other / "receipt.json")

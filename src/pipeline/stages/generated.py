@@ -80,7 +80,7 @@ def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> list[Path]
 def about(found: Generated, texts: Sequence[Text], *, cached: bool) -> dict[str, Any]:
     """For the receipt: what was made, and how long what took."""
     together = b"".join(len(text.made).to_bytes(8, "big") + text.made for text in texts)
-    times = {"prefill_s": found.prefill_s, "step_s": found.step_s, "choose_s": found.choose_s}
+    times = {"prefill_s": found.prefill_s, "moved_s": found.moved_s, "step_s": found.step_s, "choose_s": found.choose_s}
     return {
         "cached": cached,
         "prompt_tokens": [text.prompt_tokens for text in texts],
@@ -100,7 +100,6 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
 
 def metrics(found: Generated) -> tuple[Metric, ...]:
     """Rates of all rows together; that of decoding has what choosing a token takes."""
-    prefill_s = float(np.median(np.array(found.prefill_s) / found.prefilled))  # of a token
     decode: tuple[Metric, ...] = ()
     if found.step_s:
         decode = (rate("decode/tokens_per_s", len(found.rows) / step_s(found), "tokens"),)
@@ -108,7 +107,7 @@ def metrics(found: Generated) -> tuple[Metric, ...]:
         count("prompts", len(found.rows)),
         count("generated", found.generated, "tokens"),
         seconds("first_s", found.first_s),
-        rate("prefill/tokens_per_s", 1 / prefill_s, "tokens"),
+        rate("prefill/tokens_per_s", found.prompted / sum(found.prefill_s), "tokens"),
         *decode,
     )
 
@@ -129,7 +128,7 @@ def rows(
         if text.row.ended:
             shown_rows.append((f"ended{which}", f"by {text.row.ended} after {len(text.tokens):,} tokens"))
     measured = {metric.name: metric.value for metric in metrics(found)}
-    prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s (n={len(found.prefill_s)})"
+    prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s: {found.prompted:,} of the prompts at once"
     shown_rows.append(("prefill", prefill))
     if found.step_s:
         step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))

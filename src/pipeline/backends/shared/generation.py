@@ -83,17 +83,19 @@ class Row:
 
 @dataclass
 class Generated:
-    """`rows`: the texts. `prefilled`: tokens of each prefill. `generated`: tokens in all.
+    """`rows`: the texts. `prompted`: tokens of the prompts. `generated`: tokens that were made.
 
-    Seconds: `first_s` of the prefill and the step before all others, which compile; `prefill_s` of each prefill;
-    `step_s` of each step; `choose_s` of choosing the tokens of each step.
+    Seconds: `first_s` of the prefill and the step before all others, which compile; `prefill_s` of the prompts;
+    `moved_s` of each time that windows moved, which may compile another length; `step_s` of each step; `choose_s` of
+    choosing the tokens of each step.
     """
 
     rows: list[Row]
     generated: int = 0
-    prefilled: list[int] = field(default_factory=list)
+    prompted: int = 0
     first_s: float = 0.0
     prefill_s: list[float] = field(default_factory=list)
+    moved_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
     choose_s: list[float] = field(default_factory=list)
 
@@ -117,7 +119,8 @@ def generate(
     if count > 1:
         steps.step(*_last(found.rows))
     found.first_s = time.perf_counter() - started
-    logits_BV = _prefill(steps, found)
+    found.prompted = sum(len(row.tokens) for row in found.rows)
+    logits_BV = _timed(found.prefill_s, lambda: steps.prefill(*_windows(found.rows)))
     for number in range(count):
         if check is not None:
             check(logits_BV)
@@ -137,14 +140,8 @@ def _next(steps: Steps, found: Generated) -> np.ndarray:
     """The logits after each row's last token. A row that has ended goes on idly: its logits are not used."""
     rows = found.rows
     if sum(row.move() for row in rows):
-        return _prefill(steps, found)
+        return _timed(found.moved_s, lambda: steps.prefill(*_windows(rows)))
     return _timed(found.step_s, lambda: steps.step(*_last(rows)))
-
-
-def _prefill(steps: Steps, found: Generated) -> np.ndarray:
-    tokens_BT, lengths_B = _windows(found.rows)
-    found.prefilled.append(int(lengths_B.sum()))
-    return _timed(found.prefill_s, lambda: steps.prefill(tokens_BT, lengths_B))
 
 
 def _last(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
