@@ -33,8 +33,10 @@ HEAVY = ("torch", "tensorflow", "jax", "keras", "pytorch_lightning", "mlflow", "
 
 CHOICES = {
     "backend": "jax, tensorflow, torch",
-    "model": "cnn, fnn, gpt, linear, mlp, mnist_cnn",
-    "dataset": ", ".join(sorted(path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml"))),
+    **{
+        group: ", ".join(sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml")))
+        for group in ("model", "dataset")
+    },
     "loss": "cross_entropy, hinge, mse",
 }
 KEYS = (
@@ -316,7 +318,7 @@ def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "wide.yaml").touch()
     result = pipeline(tmp_path, "model=wide", "--config-dir=mine", "-h")
-    assert "model: cnn, fnn, gpt, linear, mlp, mnist_cnn, wide\n" in result.stdout
+    assert "model: cnn, fnn, gpt, linear, mlp, mnist_cnn, vit, wide\n" in result.stdout
     assert message(pipeline(tmp_path, "--help", "--config-dir", "nope")) == "--config-dir nope: no such folder"
 
 
