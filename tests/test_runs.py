@@ -153,6 +153,14 @@ def test_a_narrow_table_is_folded_between_the_parts_of_names_and_cells() -> None
     assert len(wide) == 4 and wide[2].endswith("  0.9 (0.8 to 0.95, n=3)  0.9 (0.8 to 0.95, n=3) *")
 
 
+def test_brackets_and_colons_of_a_cell_are_printed() -> None:
+    rows = [["[]", "0.1"], ["[conv1]", "[/a/b.png]"], ["[conv1,conv2]", ":fire:"]]
+    table = Table("", ("model.freeze", "[relu]"), tuple(map(tuple, rows)))
+    lines = printed(80, lambda console: show_table(console, table))
+    assert [line.split() for line in lines[-3:]] == rows
+    assert lines[-4].split()[-1] == "[relu]"
+
+
 def test_what_has_to_be_copied_is_not_folded() -> None:
     folder, note = f"runs/{'a' * 90}", "a long note, " * 9
     lines = printed(60, lambda console: show(console, "", [("run folder", folder), ("note", note)]))

@@ -83,13 +83,14 @@ def least_width(table: Table, whole: Collection[str]) -> int:
 
 def _drawn(table: Table, left: Collection[str], whole: Collection[str]) -> Drawn:
     from rich.table import Table as Drawn
+    from rich.text import Text
 
     drawn = Drawn(box=None, pad_edge=False, header_style="dim")
     for index, column in enumerate(table.columns):
         justify: Literal["left", "right"] = "left" if not index or column in left else "right"
-        drawn.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
+        drawn.add_column(Text(column), justify=justify, overflow="fold", no_wrap=column in whole)
     for row in table.rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(Text, row))  # of a plain string rich would take `[conv1]` for its markup
     return drawn
 
 
