@@ -142,4 +142,5 @@ def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: 
         outcomes.append(Outcome(Cell(number, {}, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
     outcomes.append(Outcome(Cell(3, {}, {}, [], None, None), "FAILED", "it broke", 1.0, None))
     assert notes_of(outcomes) == ["2 of 4 cells: a", "1 of 4 cells: b"]
-    assert notes_of(outcomes, 1) == ["2 of 4 cells: a"]
+    assert notes_of(outcomes, 1) == ["2 of 4 cells: a", "and 1 other note, in the cells' results"]
+    assert notes_of(outcomes, 0) == ["and 2 other notes, in the cells' results"]

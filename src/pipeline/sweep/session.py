@@ -101,10 +101,14 @@ def run_below(
 
 
 def notes_of(outcomes: Sequence[Outcome], most: int = 5) -> list[str]:
-    """What the results of the cells note, the commonest first, with how many cells note it."""
+    """What the results of the cells note, the commonest first, with how many cells note it; of more than `most` the
+    number of the others.
+    """
     results = [read_result(outcome.run) for outcome in outcomes if outcome.run is not None]
     counted = Counter(note for result in results if result is not None for note in result.notes)
-    return [f"{count} of {len(outcomes)} cells: {note}" for note, count in counted.most_common(most)]
+    lines = [f"{count} of {len(outcomes)} cells: {note}" for note, count in counted.most_common(most)]
+    others = len(counted) - len(lines)
+    return lines if not others else [*lines, f"and {others} other note{'s' * (others != 1)}, in the cells' results"]
 
 
 def say(console: Console, text: str) -> None:
