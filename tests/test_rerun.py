@@ -20,7 +20,8 @@ from pipeline.stages.about_runs.rerun import _report
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return done(tmp_path_factory.mktemp("rerun"), *DIGITS, "tracking=none", "seed=3", "name=first", "output_dir=runs")
+    words = (*DIGITS, "training.steps=80", "tracking=none", "seed=3", "name=first", "output_dir=runs")
+    return done(tmp_path_factory.mktemp("rerun"), *words)
 
 
 def again(source: Path, *arguments: str) -> tuple[int, str, Path]:
@@ -38,6 +39,8 @@ def test_a_run_comes_out_the_same_again(trained: Path) -> None:
     assert f"Run {trained.name} again: the same weights and results to the bit." in " ".join(text.split())
     assert "The same: config, code, data, software, machine." in " ".join(text.split())
     assert read_json(made / "receipt.json")["weights_sha256"] == read_json(trained / "receipt.json")["weights_sha256"]
+    then, now = (read_json(run / "result.json")["notes"] for run in (trained, made))
+    assert now == then == ["training.epochs=2: training.steps=80 replaces it"]
 
 
 @pytest.mark.wide

@@ -120,7 +120,7 @@ sys.exit(main())
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
     words = (
-        *("dataset=digits", "model=linear", "training.epochs=1", "training.weights=best"),
+        *("dataset=digits", "model=linear", "training.epochs=1", "training.steps=40", "training.weights=best"),
         *(f"backend={backend}", "tracking=none"),
     )
     command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words]
@@ -131,6 +131,8 @@ def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: st
         True,
     )
     assert resumed(tmp_path) == run
+    note = "training.epochs=1: training.steps=40 replaces it"
+    assert note in read_json(run / "result.json")["notes"]
     again = outcome(tmp_path)
     shutil.rmtree(tmp_path / "runs")
     assert pipeline(tmp_path, *words).returncode == 0

@@ -46,8 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def grid(place: Path) -> Done:
-    """The grid of the README, on the digits, with a precision that no CPU has."""
-    return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, "tracking.wait=100")
+    """The grid of the README, on the digits, with a precision that no CPU has, and a setting without an effect."""
+    unread = ("training.monitor=validation/loss", "training.patience=null")  # the defaults
+    return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=100")
 
 
 def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path) -> None:
@@ -55,6 +56,7 @@ def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path)
     assert "6 cells: 4 to run, 2 impossible here" in grid.stderr
     assert "impossible here: precision=tf32 model=linear and 1 more: precision=tf32 with backend=torch" in grid.stderr
     assert "4 done · 0 failed · 2 skipped · 0 running · 0 waiting" in grid.stderr
+    assert "\n4 of 4 cells: training.monitor=validation/loss: judges nothing without early stopping" in grid.stderr
     receipts = [json.loads((run / "receipt.json").read_text()) for run in trained(place)]
     names = [read_config(run)["model"]["_target_"].rpartition(".")[2] for run in trained(place)]
     assert [(one["precision"]["effective"], name) for one, name in zip(receipts, names, strict=True)] == [
@@ -172,6 +174,14 @@ def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: 
     receipts = [json.loads((run / "receipt.json").read_text()) for run in (cells["fp32"], single)]
     for part in ("environment", "versions", "device", "git"):
         assert receipts[0][part] == receipts[1][part]
+
+
+@pytest.mark.wide
+def test_a_grid_over_groups_notes_what_one_of_them_does_not_read(tmp_path: Path) -> None:
+    words = ("-m", "optimizer=adamw,sgd", "optimizer.decay=matrices,all", "model=linear", *QUIET)
+    result = pipeline(tmp_path, *words, "training.steps=2")
+    assert result.returncode == 0, result.stderr
+    assert "\n1 of 4 cells: optimizer.decay=matrices: nothing decays with optimizer.weight_decay=0\n" in result.stderr
 
 
 @pytest.mark.wide

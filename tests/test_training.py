@@ -118,8 +118,10 @@ def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would()
     check_read(mine, ())  # of a saved run, or of a recipe
     check_read(mine, ("training.monitor", "training.patience", "optimizer.decay", "optimizer.weight_decay"))
     for keys in (("training.monitor", "optimizer.weight_decay"), ("optimizer.decay", "training.weights")):
-        with pytest.raises(UserError, match=rf"^{keys[0]}=.*, or leave it out$"):
-            check_read(mine, keys)
+        for swept in ((), ("model", "seed")):
+            with pytest.raises(UserError, match=rf"^{keys[0]}=.*, or leave it out$"):
+                check_read(mine, keys, swept)
+        check_read(mine, keys, ("training", "optimizer"))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
-    from pipeline.experiment.effects import of_settings
     from pipeline.runs.resume import AUTO, begun_before
     from pipeline.runs.slurm import restarts
 
@@ -44,7 +43,7 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     experiment.stage.rehearse(experiment, resolved)
     again = config.get("resume") == AUTO or restarts() > 0
     checkpoint = begun_before(experiment, resolved) if again else None
-    return record(experiment, resolved, checkpoint=checkpoint, notes=of_settings(experiment, overridden))
+    return record(experiment, resolved, checkpoint=checkpoint, keys=overridden)
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
@@ -61,14 +60,17 @@ def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
     return stage.act(settings_of(config), config)
 
 
-def ready(config: Config, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
-    """The checked experiment, and what this machine makes of it. Imports no framework. Raises UserError."""
+def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) -> tuple[Experiment, Resolved]:
+    """The checked experiment, and what this machine makes of it. `swept`: the keys in which a grid's cells differ.
+
+    Imports no framework. Raises UserError.
+    """
     from pipeline.machine.device import count_by_bus
 
     count_by_bus()
     if config.get("run") is None:
         cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
-    return _on_this_machine(_built(config, overridden), overridden)
+    return _on_this_machine(_built(config, overridden), overridden, swept)
 
 
 def ready_again(config: Config) -> tuple[Experiment, Resolved]:
@@ -79,11 +81,13 @@ def ready_again(config: Config) -> tuple[Experiment, Resolved]:
     return _on_this_machine(load_checked(config), ())
 
 
-def _on_this_machine(experiment: Experiment, overridden: Sequence[str]) -> tuple[Experiment, Resolved]:
+def _on_this_machine(
+    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()
+) -> tuple[Experiment, Resolved]:
     from pipeline.machine.installed import check_installed
     from pipeline.runs.code.unseen import check_seen
 
-    _check_stage(experiment, overridden)
+    _check_stage(experiment, overridden, swept)
     if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
         check_seen(experiment)
     check_installed(experiment.needs)
@@ -92,7 +96,9 @@ def _on_this_machine(experiment: Experiment, overridden: Sequence[str]) -> tuple
     return experiment, resolved
 
 
-def planned(config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu"]) -> Experiment:
+def planned(
+    config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu"], swept: Sequence[str] = ()
+) -> Experiment:
     """The checked experiment for a node of a cluster, by what holds for every device of that kind.
 
     What only the node knows, which GPU it has and which precisions that one runs, is judged there. Raises UserError.
@@ -102,7 +108,7 @@ def planned(config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu
 
     experiment = _built(config, overridden)
     if not experiment.stage.has_cells:  # which it tries on this machine's devices
-        _check_stage(experiment, overridden)
+        _check_stage(experiment, overridden, swept)
     if kind == "cpu":
         resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
     _check_device(experiment, Place(kind))
@@ -138,10 +144,10 @@ def load_checked(config: Config) -> Experiment:
     return experiment
 
 
-def _check_stage(experiment: Experiment, overridden: Sequence[str]) -> None:
+def _check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str]) -> None:
     from pipeline.experiment.effects import check_read
 
-    check_read(experiment, overridden)
+    check_read(experiment, overridden, swept)
     experiment.stage.check(experiment)
     experiment.stage.check_keys(experiment, overridden)
 
@@ -202,14 +208,15 @@ def record(
     member: GridMember | None = None,
     began: Callable[[Path], None] | None = None,
     checkpoint: Checkpoint | None = None,
-    notes: Sequence[str] = (),
+    keys: Sequence[str] = (),
 ) -> int:
     """Run a stage with a journal and, beside it, tracking; the journal says how it ended, whatever happens.
 
     `member` is given to a cell of a grid, and ties its run to the grid's. `began` is called with the run's folder.
-    `checkpoint`: of a run that goes on. `notes`: what to say of the config before it begins.
+    `checkpoint`: of a run that goes on. `keys`: those that the user set, of which some may have no effect.
     """
     from pipeline.cli.terminal import messages
+    from pipeline.experiment.effects import of_settings
     from pipeline.runs.checkpoint import remove as remove_checkpoints
     from pipeline.runs.code.code_hash import modules
     from pipeline.runs.run import Run
@@ -225,7 +232,9 @@ def record(
             member.began(run)
         announce(experiment, resolved, run)
         journal.write_code(modules(experiment))
-        for note in notes:
+        for note in run.notes:  # from before it was killed
+            run.say(note)
+        for note in of_settings(experiment, keys):
             run.note(note)
         try:
             result = experiment.stage.run(experiment, resolved, run)

@@ -1,8 +1,8 @@
 """Settings that have no effect, or less of one than whoever sets them may expect: refused, or said before the training.
 
 One that nothing reads is refused where the user has set it, unless the keys by which it would be read are the user's
-too: a grid may vary those. How long the training is decides about the others, and is often changed for a trial run, so
-that these are only said.
+too: a grid may vary those, or their whole group. How long the training is decides about the others, and is often
+changed for a trial run, so that these are only said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
+from pipeline.spec import group_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -28,10 +29,14 @@ class Unread:
     read_by: tuple[str, ...]
 
 
-def check_read(experiment: Experiment, keys: Sequence[str]) -> None:
-    """Refuse what the user has set (`keys`) and nothing reads. Raises UserError."""
+def check_read(experiment: Experiment, keys: Sequence[str], swept: Sequence[str] = ()) -> None:
+    """Refuse what the user has set (`keys`) and nothing reads. `swept`: in what a grid's cells differ.
+
+    Raises UserError.
+    """
     for one in _unread(experiment, keys):
-        if one.key in keys and not set(one.read_by).intersection(keys):
+        varied = {*keys, *swept}.intersection(one.read_by) or set(swept).intersection(map(group_of, one.read_by))
+        if one.key in keys and not varied:
             raise UserError(f"{one.why}; set {one.instead}, or leave it out")
 
 

@@ -89,6 +89,7 @@ class Keeping:
         common = {
             "step": step,
             "marks": dict(self.run.marks),
+            "notes": list(self.run.notes),
             "seconds": self.run.earlier_s + seconds_since_start(),
             "journal_bytes": self.run.journal.size,
             "identity": dict(self.run.identity),

@@ -37,8 +37,9 @@ class Run:
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
         self.last_epoch: tuple[Metric, ...] = ()
-        self.notes: list[str] = []  # for the result, beside the stage's own
         self.checkpoint = checkpoint  # that the run goes on from
+        # For the result, beside the stage's own; of a run that goes on with those from before.
+        self.notes: list[str] = [] if checkpoint is None else list(checkpoint.progress.get("notes", ()))
         self.earlier_s = 0.0 if checkpoint is None else float(checkpoint.progress["seconds"])  # before that
         self.identity: dict[str, object] = {}  # what a run that goes on has to share, beside its receipt
         self.profile: dict[str, Any] | None = None  # what a profiler has seen (profilers/session.py)
@@ -82,9 +83,10 @@ class Run:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """As `say`; it stays among the notes of the run's result."""
-        self.notes.append(text)
-        self.say(text)
+        """As `say`, once; it stays among the notes of the run's result."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.say(text)
 
     def progress(self, what: str, total: int, lines: int = 0) -> Progress:
         """A progress bar on a terminal; elsewhere a line for each note, and `lines` of them on the way."""

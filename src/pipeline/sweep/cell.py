@@ -36,13 +36,17 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 @dataclass(frozen=True)
 class Job:
-    """What a cell's process is given. `grid`: the folder of the grid's own run. `keys`: the keys that the user set."""
+    """What a cell's process is given. `grid`: the folder of the grid's own run. `keys`: the keys that the user set.
+
+    `swept`: those in which the grid's cells differ.
+    """
 
     number: int
     config: dict[str, Any]
     keys: list[str]
     grid: str
     trial: dict[str, Any] | None = None  # of a search: see pipeline.sweep.search
+    swept: tuple[str, ...] = ()
 
 
 def job_file(folder: Path, number: int) -> Path:
@@ -96,10 +100,10 @@ def _run(path: Path) -> int:
     grid = read_status(Path(job.grid))
     if grid is not None and grid.state != "RUNNING":  # it waited in a queue for longer than its grid has lived
         raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
-    experiment, resolved = ready(job.config, job.keys)
+    experiment, resolved = ready(job.config, job.keys, job.swept)
     import_code(experiment, known, since)
     checkpoint = begun_before(experiment, resolved) if experiment.sweep.retry != "all" else None
-    return record(experiment, resolved, Member(job, path), checkpoint=checkpoint)
+    return record(experiment, resolved, Member(job, path), checkpoint=checkpoint, keys=job.keys)
 
 
 class Member:

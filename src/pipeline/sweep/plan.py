@@ -95,10 +95,10 @@ def check(
     try:
         config = located(config)  # before any cell has become the latest run
         if ask is None:
-            experiment, resolved = ready(config, keys)
+            experiment, resolved = ready(config, keys, tuple(swept))
         else:
             kind = ask(config["device"]["name"])
-            experiment = planned(config, keys, kind)
+            experiment = planned(config, keys, kind, tuple(swept))
     except Impossible as error:
         return Cell(number, swept, config, keys, None, None), str(error)
     except UserError as error:

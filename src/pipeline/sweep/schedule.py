@@ -171,7 +171,7 @@ class Schedule:
     @stop_held_back()
     def _start(self, cell: Cell) -> None:
         job = job_file(self.folder, cell.number)
-        write_job(job, Job(cell.number, cell.config, cell.keys, str(self.folder), cell.trial))
+        write_job(job, Job(cell.number, cell.config, cell.keys, str(self.folder), cell.trial, tuple(cell.swept)))
         self.running[cell.number] = Running(cell, job, time.monotonic())
         self.watcher.started(cell)
         self.executor.start(cell, job)

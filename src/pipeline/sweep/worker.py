@@ -72,7 +72,7 @@ def warm_up(command: dict[str, Any]) -> None:
     count_by_bus()
     place_of(command["config"])[0].load()
     with forkable(), watched():
-        experiment, _ = ready(command["config"], command["keys"])
+        experiment, _ = ready(command["config"], command["keys"], command["swept"])
         own_modules(experiment)  # imports the specs of a stage's cells, and reads no data file
     with forkable():
         import_code(experiment, (), command["since"])

@@ -37,7 +37,8 @@ class Worker:
         self.cells: set[int] = set()
         self.alive = True
         self.stopped = False  # by us, before it could fork its cells
-        self.send({"config": cell.config, "keys": cell.keys, "search": cell.trial is not None, "since": since})
+        about = {"config": cell.config, "keys": cell.keys, "swept": [*cell.swept]}
+        self.send({**about, "search": cell.trial is not None, "since": since})
 
     def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None

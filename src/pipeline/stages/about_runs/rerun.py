@@ -13,6 +13,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
 from pipeline.report.table import show_table
+from pipeline.runs.choices import changes
 from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_config, read_status
@@ -44,7 +45,7 @@ class Rerun(AboutRuns):
         saved = read_config(source)
         experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
         made: list[Path] = []
-        status = record(experiment, resolved, began=made.append)
+        status = record(experiment, resolved, began=made.append, keys=tuple(changes(saved, config)))
         if status != 0:
             return status
         return 0 if _report(results(), account_of(source), account_of(made[0])) else 1
