@@ -245,7 +245,6 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
         (['stage.where="test/acuracy>1"'], "no run has a setting or metric test/acuracy (did you mean test/accuracy"),
         (['stage.where="test/accuracy>x"'], "'x' is not a number; = and != compare texts"),
         (["stage.where=cnn"], "stage.where=cnn: not a condition; write model=cnn"),
-        (["stage.where=[test/accuracy>0.1,model=mpl]"], "stage.where=model=mpl: no run has that (did you mean mlp?); "),
         (["stage.where=status=failed"], "no run has a setting or metric status; stage.status=finished chooses by it"),
         (["stage.columns=lr"], "stage.columns=lr: no run has a setting or metric lr"),
         (["model=cnn"], "model with stage=runs: this stage is about saved runs"),
@@ -256,6 +255,34 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_listed_is_refused(folder: Path, arguments: list[str], said: str) -> None:
     assert said in refused(folder, "stage=runs", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        (["device.name=cuda:1"], ["device.name=cuda:1: no run has that (did you mean cuda:0?); device.name of these"]),
+        (["seed=7", "precision.name=bf16"], []),  # fp32 is not like it
+        (["device.name!=cuda:1", "model=cnn", "device.name=cuda:0"], []),
+        (["model=mpl"], ["model=mpl: no run has that (did you mean mlp?); model of these runs: mlp"]),
+    ],
+)
+def test_a_filter_that_no_run_passes_gives_none_and_says_what_is_like_it(
+    tmp_path: Path, conditions: list[str], said: list[str]
+) -> None:
+    a_run(tmp_path, 0.9, device={"name": "cuda:0"}, precision={"name": "fp32"})
+    runs = listing.listed(tmp_path)
+    assert listing.matching(runs, conditions) == []
+    found = listing.misspelt(runs, conditions)
+    assert len(found) == len(said)
+    assert all(line.startswith(f"stage.where={start}") for line, start in zip(found, said, strict=True))
+
+
+def test_an_empty_list_is_an_answer(folder: Path) -> None:
+    assert names(folder, "stage.where=model=mpl") == []
+    shown = pipeline(folder, "stage=runs", "stage.where=model=mpl")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    said = "stage.where=model=mpl: no run has that (did you mean mlp?); model of these runs: cnn, mlp"
+    assert shown.stderr.splitlines()[1:] == [said]
 
 
 @pytest.mark.parametrize("guess", ["list", "ls", "history"])

@@ -115,8 +115,6 @@ def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
     for condition in where:
         key, sign, wanted = condition_of(condition)
         check_known(f"stage.where={condition}", key, every)
-        if sign in ("=", "=="):
-            check_value(f"stage.where={condition}", key, wanted, every)
         kept = [run for run in kept if run.has(key) and _agrees(run.value(key), sign, wanted)]
     return kept
 
@@ -159,20 +157,26 @@ def check_known(key: str, name: str, runs: Sequence[Listed]) -> None:
         raise UserError(f"{key}: no run has a setting or metric {name}{_near(name, runs)}")
 
 
-def check_value(condition: str, key: str, wanted: str, runs: Sequence[Listed]) -> None:
-    """Refuse a text that no run has and that is like one that a run has. Raises UserError.
+def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
+    """A line for each condition whose text no run has and that is like one that a run has.
 
-    A choice of a group, or a number, may be one that no run has had yet.
+    It may be meant all the same: `cuda:1` is like `cuda:0`. A choice of a group, or a number, is no such text.
     """
+    return [line for condition in where if (line := _misspelt(condition, runs)) is not None]
+
+
+def _misspelt(condition: str, runs: Sequence[Listed]) -> str | None:
+    key, sign, wanted = condition_of(condition)
     values = [run.value(key) for run in runs if run.has(key)]
     known = choices([conf_path()]).get(key, ())
-    if _is_number(wanted) or wanted in known or any(_same(value, wanted) for value in values):
-        return
+    if sign not in ("=", "==") or _is_number(wanted) or wanted in known or any(_same(one, wanted) for one in values):
+        return None
     texts = sorted({value for value in values if isinstance(value, str)})
     near = nearest(wanted, texts)
-    if near is not None:
-        there = cut(", ".join(texts), 300)
-        raise UserError(f"{condition}: no run has that (did you mean {near}?); {key} of these runs: {there}")
+    if near is None:
+        return None
+    there = cut(", ".join(texts), 300)
+    return f"stage.where={condition}: no run has that (did you mean {near}?); {key} of these runs: {there}"
 
 
 def seconds_of(age: str, key: str) -> float:

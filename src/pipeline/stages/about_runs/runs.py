@@ -22,7 +22,7 @@ from pipeline.report.table import figure, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.json_files import plain
 from pipeline.runs.keeping import resume_words
-from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, seconds_of
+from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, misspelt, seconds_of
 from pipeline.runs.records import State
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
@@ -67,7 +67,10 @@ class Runs(AboutRuns):
         """List them on standard output; how many there are, on standard error."""
         root = existing(settings.output_dir)
         every = listed(root)
-        found = self._chosen(every)
+        among = self._among(every)
+        found = matching(among, self.where)
+        if self.best is not None:
+            found = best_first(found, self.best)
         limit = self.limit or (IN_A_TABLE if self.format == "table" else None)
         rows = found[:limit]
         for key in self.columns:
@@ -77,11 +80,12 @@ class Runs(AboutRuns):
         else:
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
-        said = _count(len(rows), len(found), len(every), root) + _going_on(rows)
-        messages().print(said, highlight=False, markup=False, soft_wrap=True)
+        said = [_count(len(rows), len(found), len(every), root) + _going_on(rows), *misspelt(among, self.where)]
+        messages().print("\n".join(said), highlight=False, markup=False, soft_wrap=True)
         return 0
 
-    def _chosen(self, runs: Sequence[Listed]) -> list[Listed]:
+    def _among(self, runs: Sequence[Listed]) -> list[Listed]:
+        """Those of the states and ages that are asked for."""
         now = time.time()
         states = [name.upper() for name in self.status]
         kept = [run for run in runs if not states or run.status.state in states]
@@ -91,8 +95,7 @@ class Runs(AboutRuns):
         if self.older is not None:
             last = now - seconds_of(self.older, "stage.older")
             kept = [run for run in kept if run.status.started <= last]
-        kept = matching(kept, self.where)
-        return kept if self.best is None else best_first(kept, self.best)
+        return kept
 
 
 def existing(output_dir: str) -> Path:
