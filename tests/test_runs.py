@@ -17,8 +17,10 @@ from command import COMMAND, environment, pipeline, refused
 from rich.console import Console
 
 from pipeline.errors import UserError
+from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import show, show_table
 from pipeline.runs import listing
+from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import where_it_goes_on
@@ -177,12 +179,19 @@ def printed(width: int, show: Callable[[Console], None]) -> list[str]:
     return file.getvalue().splitlines()
 
 
+def write_checkpoint(run: Path, step: int) -> None:
+    writer = Writer(run, Checkpoints(), 0, print)
+    progress = {"step": step, "journal_bytes": 0}
+    writer.write(step, progress, {"state": lambda path: path.write_bytes(b"weights")}, first=lambda: None)
+    writer.close()
+
+
 def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     killed = a_run(tmp_path / "elsewhere", 0.6, state="KILLED")
     assert "killed with" not in pipeline(tmp_path, "stage=runs", "output_dir=elsewhere").stderr
     assert "goes on" not in pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere").stdout
     for step in (8, 1200):
-        (killed / "checkpoints" / f"step-{step:010}").mkdir(parents=True)
+        write_checkpoint(killed, step)
     words = f"resume={killed.name} output_dir={tmp_path / 'elsewhere'}"
     shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
     said = f"1 was killed with a checkpoint: {words} goes on; a grid that is given again does so itself"
@@ -191,6 +200,14 @@ def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     assert f"goes on  from step 1,200: {words}\n" in shown.stdout
     assert where_it_goes_on(killed, 1200) == f"{words} goes on from there"
     assert where_it_goes_on(killed, 1300) == f"{words} goes on from step 1,200, its newest checkpoint"
+    (killed / "checkpoints/step-0000001200/state").write_bytes(b"damaged")
+    damaged = "step-0000001200 is damaged (state has another sha256)"
+    shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
+    assert f"goes on from step 8: {words}; {damaged}; the one before it is used " in " ".join(shown.stdout.split())
+    assert where_it_goes_on(killed, 1300) == f"{words} goes on from step 8, its newest checkpoint"
+    (killed / "checkpoints/step-0000000008/state").unlink()
+    shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
+    assert "goes on  not: its checkpoints are damaged\n" in shown.stdout
     a_run(tmp_path / "elsewhere", 0.7, state="KILLED").joinpath("checkpoints", "step-0000000001").mkdir(parents=True)
     shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
     assert "2 were killed with a checkpoint: resume=<id> output_dir=" in shown.stderr

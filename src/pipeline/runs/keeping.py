@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import raise_if_stopped, stop_asked, stop_held_back
-from pipeline.runs.checkpoint import Write, Writer, newest_step
+from pipeline.runs.checkpoint import Write, Writer, newest, newest_step
 from pipeline.runs.run import seconds_since_start
 
 if TYPE_CHECKING:
@@ -104,10 +104,12 @@ class Keeping:
 
 def where_it_goes_on(run: Path, step: int) -> str:
     """What a run that was stopped at a step goes on from: the state there, where it could be written."""
-    kept = newest_step(run)
+    if newest_step(run) == step:  # written and read a moment ago
+        return f"{resume_words(run)} goes on from there"
+    kept, _ = newest(run)
     if kept is None:
         return "its state could not be written, and it has no other checkpoint: it has to be run anew"
-    return f"{resume_words(run)} goes on from {'there' if kept == step else f'step {kept:,}, its newest checkpoint'}"
+    return f"{resume_words(run)} goes on from step {kept.step:,}, its newest checkpoint"
 
 
 def resume_words(folder: Path) -> str:

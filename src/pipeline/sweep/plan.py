@@ -162,6 +162,8 @@ def _why_again(past: Sequence[Past]) -> str:
         return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
     if not last.differs:
         kept = newest_step(last.folder)
-        goes_on = "it has no checkpoint, so it begins anew" if kept is None else f"goes on from step {kept:,}"
-        return f"{last.folder.name} was killed before its end; {goes_on}"
+        then = (
+            "it has no checkpoint, so it begins anew" if kept is None else f"its newest checkpoint is of step {kept:,}"
+        )
+        return f"{last.folder.name} was killed before its end; {then}"
     return f"changed since {last.folder.name}: {', '.join(last.differs)}"

@@ -15,7 +15,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
 from pipeline.report.table import figure, seconds, show, show_table, size
-from pipeline.runs.checkpoint import newest_step
+from pipeline.runs.checkpoint import newest
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.keeping import resume_words
@@ -76,13 +76,21 @@ def _head(folder: Path, status: Status) -> Rows:
     if status.ended:
         rows.append(("ended", datetime.fromtimestamp(status.ended).astimezone().isoformat(sep=" ", timespec="seconds")))
     rows.append(_duration(folder, status, now))
-    kept = newest_step(folder) if status.state in ("KILLED", "FAILED") else None
-    if kept is not None:
-        rows.append(("goes on", f"from step {kept:,}: {resume_words(folder)}"))
+    if status.state in ("KILLED", "FAILED"):
+        rows += _going_on(folder)
     rows.append(("process", f"{status.pid} on {status.host}" + (f", Slurm job {status.job}" if status.job else "")))
     rows.append(("folder", str(folder)))
     tracked = read_json(folder / "mlflow.json").get("run_id")
     return [*rows, ("MLflow", f"run {tracked}" if tracked else "not tracked")]
+
+
+def _going_on(folder: Path) -> Rows:
+    """From which checkpoint, of those that are whole; nothing where it has none."""
+    checkpoint, damaged = newest(folder)
+    if checkpoint is None:
+        return [("goes on", "not: its checkpoints are damaged")] if damaged else []
+    newer = "".join(f"; {note}" for note in damaged)
+    return [("goes on", f"from step {checkpoint.step:,}: {resume_words(folder)}{newer}")]
 
 
 def _duration(folder: Path, status: Status, now: float) -> tuple[str, str]:
