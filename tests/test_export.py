@@ -12,9 +12,10 @@ import pytest
 from command import DIGITS, done, environment, refused
 
 from pipeline.backends.shared.exported import READER, Exported
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError
 from pipeline.runs.json_files import read_json
-from pipeline.stages.export import WRITTEN_BY, compare
+from pipeline.stages.export import WRITTEN_BY, compare, said_of_rounding
 
 TORCH = ("torch_export", *(pytest.param(name, marks=pytest.mark.wide) for name in ("safetensors", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
@@ -125,6 +126,22 @@ def test_other_outputs_fail_the_export(outputs: np.ndarray, alone: np.ndarray, s
         compare(wrote, {"outputs": outputs, "alone": alone}, EXPECTED, "onnx")
 
 
+def test_normalising_loosens_no_comparison() -> None:
+    """A channel of which float32 keeps little (mean 3e5, std 1) is said, and outputs of the wrong sign fail."""
+    by = Normalisation((0.5, 3e5), (0.2, 1.0))
+    whole = np.array([[0.7, 3e5 + 0.11], [0.1, 3e5 - 0.97]])
+    expected = by.of_rounded(whole.astype(np.float32))
+    assert expected.dtype == np.float32
+    own = ((whole - by.mean) / by.std).astype(np.float32)
+    wrote = Exported(program=True, dtypes=("float32",))
+    assert compare(wrote, {"outputs": expected, "alone": expected[:1]}, expected, "onnx") == 0
+    with pytest.raises(RunError, match="more than rounding explains"):
+        compare(wrote, {"outputs": -expected, "alone": -expected[:1]}, expected, "onnx")
+    (note,) = said_of_rounding(wrote, own, expected)
+    assert note.startswith("the run's own outputs differ from the program's by up to 1.5e-02 (of 2.0e+00)")
+    assert said_of_rounding(wrote, own, own) == said_of_rounding(Exported(False, ("float32",)), own, expected) == ()
+
+
 def test_other_tensors_fail_the_export() -> None:
     wrote = Exported(program=False, dtypes=("float32",), tensors={"a": EXPECTED})
     assert compare(wrote, {"tensor/a": EXPECTED}, EXPECTED, "safetensors") == 0.0
@@ -170,6 +187,7 @@ import sys
 from pathlib import Path
 import keras
 from pipeline.backends.keras.export import WRITERS
+from pipeline.datasets import Data
 from pipeline.errors import RunError
 
 class Own(keras.layers.Layer):
@@ -180,7 +198,8 @@ class Own(keras.layers.Layer):
         return tf.ensure_shape(tf.py_function(lambda x: 2 * x, [x], x.dtype), x.shape)
 
 try:
-    WRITERS[sys.argv[1]](keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Own(name="mine")]), Path.cwd())
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), Own(name="mine")])
+    WRITERS[sys.argv[1]](model, Path.cwd(), Data(None, None, None, None, ""))
 except RunError as error:
     print(error)
 """

@@ -203,6 +203,31 @@ def test_what_is_exported_normalises_by_itself(run: Path, backend: str, form: st
     assert found["largest_difference"] < 1e-4
 
 
+@pytest.mark.wide
+def test_an_export_of_keras_normalises_in_double_precision(tmp_path: Path) -> None:
+    np.savez(tmp_path / "digits.npz", **grey())
+    words = ("backend=tensorflow", "precision=fp64", "dataset.normalise=true", "training.epochs=1")
+    saved = done(tmp_path, *QUICK, *words)
+    for form in ("keras", "saved_model"):
+        made = done(tmp_path, "stage=export", f"run={saved.name}", f"stage.format={form}", "tracking=none")
+        found = read_json(made / "receipt.json")["export"]
+        assert found["computes_in"] == ["float64"]
+        assert found["largest_difference"] < 1e-10
+
+
+@pytest.mark.wide
+def test_an_export_of_years_is_compared_without_allowance(tmp_path: Path) -> None:
+    """Rounding x to float32 costs a mean of 2000 with a deviation of 1 much: that is said, and allows for nothing."""
+    generator = np.random.default_rng(4)
+    y = generator.integers(0, 3, 300)
+    x = np.stack([2000.3 + 0.7 * y + generator.normal(size=300) / 3, np.full(300, 0.1)], axis=1)[:, None, None]
+    np.savez(tmp_path / "digits.npz", x=x, y=y)
+    saved = done(tmp_path, *QUICK, "training.epochs=1", "dataset.normalise=true")
+    made = done(tmp_path, "stage=export", f"run={saved.name}", "stage.format=torch", "tracking=none")
+    assert read_json(made / "receipt.json")["export"]["largest_difference"] < 1e-5
+    assert any(note.startswith("the run's own outputs differ") for note in read_json(made / "result.json")["notes"])
+
+
 def test_a_card_that_was_changed_is_refused(run: Path) -> None:
     folder = run.parents[1]
     copied = folder / "runs" / f"{run.name[:-4]}copy"

@@ -69,6 +69,14 @@ class Normalisation:
         mean, std = (np.broadcast_to(np.array(each) * divisor, shape).copy() for each in (self.mean, self.std))
         return mean, std
 
+    def of_rounded(self, x: np.ndarray) -> np.ndarray:
+        """Scaled x, already rounded to the dtype of its model, as an exported program normalises it: all in that dtype.
+
+        A run subtracts in float64 (`normalised`), and so loses less of a channel whose spread is far below its mean.
+        """
+        mean, std = (np.array(each, x.dtype) for each in (self.mean, self.std))
+        return (x - mean) / std
+
 
 def normalised(x: np.ndarray, subtracted: np.ndarray, divisor: np.ndarray, dtype: str) -> np.ndarray:
     """x, one example or a batch, in `dtype`: subtracted in float64, and rounded before it is divided."""

@@ -103,19 +103,23 @@ class Export(Stage):
         backend = experiment.backend.load()
         stored, dtype = data.test.x[:EXAMPLES], input_dtype(plain)
         x = np.ascontiguousarray(data.scaled(stored, dtype))
-        expected = backend.predictor(experiment, data.task.shapes, saved, plain)(data.inputs(stored, dtype))
+        predict = backend.predictor(experiment, data.task.shapes, saved, plain)
+        own = expected = predict(data.inputs(stored, dtype))
+        if data.normalisation is not None:
+            expected = predict(data.normalisation.of_rounded(x))
         folder = run.artifact(f"export/{self.format}")
         module = importlib.import_module(MODULES[experiment.backend.name])
         try:
             folder.mkdir()
             wrote = module.write(experiment, data, saved, plain, self.format, folder, x[:2])
             read = read_back(self.format, folder, x, experiment.backend.name)
-            difference = compare(wrote, read, expected, self.format, grown(data.normalisation))
+            difference = compare(wrote, read, expected, self.format)
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if data.normalisation is not None:
             write_normalisation(folder, data, data.normalisation)
+            notes += said_of_rounding(wrote, own, expected)
         folder = self._moved(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
@@ -182,20 +186,20 @@ def write_normalisation(folder: Path, data: Data, by: Normalisation) -> None:
     (folder / "normalisation.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def grown(normalisation: Normalisation | None) -> float:
-    """How many times larger the rounding of x becomes by normalising: x is of its mean's size, x - mean of std's."""
-    if normalisation is None:
-        return 1.0
-    return max(1.0, *(abs(mean) / std for mean, std in zip(normalisation.mean, normalisation.std, strict=True)))
+def said_of_rounding(wrote: Exported, own: np.ndarray, expected: np.ndarray) -> tuple[str, ...]:
+    """Where a program that is given rounded x, and normalises that, computes something else than the run did."""
+    difference = float(np.max(np.abs(own.astype(np.float64) - expected)))
+    if not wrote.program or difference <= limit_of(wrote, own):
+        return ()
+    return (
+        f"the run's own outputs differ from the program's by up to {difference:.1e} (of {np.max(np.abs(own)):.1e}): the "
+        f"run subtracts the mean of x before it rounds, a program takes x in {', '.join(wrote.dtypes)}; a channel "
+        "whose mean is many times its standard deviation loses by that",
+    )
 
 
-def compare(
-    wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarray, form: str, rounding: float = 1.0
-) -> float:
-    """The largest difference of what was read back, outputs and tensors. Raises RunError where it is not rounding.
-
-    `rounding`: how many times that of the outputs' own dtype is allowed.
-    """
+def compare(wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarray, form: str) -> float:
+    """The largest difference of what was read back, outputs and tensors. Raises RunError where it is not rounding."""
     tensors = {name.removeprefix("tensor/"): one for name, one in read.items() if name.startswith("tensor/")}
     if set(tensors) != set(wrote.tensors):
         other = ", ".join(sorted(set(tensors) ^ set(wrote.tensors))[:3])
@@ -205,9 +209,13 @@ def compare(
             raise RunError(f"stage.format={form}: {name} read back is not what was written")
     if not wrote.program:
         return 0.0
-    limit = max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes)
-    limit *= rounding * float(np.max(np.abs(expected)))
+    limit = limit_of(wrote, expected)
     return max(_difference(read[name], wanted, limit, form) for name, wanted in _wanted(expected).items())
+
+
+def limit_of(wrote: Exported, outputs: np.ndarray) -> float:
+    """The largest difference from `outputs` that rounding explains."""
+    return max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes) * float(np.max(np.abs(outputs)))
 
 
 def _wanted(expected: np.ndarray) -> dict[str, np.ndarray]:

@@ -54,12 +54,17 @@ def _tensors(model: Any) -> dict[str, np.ndarray]:
 
 
 def _program(model: Any, data: Data) -> Any:
-    """The model behind a layer that normalises what it is given, where its inputs are normalised."""
-    by = data.normalisation
+    """The model behind two layers that normalise what it is given, where its inputs are normalised.
+
+    Keras's `Normalization` would make float32 of the numbers first, in a float64 model too.
+    """
+    by, shape = data.normalisation, data.task.shapes.x
     if by is None:
         return model
-    first = keras.layers.Normalization(mean=by.mean, variance=[one**2 for one in by.std])
-    return keras.Sequential([keras.Input(data.task.shapes.x), first, model])
+    along = (1,) * (len(shape) - 1) + (-1,)  # the last axis, whatever image layout the reader's Keras prefers
+    mean, std = (np.array(each, np.float64).reshape(along) for each in (by.mean, by.std))
+    first = [keras.layers.Rescaling(1.0, offset=-mean), keras.layers.Rescaling(1 / std)]
+    return keras.Sequential([keras.Input(shape), *first, model])
 
 
 def _safetensors(model: Any, folder: Path, data: Data) -> None:
