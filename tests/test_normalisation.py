@@ -21,12 +21,14 @@ from test_classifier import idx
 
 from pipeline.datasets import Data, Split
 from pipeline.datasets.check import check_data
-from pipeline.datasets.loading import load_data
+from pipeline.datasets.loading import check_saved, load_data
 from pipeline.datasets.normalisation import LEAST_SPREAD, Normalisation
 from pipeline.errors import UserError
 from pipeline.experiment import load
-from pipeline.runs.json_files import read_json
+from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.result import metrics_of
+from pipeline.runs.saved import card_sha256
+from pipeline.runs.weights import digest
 from pipeline.tasks.classification import Classification
 
 QUICK = ("dataset=npz", "dataset.file=digits.npz", "model=linear", "optimizer.learning_rate=0.02", "tracking=none")
@@ -132,6 +134,33 @@ def test_a_datasets_own_normalisation_has_to_suit_its_channels(mean: Any, std: A
     data = replace(normalised(x, 255.0), normalisation=Normalisation(mean, std))
     with pytest.raises(UserError, match=f"^dataset=mine: normalisation has mean=.*{said}"):
         check_data(data, "mine")
+
+
+def saved_card(folder: Path, card: dict[str, Any]) -> Path:
+    """A saved run of which only the card and its receipt are there."""
+    (folder / "artifacts/model").mkdir(parents=True)
+    (folder / "artifacts/model/card.json").write_text(json.dumps(card))
+    write_json(folder / "receipt.json", {"card_sha256": card_sha256(card), "weights_sha256": digest({})})
+    return folder
+
+
+def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> None:
+    """Its class can be edited while its files, and so their hash, stay as they are."""
+    data = normalised(np.random.default_rng(0).random((9, 2, 2, 1)), None)
+    own = {by: replace(data, normalisation=Normalisation((by,), (0.25,))) for by in (0.5, 0.4)}
+    then = saved_card(tmp_path / "then", {"normalisation": own[0.5].normalisation.plain()})  # type: ignore[union-attr]
+    check_saved(then, {}, own[0.5])
+    check_saved(then, {}, replace(data, normalisation=Normalisation(np.array([0.5]), [0.25])))  # type: ignore[arg-type]
+    old = "run=then: its dataset normalised its examples by mean 0.5 and standard deviation 0.25, and load() now by "
+    nothing = replace(data, normalisation=None)
+    for changed, now in ((own[0.4], "mean 0.4 and standard deviation 0.25"), (nothing, "nothing")):
+        with pytest.raises(UserError) as error:
+            check_saved(then, {}, changed)
+        assert str(error.value) == f"{old}{now}; give it back what it had, or train again"
+    never = saved_card(tmp_path / "never", {"task": "classification"})
+    check_saved(never, {}, replace(data, normalisation=None))
+    with pytest.raises(UserError, match="^run=never: its dataset normalised its examples by nothing, and load"):
+        check_saved(never, {}, own[0.5])
 
 
 # A run

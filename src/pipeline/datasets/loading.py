@@ -49,12 +49,26 @@ def saved_normalisation(source: Path) -> Normalisation | None:
 
 
 def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
-    """`check_hashes` of weights and data, and of the card where it says by what inputs are normalised."""
+    """`check_hashes` of weights and data, and of the card where it says by what inputs are normalised.
+
+    Raises UserError, too, where a dataset now normalises its examples otherwise than it did when it trained the model.
+    """
     found = {"weights": digest(saved), "data": data.sha256}
     if data.normalisation is not None:
         found["card"] = card_sha256(saved_card(source))
     _check_vocabulary(source, data)
-    return check_hashes(source, found)
+    notes = check_hashes(source, found)
+    then, now = saved_normalisation(source), data.normalisation
+    if then != (now and Normalisation.of_card({"normalisation": now.plain()})):
+        raise UserError(
+            f"run={source.name}: its dataset normalised its examples by {_shown(then)}, and load() now by {_shown(now)}; "
+            "give it back what it had, or train again"
+        )
+    return notes
+
+
+def _shown(by: Normalisation | None) -> str:
+    return "nothing" if by is None else by.shown()
 
 
 def _check_vocabulary(source: Path, data: Data) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 BATCH = 1 << 22  # numbers of which a float64 copy is made at once: 32 MiB
+SHOWN_CHANNELS = 4  # in a message
 LEAST_SPREAD = float(np.finfo(np.float32).tiny)  # a channel whose values differ by less is constant
 
 
@@ -59,6 +60,14 @@ class Normalisation:
     def plain(self) -> dict[str, list[float]]:
         """As cards and receipts keep it."""
         return {"mean": list(self.mean), "std": list(self.std)}
+
+    def shown(self) -> str:
+        """In few words, for a message: of many channels the first ones."""
+        mean, std = (
+            ", ".join(f"{one:.6g}" for one in each[:SHOWN_CHANNELS]) + (", ..." if len(each) > SHOWN_CHANNELS else "")
+            for each in (self.mean, self.std)
+        )
+        return f"mean {mean} and standard deviation {std}"
 
     def steps(self, scale: float | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """What is subtracted from an example as it is stored and what it is then divided by: float64, of its `shape`.

@@ -192,8 +192,8 @@ def said_of_rounding(wrote: Exported, own: np.ndarray, expected: np.ndarray) -> 
     if not wrote.program or difference <= limit_of(wrote, own):
         return ()
     return (
-        f"the run's own outputs differ from the program's by up to {difference:.1e} (of {np.max(np.abs(own)):.1e}): the "
-        f"run subtracts the mean of x before it rounds, a program takes x in {', '.join(wrote.dtypes)}; a channel "
+        f"the run's own outputs differ from the program's by up to {difference:.1e} (of {np.max(np.abs(own)):.1e}): "
+        f"the run subtracts the mean of x before it rounds, a program takes x in {', '.join(wrote.dtypes)}; a channel "
         "whose mean is many times its standard deviation loses by that",
     )
 

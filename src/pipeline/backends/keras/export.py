@@ -58,9 +58,10 @@ def _program(model: Any, data: Data) -> Any:
 
     Keras's `Normalization` would make float32 of the numbers first, in a float64 model too.
     """
-    by, shape = data.normalisation, data.task.shapes.x
+    by = data.normalisation
     if by is None:
         return model
+    shape = data.task.shapes.x
     along = (1,) * (len(shape) - 1) + (-1,)  # the last axis, whatever image layout the reader's Keras prefers
     mean, std = (np.array(each, np.float64).reshape(along) for each in (by.mean, by.std))
     first = [keras.layers.Rescaling(1.0, offset=-mean), keras.layers.Rescaling(1 / std)]
