@@ -159,7 +159,7 @@ def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> N
         assert str(error.value) == f"{old}{now}; give it back what it had, or train again"
     never = saved_card(tmp_path / "never", {"task": "classification"})
     check_saved(never, {}, replace(data, normalisation=None))
-    with pytest.raises(UserError, match="^run=never: its dataset normalised its examples by nothing, and load"):
+    with pytest.raises(UserError, match=r"^run=never: its dataset normalised its examples by nothing, and load"):
         check_saved(never, {}, own[0.5])
 
 

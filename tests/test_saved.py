@@ -91,16 +91,20 @@ def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
         evaluated(tmp_path, "+modle=cnn")
 
 
-def test_an_evaluation_does_not_answer_for_weights_that_were_swapped(tmp_path: Path) -> None:
-    """A grid leaves out an evaluation that has run; not one of other weights in the folder of the same run."""
+def test_an_evaluation_does_not_answer_for_a_model_that_was_swapped(tmp_path: Path) -> None:
+    """A grid leaves out an evaluation that has run; not one of another model in the folder of the same run."""
     source = tmp_path / "runs" / saved(tmp_path) / "artifacts/model/weights.npz"
     weights.save(source, {"1.kernel": np.zeros((2, 3))})
+    card = source.with_name("card.json")
+    card.write_text('{"classes": ["boot"]}')
     experiment, resolved = evaluated(tmp_path)
     journal = Journal.begin(tmp_path / "runs", "evaluate", experiment.config)
     journal.write_receipt(receipt.of_saved(experiment, resolved, weights.load(source), load_data(experiment).sha256))
     journal.finish("FINISHED")
     history = History(tmp_path / "runs")
     assert [past.differs for past in history.of(experiment, resolved)] == [()]
+    card.write_text('{"classes": ["ankle boot"]}')
+    assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's card",)]
     weights.save(source, {"1.kernel": np.ones((2, 3))})
     assert [past.differs for past in history.of(experiment, resolved)] == [("the saved run's weights",)]
     source.unlink()

@@ -61,8 +61,8 @@ def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
     then, now = saved_normalisation(source), data.normalisation
     if then != (now and Normalisation.of_card({"normalisation": now.plain()})):
         raise UserError(
-            f"run={source.name}: its dataset normalised its examples by {_shown(then)}, and load() now by {_shown(now)}; "
-            "give it back what it had, or train again"
+            f"run={source.name}: its dataset normalised its examples by {_shown(then)}, and load() now by "
+            f"{_shown(now)}; give it back what it had, or train again"
         )
     return notes
 

@@ -22,6 +22,7 @@ from pipeline.runs import weights
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
+from pipeline.runs.saved import card_sha256, saved_card
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -69,12 +70,13 @@ def augmentation(experiment: Experiment) -> dict[str, Any] | None:
 
 def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
     """The receipt of a stage that only uses the weights of the run `run`, at its end."""
-    receipt = before(experiment, resolved)
+    receipt, source = before(experiment, resolved), Path(str(experiment.settings.run))
     receipt["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
     return receipt | {
-        "source_run": Path(str(experiment.settings.run)).name,
+        "source_run": source.name,
         "data_sha256": data_sha256,
         "weights_sha256": weights.digest(saved),
+        **({"card_sha256": card_sha256(card)} if (card := saved_card(source)) else {}),
         "wall_time_s": seconds_since_start(),
     }
 

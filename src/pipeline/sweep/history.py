@@ -22,6 +22,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
 from pipeline.runs.records import Status, read_status
+from pipeline.runs.saved import card_sha256, saved_card
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
 Ask = Callable[[str], Kind]  # which kind of device a cluster's node gives a cell of this `device.name`
@@ -94,10 +95,12 @@ class History:
         return found
 
     def _other_source(self, source: Path, then: Mapping[str, Any]) -> list[str]:
-        """How the run that it starts from differs: another one, or other weights in its folder."""
+        """How the run that it starts from differs: another one, or other weights or another card in its folder."""
         if then.get("source_run") != source.name:
             return ["the saved run"]
-        return [] if then.get("weights_sha256") == self._weights_sha256(source) else ["the saved run's weights"]
+        if then.get("weights_sha256") != self._weights_sha256(source):
+            return ["the saved run's weights"]
+        return [] if then.get("card_sha256") in (None, card_sha256(saved_card(source))) else ["the saved run's card"]
 
     def _other_machine(self, experiment: Experiment, where: Where, then: Mapping[str, Any]) -> list[str]:
         """How software, environment and device differ.
