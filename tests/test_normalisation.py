@@ -29,6 +29,7 @@ from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.result import metrics_of
 from pipeline.runs.saved import card_sha256
 from pipeline.runs.weights import digest
+from pipeline.stages.predict import check_range
 from pipeline.tasks.classification import Classification
 
 QUICK = ("dataset=npz", "dataset.file=digits.npz", "model=linear", "optimizer.learning_rate=0.02", "tracking=none")
@@ -161,6 +162,26 @@ def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> N
     check_saved(never, {}, replace(data, normalisation=None))
     with pytest.raises(UserError, match=r"^run=never: its dataset normalised its examples by nothing, and load"):
         check_saved(never, {}, own[0.5])
+
+
+def test_a_range_is_taken_with_the_rounding_of_resized_images(tmp_path: Path) -> None:
+    for number, taken in enumerate(({}, {"range": [0.0, 1.0000001]}, {"range": [-1e-7, 1.0019]})):
+        check_range(saved_card(tmp_path / str(number), taken))
+    for name, card, said in (
+        (
+            "wide",
+            {"range": [0, 1.01]},
+            "was trained on images from 0 to 1.01, and stage=predict gives images from 0 to 1; ",
+        ),
+        ("number", {"range": 5}, "artifacts/model/card.json is damaged (range: 5)"),
+        ("three", {"range": [0, 1, 2]}, "artifacts/model/card.json is damaged (range: [0, 1, 2])"),
+    ):
+        source = saved_card(tmp_path / name, card)
+        with pytest.raises(UserError) as error:
+            check_range(source)
+        assert str(error.value).startswith(f"run={name}: {said}")
+        write_json(source / "receipt.json", {"card_sha256": "9" * 64})
+        check_range(source)  # the run refuses the card by its hash
 
 
 # A run

@@ -21,6 +21,7 @@ from pipeline.machine.regular_file import fault_of, open_regular
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.runs import receipt, weights
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # rows in the terminal's table; the CSV has them all
 DRAWN = 24  # images on the sheet
+HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are: less than a byte can say
 
 
 @spec
@@ -69,7 +71,7 @@ class Predict(Stage):
             raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
-        _check_range(Path(str(experiment.settings.run)))
+        check_range(Path(str(experiment.settings.run)))
         for text in self.images:
             if fault := fault_of(Path(text).expanduser()):
                 raise UserError(f"stage.images={text}: {fault}")
@@ -139,10 +141,19 @@ def model_card(source: Path) -> dict[str, Any]:
     return card
 
 
-def _check_range(source: Path) -> None:
-    """Refuse a model whose training images were not in [0, 1], where no scale says what brings them there."""
-    low, high = saved_card(source).get("range", (0, 1))
-    if low < 0 or high > 1:
+def check_range(source: Path) -> None:
+    """Refuse a model whose training images were not in [0, 1], where no scale says what brings them there.
+
+    A card that was changed since is left to its hash, which the run compares. Raises UserError.
+    """
+    card = saved_card(source)
+    if read_json(source / "receipt.json").get("card_sha256") not in (None, card_sha256(card)):
+        return
+    try:
+        low, high = map(float, card.get("range", (0, 1)))
+    except (TypeError, ValueError):
+        raise UserError(f"run={source.name}: artifacts/model/card.json is damaged (range: {card['range']})") from None
+    if low < -HALF_A_STEP or high > 1 + HALF_A_STEP:
         raise UserError(
             f"run={source.name}: was trained on images from {low:g} to {high:g}, and stage=predict gives images from "
             "0 to 1; train it on bytes, or on images from 0 to 1"
