@@ -29,7 +29,9 @@ from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.result import metrics_of
 from pipeline.runs.saved import card_sha256
 from pipeline.runs.weights import digest
+from pipeline.stages.export import write_normalisation
 from pipeline.stages.predict import check_range
+from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.tasks.classification import Classification
 
 QUICK = ("dataset=npz", "dataset.file=digits.npz", "model=linear", "optimizer.learning_rate=0.02", "tracking=none")
@@ -162,6 +164,32 @@ def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> N
     check_saved(never, {}, replace(data, normalisation=None))
     with pytest.raises(UserError, match=r"^run=never: its dataset normalised its examples by nothing, and load"):
         check_saved(never, {}, own[0.5])
+
+
+def test_weights_to_start_from_that_know_other_inputs_are_said(tmp_path: Path) -> None:
+    """Of a saved run its card says so, of an export the file beside its weights."""
+    by, other = Normalisation((0.5, 0.25), (1.0, 2.0)), Normalisation((0.5, 0.75), (1.0, 2.0))
+    source = saved_card(tmp_path / "saved", {"task": "classification", "normalisation": by.plain()})
+    exported = tmp_path / "export"
+    exported.mkdir()
+    write_normalisation(exported, normalised(np.zeros((1, 1, 1, 2)), None), by)
+    trained = "model.start: that model was trained on examples"
+    for weights in (source / "artifacts/model/weights.npz", exported / "model.safetensors"):
+        card = card_of(weights)
+        assert said_of_inputs(card, by, True) is None
+        assert said_of_inputs(card, None, False) == (
+            f"{trained} normalised, this one takes them as they are; "
+            "dataset.normalise=true normalises them by this run's own examples"
+        )
+        assert said_of_inputs(card, other, True) == (
+            f"{trained} normalised by mean 0.5, 0.25 and standard deviation 1, 2, "
+            "this run normalises by mean 0.5, 0.75 and standard deviation 1, 2"
+        )
+    plain = {"task": "classification"}
+    said = f"{trained} as they are, this one takes them normalised"
+    assert said_of_inputs(plain, by, True) == f"{said}; dataset.normalise=false leaves them so"
+    assert said_of_inputs(plain, by, False) == said  # the dataset's own, which no key takes away
+    assert said_of_inputs(plain, None, False) is said_of_inputs(card_of(tmp_path / "x.npz"), by, True) is None
 
 
 def test_a_range_is_taken_with_the_rounding_of_resized_images(tmp_path: Path) -> None:
@@ -297,7 +325,7 @@ def test_starting_from_weights_of_the_other_kind_is_said(run: Path) -> None:
     words = (*QUICK, "training.epochs=1", f"model.start={run.name}")
     said = "model.start: that model was trained on examples normalised, this one takes them as they are; "
     other = pipeline(run.parents[1], *words)
-    assert f"{said}dataset.normalise=true gives it the inputs that it knows" in " ".join(other.stderr.split())
+    assert f"{said}dataset.normalise=true normalises them by this run's own examples" in " ".join(other.stderr.split())
     same = pipeline(run.parents[1], *words, "dataset.normalise=true")
     assert same.returncode == other.returncode == 0
     assert "model.start:" not in same.stderr

@@ -14,7 +14,6 @@ from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
-from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.checks import check_monitor
 from pipeline.experiment.effects import of_length
@@ -25,7 +24,6 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
@@ -33,6 +31,7 @@ from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.measuring import is_tried, measure, try_metrics
 from pipeline.stages.rates import median_rate, rate_metrics, timings
+from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
@@ -208,16 +207,11 @@ def check_validation(experiment: Experiment, data: Data) -> None:
 
 
 def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:
-    """Say where a saved model whose weights this training starts from was trained on inputs of the other kind."""
+    """Say where a saved model whose weights this training starts from was trained on inputs of another kind."""
     start = experiment.starting.start
-    card = {} if start is None else read_json(Path(start).with_name("card.json"))
-    normalised = data.normalisation is not None
-    if card and (Normalisation.of_card(card) is not None) != normalised:
-        then, now = ("as they are", "normalised") if normalised else ("normalised", "as they are")
-        run.note(
-            f"model.start: that model was trained on examples {then}, this one takes them {now}; "
-            f"dataset.normalise={str(not normalised).lower()} gives it the inputs that it knows"
-        )
+    card = {} if start is None else card_of(Path(start))
+    if said := said_of_inputs(card, data.normalisation, experiment.inputs.normalise):
+        run.note(said)
 
 
 def updates(experiment: Experiment, fit: Fit, data: Data) -> dict[str, list[str]]:

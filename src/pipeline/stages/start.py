@@ -1,0 +1,52 @@
+"""model.start: what inputs the weights that a training starts from were trained with, beside those that they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.datasets.normalisation import Normalisation
+from pipeline.runs.json_files import read_json
+
+
+def card_of(start: Path) -> dict[str, Any]:
+    """The card of the saved model that a file of weights is of; of an export, what normalised its x; else empty."""
+    card = read_json(start.with_name("card.json"))
+    if card:
+        return card
+    by = read_json(start.with_name("normalisation.json"))
+    return {"normalisation": by} if by else {}
+
+
+def said_of_inputs(card: dict[str, Any], now: Normalisation | None, asked: bool) -> str | None:
+    """Where the saved model knows inputs that were normalised otherwise, or not at all (an empty card says neither).
+
+    `now`: what this run normalises by. `asked`: whether dataset.normalise asks for it, and not the dataset itself.
+    """
+    then = Normalisation.of_card(card)
+    if not card or _same(then, now):
+        return None
+    if then is not None and now is not None:
+        return (
+            f"model.start: that model was trained on examples normalised by {then.shown()}, "
+            f"this run normalises by {now.shown()}"
+        )
+    if now is None:
+        return (
+            "model.start: that model was trained on examples normalised, this one takes them as they are; "
+            "dataset.normalise=true normalises them by this run's own examples"
+        )
+    hint = "; dataset.normalise=false leaves them so" if asked else ""
+    return f"model.start: that model was trained on examples as they are, this one takes them normalised{hint}"
+
+
+def _same(then: Normalisation | None, now: Normalisation | None) -> bool:
+    """Whether both are nothing, or the same but for what another machine's sums differ by."""
+    if then is None or now is None:
+        return then is now
+    if len(then.mean) != len(now.mean):
+        return False
+    apart = np.abs(np.subtract(then.mean, now.mean)) / now.std
+    return bool((apart < 1e-6).all() and np.allclose(then.std, now.std, rtol=1e-6, atol=0))
