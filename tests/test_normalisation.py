@@ -32,6 +32,7 @@ from pipeline.runs.weights import digest
 from pipeline.stages.export import write_normalisation
 from pipeline.stages.predict import check_range
 from pipeline.stages.start import card_of, said_of_inputs
+from pipeline.sweep.history import History
 from pipeline.tasks.classification import Classification
 
 QUICK = ("dataset=npz", "dataset.file=digits.npz", "model=linear", "optimizer.learning_rate=0.02", "tracking=none")
@@ -114,6 +115,16 @@ def test_the_training_split_alone_is_measured(tmp_path: Path) -> None:
     assert data.normalisation.mean != pytest.approx(x.mean(axis=(0, 1, 2)), rel=1e-6)  # of all images
     another = load_data(replace(experiment("torch", seed=1, dataset=node)))
     assert another.normalisation != data.normalisation  # other images are held out
+
+
+def test_a_grid_reads_the_data_and_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wants the hash alone, of every cell that has run."""
+    np.savez(tmp_path / "colours.npz", x=colours(), y=np.arange(120) % 4)
+    node = {"_target_": "pipeline.datasets.npz.Npz", "file": str(tmp_path / "colours.npz"), "normalise": True}
+    asked = experiment("torch", dataset=node)
+    wanted = load_data(asked).sha256
+    monkeypatch.setattr(Normalisation, "measured", None)
+    assert History(tmp_path / "runs")._data_sha256(asked) == wanted
 
 
 def test_without_it_a_config_has_the_hash_that_it_had() -> None:

@@ -145,10 +145,11 @@ class History:
         if key not in self.data:
             if isinstance(experiment.dataset, Problem):  # all code
                 return None
-            from pipeline.datasets.loading import load_data
+            from pipeline.datasets.fetch import cache_root
 
-            try:
-                self.data[key] = load_data(experiment).sha256
+            dataset = experiment.data_source
+            try:  # read alone, as study/data.py does: neither normalised nor augmented
+                self.data[key] = dataset.load(cache_root(dataset.cache), experiment.seed).sha256
             except UserError:  # the cell itself will say why
                 self.data[key] = None
         return self.data[key]
