@@ -24,6 +24,7 @@ from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
