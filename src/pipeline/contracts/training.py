@@ -153,10 +153,12 @@ class Metric(Part):
     """How good a model's outputs are on the test set: a number made of sums over its batches.
 
     `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
-    `test/` (None: as its class). `takes`: what its targets have to be (`Task.targets`); None: anything.
+    `test/` (None: as its class), and `renamed_by` what gives it another name. `takes`: what its targets have to be
+    (`Task.targets`); None: anything.
     """
 
     unit: ClassVar[str] = ""
+    renamed_by: ClassVar[str] = "a field `name` of the class"
     takes: ClassVar[Targets | None] = None
 
     if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TypeVar
 
 from pipeline.contracts import (
     Augmentation,
@@ -60,6 +60,7 @@ SINCE = {
 }
 
 # The keys that every choice of a group has, whoever wrote it; where unset, no part of what decides the result.
+Keys = TypeVar("Keys")
 COMMON: dict[str, type] = {"model": Starting, "dataset": Inputs}
 
 # Keys that say what a run is called, where things lie, which profiler and tracker watch it, and how cells are run.
@@ -241,23 +242,20 @@ def load(config: Config) -> Experiment:
     _check_keys(config)
     stage_of(config)
     nodes = {key: dict(_node(config, key)) for key in GROUPS}
-    common = {group: _taken(nodes[group], group) for group in COMMON}
+    starting, inputs = _taken(nodes["model"], "model", Starting), _taken(nodes["dataset"], "dataset", Inputs)
     parts = {key: build(nodes[key], key, contracts) for key, contracts in GROUPS.items()}
     for group in COMMON:
         _check_names(parts[group], group)
-    return Experiment(
-        config=config, settings=settings_of(config), starting=common["model"], inputs=common["dataset"], **parts
-    )
+    return Experiment(config=config, settings=settings_of(config), starting=starting, inputs=inputs, **parts)
 
 
 def _names(keys: type) -> list[str]:
     return [field.name for field in fields(keys)]
 
 
-def _taken(node: dict[str, object], group: str) -> Any:
+def _taken(node: dict[str, object], group: str, keys: type[Keys]) -> Keys:
     """The keys that every choice of a group has, taken out of its node. Raises UserError."""
-    found = {name: node.pop(name) for name in _names(COMMON[group]) if name in node}
-    return build_as(COMMON[group], found, group)
+    return build_as(keys, {name: node.pop(name) for name in _names(keys) if name in node}, group)
 
 
 def _check_names(part: Part, group: str) -> None:

@@ -37,8 +37,7 @@ def is_judges(metric: Metric) -> bool:
 
 def renamed_by(metrics: Iterable[Metric]) -> str:
     """What gives metrics other names."""
-    ours = all(hasattr(metric, "called") for metric in metrics)  # those of torchmetrics
-    return "`called` in its node" if ours else "a field `name` of the class"
+    return " or ".join(dict.fromkeys(metric.renamed_by for metric in metrics))
 
 
 def words() -> dict[str, type[Metric]]:

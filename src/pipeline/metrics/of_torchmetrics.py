@@ -33,6 +33,7 @@ class Torchmetrics(Metric):
     """
 
     packages: ClassVar[tuple[str, ...]] = ("torchmetrics", "torch")
+    renamed_by: ClassVar[str] = "`called` in its node"
 
     metric: str
     arguments: dict[str, Any] = Field(default_factory=dict)
