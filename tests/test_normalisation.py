@@ -332,6 +332,7 @@ def test_a_card_that_was_changed_is_refused(run: Path) -> None:
         assert message(ended) == f"run={copied.name}: artifacts/model/card.json {said}"
 
 
+@pytest.mark.wide
 def test_starting_from_weights_of_the_other_kind_is_said(run: Path) -> None:
     words = (*QUICK, "training.epochs=1", f"model.start={run.name}")
     said = "model.start: that model was trained on examples normalised, this one takes them as they are; "

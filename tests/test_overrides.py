@@ -101,7 +101,7 @@ NAMED = {
     "schedule.warm_up=5": (
         "schedule.warm_up: no such key (schedule=cosine, linear have it); none: this choice has no settings"
     ),
-    "optimizer.weight_decay=1": "optimizer.weight_decay: no such key (optimizer=adamw, momentum, sgd have it); ...",
+    "optimizer.weight_decay=1": "optimizer.weight_decay: no such key (optimizer=adamw, momentum, muon, sgd have it)...",
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
     "stage.see=1": "stage.see: no such key; choose from stage.probe",
     "batch_size=64": "batch_size: no such key (did you mean training.batch_size?); choose from ...",

@@ -101,7 +101,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("word", [*list(WRONG)[:4], *wide(list(WRONG)[4:])])
+@pytest.mark.parametrize("word", [*list(WRONG)[:1], *wide(list(WRONG)[1:])])
 def test_what_lightning_would_not_run_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     assert refused(tmp_path, *(one for one in LIT if not one.startswith(f"{key}=")), word, **KNOWN) == WRONG[word]
@@ -141,7 +141,7 @@ KERAS_WRONG = {
 }
 
 
-@pytest.mark.parametrize("word", [*list(KERAS_WRONG)[:3], *wide(list(KERAS_WRONG)[3:])])
+@pytest.mark.parametrize("word", [*list(KERAS_WRONG)[:1], *wide(list(KERAS_WRONG)[1:])])
 def test_what_keras_would_not_fit_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     words = (*OF_KERAS, "stage.data=own_keras.arrays", "backend=jax")

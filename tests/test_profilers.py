@@ -80,7 +80,7 @@ def chrome_trace(run: Path) -> Counter[str]:
     ("backend", "profiler"),
     [
         ("torch", "torch"),
-        ("torch", "tensorboard"),
+        pytest.param("torch", "tensorboard", marks=pytest.mark.wide),
         pytest.param("jax", "tensorboard", marks=pytest.mark.wide),
         pytest.param("tensorflow", "tensorboard", marks=pytest.mark.wide),
         *MEMORY,
@@ -207,6 +207,7 @@ def test_memory_over_the_steps(backend: str) -> None:
         assert image.width > 500
 
 
+@pytest.mark.wide
 def test_scalars_are_on_the_disk_while_training_goes_on(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -39,6 +39,7 @@ def goes_on(folder: Path, words: tuple[str, ...], number: int, known: dict[str, 
     return run
 
 
+@pytest.mark.wide
 def test_a_lightning_module_goes_on(tmp_path: Path) -> None:
     goes_on(tmp_path, LIT, signal.SIGTERM, KNOWN)
 

@@ -28,6 +28,7 @@ SHORT = ("dataset=digits", "model=linear", "training.epochs=2", "tracking=none")
 accuracy = st.floats(0, 1)
 
 
+@pytest.mark.wide
 def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

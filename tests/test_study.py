@@ -352,7 +352,7 @@ def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
 
 
 def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
-    """All of pipeline.report, each by the stages that import it."""
+    """All of pipeline.report that the study's stages draw with, each by those that import it."""
     found = {name: entry.writers for name, entry in composed.read(study.folder / "composed.yaml").items()}
     report = documents.read(study.folder / "composed.yaml", "")["report"]["code"]
     drawn = {"figures", "canvas", "table"}
@@ -370,7 +370,7 @@ def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
     assert all(kept <= writers.keys() for writers in found.values())
     every = {f"pipeline.report.{path.stem}" for path in (ROOT / "src/pipeline/report").glob("[a-z]*.py")}
     tracked = {name for writers in (*found.values(), report) for name in writers}
-    assert every <= tracked
+    assert every - tracked == {"pipeline.report.attention"}  # of language models, which the study does not train
 
 
 @pytest.mark.parametrize(

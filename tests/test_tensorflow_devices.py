@@ -59,6 +59,7 @@ def test_memory_grows_on_every_visible_gpu() -> None:
     )
 
 
+@pytest.mark.wide
 def test_a_limit_on_one_gpu_does_not_take_the_other() -> None:
     found = options(CLASSIFIER, "768MiB")
     assert "allow_growth" not in found  # TensorFlow leaves it out beside logical devices, and asks the environment

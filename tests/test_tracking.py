@@ -401,6 +401,7 @@ def test_without_artifacts(uri: str, tmp_path: Path) -> None:
     assert client_of(uri).get_run(run_id_of(journal.folder)).data.metrics["result/accuracy"] == 0.75
 
 
+@pytest.mark.wide
 def test_sync_moves_runs_and_rebuilds_a_lost_database(uri: str, warm_database: Path, tmp_path: Path) -> None:
     root, other = tmp_path / "runs", tmp_path / "other"
     other.mkdir()

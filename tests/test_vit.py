@@ -55,6 +55,7 @@ def of_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("backend", TWO_THEN_WIDE[1:])
+@pytest.mark.wide
 def test_every_step_is_the_same(of_torch: Path, tmp_path: Path, backend: str) -> None:
     run = done(tmp_path, f"backend={backend}", *WORDS, *STEPS)
     losses = [
