@@ -1,4 +1,4 @@
-"""What a training says of its progress where there is no terminal: in a file, or under Slurm."""
+"""What a training prints of its progress without a terminal: into a file, or under Slurm."""
 
 from __future__ import annotations
 

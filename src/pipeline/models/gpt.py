@@ -6,7 +6,6 @@ settings: rotary positions, RMSNorm, SwiGLU and ReLU squared, grouped keys, norm
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -14,8 +13,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions
-from pipeline.models.weights import EMBEDDING_DEVIATION
+from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions, inner_width
+from pipeline.models.weights import as_small_as_embeddings
 from pipeline.runs.weights import Weights
 from pipeline.spec import spec
 
@@ -64,12 +63,11 @@ class Gpt(Model):
 
     def block(self) -> Block:
         """The settings of its blocks."""
-        inner = 8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width
         return Block(
             width=self.width,
             heads=self.heads,
             key_heads=self._key_heads,
-            hidden=self.hidden or inner,
+            hidden=self.hidden or inner_width(self.width, self.activation),
             norm=self.norm,
             norm_place=self.norm_place,
             activation=self.activation,
@@ -97,7 +95,7 @@ class Gpt(Model):
         if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):
             return np.zeros_like(drawn)
         if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
-            return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
+            return as_small_as_embeddings(drawn)
         return drawn
 
     def torch(self, shapes: Shapes) -> Any:

@@ -1,12 +1,11 @@
 """A transformer's encoder for images, which sees them as sequences of patches (row E4).
 
 Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; the mean over all patches makes the logits, as in Beyer
-et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a token of its own.
+et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a class token.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,8 +13,8 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.transformer import Activation, Block, Encoder, Norm
-from pipeline.models.weights import EMBEDDING_DEVIATION
+from pipeline.models.transformer import Activation, Block, Encoder, Norm, inner_width
+from pipeline.models.weights import as_small_as_embeddings
 from pipeline.spec import spec
 
 
@@ -44,12 +43,11 @@ class Vit(Model):
 
     def encoder(self) -> Encoder:
         """All its settings, for a framework's builder."""
-        inner = 8 * self.width // 3 if self.activation == "swiglu" else 4 * self.width
         block = Block(
             width=self.width,
             heads=self.heads,
             key_heads=self.heads,
-            hidden=self.hidden or inner,
+            hidden=self.hidden or inner_width(self.width, self.activation),
             norm=self.norm,
             activation=self.activation,
             bias=True,
@@ -60,7 +58,7 @@ class Vit(Model):
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         if name == "logits.kernel":  # small: the loss of a fresh model is then log(classes)
-            return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
+            return as_small_as_embeddings(drawn)
         return drawn
 
     def torch(self, shapes: Shapes) -> Any:

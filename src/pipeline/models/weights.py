@@ -70,6 +70,11 @@ def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.n
     return generator.uniform(-limit, limit, array.shape).astype(array.dtype)
 
 
+def as_small_as_embeddings(drawn: np.ndarray) -> np.ndarray:
+    """A kernel (in, out) of the shared start, made small: as the last, it makes logits near 0."""
+    return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
+
+
 def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
     """The arrays of `weights` in the order of `like`. Raises UserError naming the first that does not fit.
 

@@ -160,7 +160,7 @@ def check_known(key: str, name: str, runs: Sequence[Listed]) -> None:
 def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
     """A line for each condition whose text no run has and that is like one that a run has.
 
-    It may be meant all the same: `cuda:1` is like `cuda:0`. A choice of a group, or a number, is no such text.
+    It may be meant all the same: `cuda:1` is like `cuda:0`. A choice of a group, or a number, does not count.
     """
     return [line for condition in where if (line := _misspelt(condition, runs)) is not None]
 

@@ -45,6 +45,11 @@ class Block:
         return self.width // self.heads
 
 
+def inner_width(width: int, activation: Activation) -> int:
+    """The usual inner width of an MLP: four times the width; of swiglu, which has three kernels, 8/3 of it."""
+    return 8 * width // 3 if activation == "swiglu" else 4 * width
+
+
 @dataclass(frozen=True)
 class Decoder:
     """A stack of `layers` blocks between tokens and logits.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -12,6 +12,16 @@ from keras import layers, ops
 
 from pipeline.models.keras_layers import gelu
 from pipeline.models.transformer import EPSILON, Block, positions
+
+
+class WithSettings(layers.Layer):
+    """A layer that is saved with the arguments of its builder that `settings` names, and read again with them."""
+
+    settings: ClassVar[tuple[str, ...]]
+
+    def get_config(self) -> dict[str, Any]:
+        """What its builder takes."""
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.settings}}
 
 
 class OfBlock(layers.Layer):
@@ -239,8 +249,10 @@ class TransformerBlock(OfBlock):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class Table(layers.Layer):
+class Table(WithSettings):
     """Adds positions (T, D): learned ones, a learned direction times t / T, or waves."""
+
+    settings = ("kind",)
 
     def __init__(self, kind: str, **more: Any) -> None:
         super().__init__(**more)
@@ -264,10 +276,6 @@ class Table(layers.Layer):
             table = ops.cast(positions.sinusoidal(self.length, x_BTD.shape[2]), x_BTD.dtype)
         return x_BTD + (table if at_BT is None else ops.take(table, at_BT, axis=0))
 
-    def get_config(self) -> dict[str, Any]:
-        """What its builder takes."""
-        return {**super().get_config(), "kind": self.kind}
-
 
 @keras.saving.register_keras_serializable("pipeline")
 class Logits(layers.Layer):
@@ -287,8 +295,10 @@ class Logits(layers.Layer):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class SoftCap(layers.Layer):
+class SoftCap(WithSettings):
     """cap tanh(x / cap): no logit beyond the cap."""
+
+    settings = ("cap",)
 
     def __init__(self, cap: float, **more: Any) -> None:
         super().__init__(**more)
@@ -297,7 +307,3 @@ class SoftCap(layers.Layer):
     def call(self, x: Any) -> Any:
         """Of each number."""
         return self.cap * ops.tanh(x / self.cap)
-
-    def get_config(self) -> dict[str, Any]:
-        """What its builder takes."""
-        return {**super().get_config(), "cap": self.cap}

@@ -8,12 +8,14 @@ import keras
 from keras import layers, ops
 
 from pipeline.models.transformer import Encoder
-from pipeline.models.transformer.keras_parts import Table, TransformerBlock, norm
+from pipeline.models.transformer.keras_parts import Table, TransformerBlock, WithSettings, norm
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class Patches(layers.Layer):
+class Patches(WithSettings):
     """Images (N, H, W, C) as (N, T, patch * patch * C): patches row by row, and the pixels of each row by row."""
+
+    settings = ("patch",)
 
     def __init__(self, patch: int, **more: Any) -> None:
         super().__init__(**more)
@@ -27,10 +29,6 @@ class Patches(layers.Layer):
             ops.transpose(rows, (0, 1, 3, 2, 4, 5)),
             (-1, (height // size) * (width // size), size * size * channels),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """What its builder takes."""
-        return {**super().get_config(), "patch": self.patch}
 
 
 def vit(settings: Encoder, image: tuple[int, int, int], classes: int) -> Any:
