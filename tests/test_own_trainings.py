@@ -87,7 +87,8 @@ WRONG = {
     "allow a module of yours set PIPELINE_MODULES=<module>[,<module>]",
     "stage.module=own_lightning.Clouds": "stage.module=own_lightning.Clouds: gives a Clouds; name a LightningModule",
     "stage.data=own_lightning.Lit": "stage.data=own_lightning.Lit: gives a Lit; name a LightningDataModule",
-    "stage.module=own_lightning.Little": "stage.module=own_lightning.Little: module own_lightning has no Little",
+    "stage.module=own_lightning.Little": "stage.module=own_lightning.Little: module own_lightning has no Little "
+    "(did you mean Lit?)",
     "stage.module=own_lightning.torch": "stage.module=own_lightning.torch: is a module; name a class or a function",
     "+stage.arguments.depth=3": "stage.module=own_lightning.Lit: Lit.__init__() got an unexpected keyword argument "
     "'depth'",
