@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
 LONG = 250.0
 OTHERS = ("PIPELINE_", "MLFLOW_", "HYDRA_", "PYTEST_")
-# Noted here once: whatever a test imports (MLflow, Lightning, TensorFlow, scikit-learn) sets variables for this process,
+# Noted here once: what a test imports (MLflow, Lightning, TensorFlow, scikit-learn) sets variables for this process,
 # and after it no command would suit a process that was warm before.
 STARTED_WITH = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
 

@@ -14,10 +14,11 @@ from override_sets import sets
 
 from pipeline import runner, spec
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
+from pipeline.cli.overrides import chosen_by_cell
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError, nearest
-from pipeline.experiment import Experiment
+from pipeline.experiment import GROUPS, Experiment
 from pipeline.spec import allowed_modules, take_allow_list
 
 SEED = 14
@@ -300,3 +301,22 @@ def test_a_module_that_is_not_there_cannot_be_allowed(monkeypatch: pytest.Monkey
     with pytest.raises(UserError) as refusal:
         take_allow_list()
     assert str(refusal.value) == "PIPELINE_MODULES=json,mine_nowhere.models: no module mine_nowhere on the path"
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("optimizer=adamw,sgd optimizer.decay=matrices", {"optimizer.decay": "choice(matrices)"}),
+        (
+            "model=mlp,cnn model.freeze=[1,2] model.units=",
+            {"model.freeze": "choice([1,2])", "model.units": "choice('')"},
+        ),
+        ("model=mlp,cnn model.units=[8],[9] optimizer.decay=all seed=3 ~model.x", {}),
+        ("experiment=a,b optimizer.rate=1 sweep.timeout=5", {"optimizer.rate": "choice(1)"}),
+        ("optimizer=adamw optimizer.decay=all seed=1,2", {}),
+    ],
+)
+def test_a_value_below_a_group_of_the_grid_is_composed_with_each_cell(words: str, changed: dict[str, str]) -> None:
+    before = dict(word.partition("=")[::2] for word in words.split())
+    after = [f"{key}={value}" if key[0] != "~" else key for key, value in {**before, **changed}.items()]
+    assert chosen_by_cell(words.split(), GROUPS) == after

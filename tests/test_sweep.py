@@ -222,6 +222,8 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "training.epochs=3,-1").endswith("(cell 2: training.epochs=-1)")
     lacking = refused(tmp_path, "-m", "model=mlp,linear", "model.units=[8],[16]")
     assert lacking.startswith("model.units: no such key") and lacking.endswith("(cell 3: model=linear model.units=[8])")
+    unknown = refused(tmp_path, "-m", "optimizer=adamw,sgd", "optimizer.decay=some")  # the default has no such key
+    assert unknown == "optimizer.decay='some': should be 'all' or 'matrices' (cell 1: optimizer=adamw)"
     assert refused(tmp_path, "-m", "sweep.timeout=1,2") == "sweep.timeout: holds for the whole grid; give it one value"
     assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is about grids; add -m"
     assert refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: -m says that the values make a grid"

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import added_where_open, canonical_device, explained, keys_of
+from pipeline.cli.overrides import added_where_open, canonical_device, chosen_by_cell, explained, keys_of
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
@@ -67,10 +67,12 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     parsed = _parsed(arguments)
     _check_flags(parsed)
     # Hydra's own parser takes no flag in the middle of the overrides.
-    arguments = [*parsed.overrides, *(word for word in arguments if word not in parsed.overrides)]
+    flags = [word for word in arguments if word not in parsed.overrides]
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):
         raise UserError("resume with -m: goes on with one run; a grid that is given again goes on by itself")
     task = Task(keys_of(parsed.overrides, GROUPS, grid=parsed.multirun, shows=bool(parsed.cfg)), act)
+    overrides = chosen_by_cell(parsed.overrides, GROUPS) if parsed.multirun else parsed.overrides
+    arguments = [*overrides, *flags]
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
     hydra_plugins.register()

@@ -162,6 +162,25 @@ def added_where_open(argument: str) -> str:
     return f"++{argument}" if argument.startswith(tuple(f"{one}." for one in OPEN)) else argument
 
 
+def chosen_by_cell(overrides: Sequence[str], groups: Collection[str]) -> list[str]:
+    """The overrides of a grid; a value below a group that the grid goes over, as the one choice of each of its cells.
+
+    Before the cells Hydra composes a config with the default of such a group, in which the key may be missing.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    over = {one.key_or_group for one in parsed if one.is_sweep_override()}
+    over = {group for group in groups if group in over or "experiment" in over} - {"sweep"}  # that one is the grid's
+    return [_as_choice(one) if one.key_or_group.partition(".")[0] in over else str(one.input_line) for one in parsed]
+
+
+def _as_choice(override: Override) -> str:
+    text = str(override.input_line)
+    if "." not in override.key_or_group or override.is_sweep_override() or override.is_delete():
+        return text
+    key, _, value = text.partition("=")
+    return f"{key}=choice({value or repr('')})"
+
+
 def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     """Hydra's, OmegaConf's or the YAML reader's error as one message: value, key, choices."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
