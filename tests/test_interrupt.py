@@ -88,7 +88,7 @@ def check_journal(run: Path) -> None:
         ("torch", signal.SIGINT, 130),
         pytest.param("tensorflow", signal.SIGINT, 130, marks=pytest.mark.wide),
         pytest.param("jax", signal.SIGINT, 130, marks=pytest.mark.wide),
-        ("jax", signal.SIGTERM, 143),
+        pytest.param("jax", signal.SIGTERM, 143, marks=pytest.mark.wide),
         pytest.param("torch", signal.SIGHUP, 129, marks=pytest.mark.wide),
     ],
 )

@@ -166,10 +166,10 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     ("name", "old", "new", "expected"),
     [
         ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
-        ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
         *(
             pytest.param(*edit, marks=pytest.mark.wide)
             for edit in (
+                ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
                 ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
                 ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
                 ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),

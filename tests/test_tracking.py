@@ -470,7 +470,10 @@ def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) 
     assert {run.info.status for run in runs_of(uri)} == {"FINISHED", "FAILED"}
 
 
-@pytest.mark.parametrize("case", ["not a database", "below a file", "a folder"])
+CASES = ("a folder", *(pytest.param(case, marks=pytest.mark.wide) for case in ("not a database", "below a file")))
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     path = tmp_path / "mlflow.db"
     if case == "a folder":
