@@ -44,7 +44,9 @@ KEYS = (
     "resume, run, schedule, seed, solver, stage, sweep, tracking, training"
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
-ALL_KEYS = MLP_KEYS.replace("model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers")
+ALL_KEYS = MLP_KEYS.replace("model.activation", "model.activation, model.adapters").replace(
+    "model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers"
+)
 FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
 LINEAR, JAX, MLP = "pipeline.models.linear.Linear", "pipeline.backends.Jax", "pipeline.models.mlp.Mlp"
 

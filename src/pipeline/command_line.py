@@ -143,8 +143,8 @@ def _name_as_text(argument: str) -> str:
     conditions = CONDITIONS.fullmatch(value) if key == "stage.where" else None
     if conditions:
         return f"{key}=[{','.join(map(repr, conditions[1].split(',')))}]"
-    if key in ("model.freeze", "model.start_layers"):
+    if key in ("model.freeze", "model.start_layers", "model.adapters.layers"):
         return key + equals + IN_LIST.sub(lambda found: repr(found[0]), value)
-    if key not in ("run", "name", "model.start") or not equals:
+    if key not in ("run", "name", "model.start", "model.adapters.start") or not equals:
         return argument
     return f"{key}={','.join(repr(part) if NUMBER_LIKE.fullmatch(part) else part for part in value.split(','))}"

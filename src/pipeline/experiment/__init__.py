@@ -185,7 +185,7 @@ class Experiment:
     def _deciding(self, key: str) -> object:
         locations = self.part(key).locations if key in GROUPS else ()
         if key in COMMON:
-            locations = (*locations, *(name for name in _names(COMMON[key]) if not self.config[key].get(name)))
+            locations = (*locations, *(name for name in _names(COMMON[key]) if not _set(self.config[key].get(name))))
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
@@ -247,6 +247,11 @@ def load(config: Config) -> Experiment:
     for group in COMMON:
         _check_names(parts[group], group)
     return Experiment(config=config, settings=settings_of(config), starting=starting, inputs=inputs, **parts)
+
+
+def _set(value: object) -> bool:
+    """Whether a key that every choice of a group has says anything: of a node, whether one of its keys does."""
+    return any(map(_set, value.values())) if isinstance(value, Mapping) else bool(value)
 
 
 def _names(keys: type) -> list[str]:

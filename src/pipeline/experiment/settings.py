@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Part
 from pipeline.errors import UserError, cut
-from pipeline.spec import spec
+from pipeline.spec import build_as, spec
 
 
 def _text(value: object) -> object:
@@ -39,21 +40,69 @@ class Settings:
 
 
 @spec
+class Adapting:
+    """`model.adapters`: what is trained beside the dense layers of a saved model, which stay as they are (LoRA).
+
+    `rank`: of an adapter (None: there are none). `alpha`: an adapter counts alpha / rank times (None: once). `layers`:
+    patterns of the dense layers that get one (none: all of them). `start`: a file of adapters to go on with (a run,
+    before the config is checked), which has its own rank, alpha and layers.
+    """
+
+    rank: PositiveInt | None = None
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    layers: tuple[Text, ...] = ()
+    start: Text | None = None
+
+    def __post_init__(self) -> None:
+        layers = f"[{','.join(self.layers)}]" if self.layers else None
+        for key, value in (("rank", self.rank), ("alpha", self.alpha), ("layers", layers)):
+            if value is not None and self.start is not None:
+                raise UserError(
+                    f"model.adapters.{key}={value} with model.adapters.start: those adapters have theirs; leave it out"
+                )
+            if value is not None and self.rank is None:
+                raise UserError(f"model.adapters.{key}={value}: without model.adapters.rank; there are no adapters")
+
+    @property
+    def active(self) -> bool:
+        """Whether there are adapters."""
+        return self.rank is not None or self.start is not None
+
+
+def _adapting(value: object) -> object:
+    return build_as(Adapting, value, "model.adapters") if isinstance(value, Mapping) else value
+
+
+@spec
 class Starting:
     """The keys of the group `model` that every model has, whoever wrote it.
 
     `start`: a file of weights to start from (a run, before the config is checked). `start_layers`: patterns of the
-    weights that are taken from it (none: all). `freeze`: patterns of the weights that stay as they start.
+    weights that are taken from it (none: all). `freeze`: patterns of the weights that stay as they start. `adapters`:
+    what is trained in place of the weights.
     """
 
     start: Text | None = None
     start_layers: tuple[Text, ...] = ()
     freeze: tuple[Text, ...] = ()
+    adapters: Annotated[Adapting, BeforeValidator(_adapting)] = Field(default_factory=Adapting)
 
     def __post_init__(self) -> None:
         if self.start_layers and self.start is None:
             layers = ",".join(self.start_layers)
             raise UserError(f"model.start_layers=[{layers}]: without model.start; name a run or a file there")
+        if self.adapters.active:
+            self._check_adapters()
+
+    def _check_adapters(self) -> None:
+        key = "rank" if self.adapters.start is None else "start"
+        named = f"model.adapters.{key}={getattr(self.adapters, key)}"
+        if self.start is None:
+            raise UserError(f"{named}: without model.start; name the saved run there whose model is adapted")
+        for other, value in (("start_layers", self.start_layers), ("freeze", self.freeze)):
+            if value:
+                said = f"{named} with model.{other}=[{','.join(value)}]"
+                raise UserError(f"{said}: all weights of the saved model are taken, and stay as they are; leave it out")
 
     @property
     def active(self) -> bool:

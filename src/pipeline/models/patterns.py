@@ -14,10 +14,13 @@ def matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def matching(key: str, patterns: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """The names that any pattern matches, in their order. Raises UserError for a pattern that matches none."""
+def matching(key: str, patterns: Sequence[str], names: Iterable[str], what: str = "weight") -> tuple[str, ...]:
+    """The names that any pattern matches, in their order. `what`: they are of.
+
+    Raises UserError for a pattern that matches none.
+    """
     every = list(names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in every):
-            raise UserError(f"{key}=[{cut(pattern)}]: matches no weight; this model has {cut(', '.join(every), 600)}")
+            raise UserError(f"{key}=[{cut(pattern)}]: matches no {what}; this model has {cut(', '.join(every), 600)}")
     return tuple(name for name in every if any(matches(name, pattern) for pattern in patterns))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, cut
+from pipeline.models.adapters import adapters_of
 from pipeline.models.patterns import matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
 COUNT_OF_BATCHES = "num_batches_tracked"  # torch's, which no inference reads
 
 
-def start_of(experiment: Experiment, made: Weights, trained: Iterable[str], names: Names) -> tuple[Weights, Start]:
+def start_of(
+    experiment: Experiment,
+    made: Weights,
+    trained: Iterable[str],
+    names: Names,
+    dense_layers: Callable[[], Sequence[str]],
+) -> tuple[Weights, Start]:
     """The values that a training starts from, and whose they are.
 
     `made`: as the model's builder made them. `trained`: those that an optimizer would change. `names`: the framework's
-    own names of them, which a file may have. Raises UserError for
+    own names of them, which a file may have. `dense_layers`: the paths of what may get an adapter. Raises UserError for
     saved weights that do not fit, and for patterns that match nothing or leave nothing to train.
     """
     model, wanted = experiment.data_model, experiment.starting
@@ -46,6 +53,9 @@ def start_of(experiment: Experiment, made: Weights, trained: Iterable[str], name
             source=wanted.start,
             source_sha256=weights.digest(saved),
         )
+    if wanted.adapters.active:
+        adapters = adapters_of(experiment, values, dense_layers(), str(found.source_sha256))
+        return values, replace(found, frozen=tuple(made), adapters=adapters)
     return values, replace(found, frozen=_frozen(wanted.freeze, made, set(trained)))
 
 

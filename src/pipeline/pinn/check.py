@@ -63,8 +63,9 @@ def _check_settings(experiment: Experiment) -> None:
             f"profiler={choice(experiment.profiler)} with stage={stage}: profilers measure trainings on datasets only"
         )
     for group, keys in (("model", experiment.starting), ("dataset", experiment.inputs)):
+        unset = type(keys)()
         for key, value in vars(keys).items():
-            if value:
+            if value != getattr(unset, key):
                 raise UserError(f"{group}.{key} with stage={stage}: it would not be followed; leave it out")
     device = experiment.device
     for setting in backend.unused_by_solvers():

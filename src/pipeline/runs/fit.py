@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pipeline.runs.adapters import Adapters
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.result import Direction, Metric, count, rate
 from pipeline.runs.weights import Weights
@@ -89,6 +90,7 @@ class Start:
 
     `shared`: drawn by the seed, the same on every backend; `own`: as the model, or its framework, made them; `loaded`:
     from the file `source`, whose weights have that digest. `frozen`: those that the training did not change.
+    `adapters`: what was trained in their place, as it started.
     """
 
     shared: tuple[str, ...] = ()
@@ -97,12 +99,15 @@ class Start:
     source: str | None = None
     source_sha256: str | None = None
     frozen: tuple[str, ...] = ()
+    adapters: Adapters | None = None
 
     def plain(self) -> dict[str, object]:
         """As the receipt keeps it."""
         found: dict[str, object] = {"shared": list(self.shared), "own": list(self.own)}
         if self.source is not None:
             found |= {"loaded": list(self.loaded), "source": self.source, "source_sha256": self.source_sha256}
+        if self.adapters is not None:
+            found["adapters"] = self.adapters.plain()
         return found | ({"frozen": list(self.frozen)} if self.frozen else {})
 
 

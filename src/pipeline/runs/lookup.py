@@ -117,6 +117,8 @@ def _without(folder: Path, holding: str) -> str:
     status = read_status(folder)
     if status is not None and status.state != "FINISHED":
         why = f"it is {status.state}" + (f": {status.error}" if status.error else "")
+    elif holding.endswith("adapters.npz"):
+        why = "it trained none; model.adapters.rank does"
     else:
         why = "of a grid, a search or a stage that trains several, each cell's run has its own; what stage=lightning"
         why += " and stage=keras train is the user's, in artifacts/module/"

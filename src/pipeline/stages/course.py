@@ -64,12 +64,13 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
+    if experiment.optimizer.several:
+        receipt["updates"] = updates(experiment, fit, data)
+    fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     receipt["card_sha256"] = save_model(run, fit, data)
     receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
     receipt["task"]["score"] = data.task.score
-    if experiment.optimizer.several:
-        receipt["updates"] = updates(experiment, fit, data)
     if data.normalisation is not None:
         receipt["normalisation"] = data.normalisation.plain()
     save_placement(run, experiment, fit.observed)
@@ -251,6 +252,16 @@ def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
     steps = sum(epoch.steps for epoch in fit.epochs)
     return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
+
+
+def merged(fit: Fit, run: Run) -> Fit:
+    """The fit of a model whose adapters are part of its weights; the adapters alone are saved beside them."""
+    adapters = fit.start.adapters
+    if adapters is None:
+        return fit
+    together, alone = adapters.split(fit.weights)
+    adapters.save(run.artifact("model/adapters.npz"), alone)
+    return replace(fit, weights=together)
 
 
 def save_model(run: Run, fit: Fit, data: Data) -> str:

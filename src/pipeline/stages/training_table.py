@@ -49,6 +49,7 @@ def rows(
         ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
+        *adapters_row(fit),
         *augmentation_row(receipt["augmentation"]),
         *normalisation_row(receipt.get("normalisation")),
         ("peak memory", memory),
@@ -83,6 +84,16 @@ def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:
     if kept.get("weights") != "best":
         return []
     return [("weights", f"of step {kept['step']:,}, the best by {kept['monitor']} ({kept['value']:.4f})")]
+
+
+def adapters_row(fit: Fit) -> list[tuple[str, str]]:
+    """What was trained beside the saved weights."""
+    adapters = fit.start.adapters
+    if adapters is None:
+        return []
+    base = sum(array.size for array in fit.weights.values())
+    shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {len(adapters.layers)} dense layers"
+    return [("adapters", f"{shape}: {fit.parameters:,} numbers trained beside {base:,} that stay")]
 
 
 def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -47,6 +47,7 @@ keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 with quiet_imports():
     from pipeline.backends.keras import net
+    from pipeline.models import keras_adapters
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -316,8 +317,11 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
     numbers = 2 + experiment.optimizer.slots()
     refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
     built = weights.from_keras(model)
-    values, start = start_of(experiment, built, weights.trained_keras(model), weights.keras_names(model))
+    trained, names = weights.trained_keras(model), weights.keras_names(model)
+    values, start = start_of(experiment, built, trained, names, partial(keras_adapters.dense_layers, model))
     weights.to_keras(model, values, "the initial weights")
+    if start.adapters is not None:
+        keras_adapters.adapt(model, start.adapters)
     weights.freeze_keras(model, start.frozen)
     return model, sum(math.prod(variable.shape) for variable in model.trainable_variables), start
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
@@ -13,7 +14,7 @@ from pipeline.backends.torch.lowering import Lowering
 from pipeline.contracts import Model
 from pipeline.errors import UserError
 from pipeline.machine.memory import is_out_of_memory, process_peak_bytes, refuse_too_large, still_free
-from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first, weights
+from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first, torch_adapters, weights
 from pipeline.models.start import start_of
 from pipeline.runs.fit import Start
 
@@ -40,12 +41,15 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
     before = weights.from_torch(net)
-    values, start = start_of(experiment, before, weights.trained_torch(net), weights.torch_names(net))
+    trained_now, names = weights.trained_torch(net), weights.torch_names(net)
+    values, start = start_of(experiment, before, trained_now, names, partial(torch_adapters.dense_layers, net))
     weights.to_torch(net, values, "the initial weights")
+    adapted = contextlib.nullcontext() if start.adapters is None else torch_adapters.adapted(net, start.adapters)
     weights.freeze_torch(net, start.frozen)
     wide = torch.float64 if lowering.dtype == torch.float64 else torch.float32
     rounded = lowering.forward() if lowering.compute != lowering.dtype else contextlib.nullcontext()
-    check_outputs(_tried(net.eval(), model, shapes, wide, rounded).shape, shapes)
+    with adapted:
+        check_outputs(_tried(net.eval(), model, shapes, wide, rounded).shape, shapes)
     net.train()
     return net, trained(net), start
 

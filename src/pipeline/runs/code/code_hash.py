@@ -214,8 +214,9 @@ def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path
 def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
     """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
     found = {type(part).__module__: part.user_files for part in specs(experiment) if part.user_files}
-    start = experiment.starting.start
-    return found if start is None or "model" not in _parts(experiment) else {**found, "pipeline.models.start": (Path(start),)}
+    wanted = experiment.starting
+    starts = tuple(Path(file) for file in (wanted.start, wanted.adapters.start) if file is not None)
+    return {**found, "pipeline.models.start": starts} if starts and "model" in _parts(experiment) else found
 
 
 def _texts(value: object) -> list[str]:
