@@ -40,7 +40,7 @@ TRAININGS = {
     ),
     "narrow": ("dataset=plane", "model=dense", "loss=squared", "precision=bf16"),
     "weighted": ("dataset=plane", "dataset.normalise=true", "model=subclassed", "loss=weighted", "precision=fp64"),
-    "sequence_to_sequence": ("dataset=reversed", "model=encoder_decoder"),
+    "sequence_to_sequence": ("dataset=reversed", "model=mixing"),
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
     "everything": (*SETTINGS, *TOKENS),
     "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED, "dataset.normalise=true"),  # streamed too

@@ -31,7 +31,7 @@ CHOICES = {
     "conf/dataset/reversed.yaml": "_target_: own_tasks.Reversed\n",
     "conf/model/tiny.yaml": "_target_: own_tasks.TinyTransformer\ntied: false\n",
     "conf/model/dense.yaml": "_target_: own_tasks.Dense\n",
-    "conf/model/encoder_decoder.yaml": "_target_: own_tasks.EncoderDecoder\n",
+    "conf/model/mixing.yaml": "_target_: own_tasks.EncoderDecoder\n",
     "conf/model/subclassed.yaml": "_target_: own_tasks.Subclassed\n",
     "conf/loss/weighted.yaml": "_target_: own_tasks.WeightedError\n",
     "conf/loss/squared.yaml": "_target_: own_tasks.SquaredError\n",

@@ -122,9 +122,14 @@ class Schedule(Part):
 
 
 class Loss(Part):
-    """What a training lowers, the same on every backend. `asks_the_data`: only they can tell whether `check` passes."""
+    """What a training lowers, the same on every backend. `asks_the_data`: only they can tell whether `check` passes.
+
+    `masks`: its functions of torch and Keras take a third argument, booleans: the rows that count, where some are
+    padding. The others add nothing to the sum, and the mean is still over all of them.
+    """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
+    masks: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

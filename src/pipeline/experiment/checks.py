@@ -121,6 +121,11 @@ def _check_task(experiment: Experiment) -> None:
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
             f"examples of this dataset are {task.example_kind}"
         )
+    if task.pads and not experiment.loss.masks:
+        raise Impossible(
+            f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: some of its targets are "
+            "padding, which this loss would count; use loss=cross_entropy"
+        )
     for metric in experiment.training.metrics:
         if metric.takes not in (None, task.targets):
             fit = [word for word, cls in words().items() if cls.takes == task.targets]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -28,6 +28,8 @@ class CrossEntropy(Loss):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     class_weights: tuple[Weight, ...] | None = None
 
+    masks: ClassVar[bool] = True
+
     @property
     def asks_the_data(self) -> bool:
         """Whether there is a number for each class."""
@@ -45,7 +47,14 @@ class CrossEntropy(Loss):
 
         smoothing = self.label_smoothing
         if self.class_weights is None:
-            return lambda logits, labels: functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+            def plain(logits: Any, labels: Any, counted: Any = None) -> Any:
+                if counted is None:
+                    return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+                each = functional.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
+                return (each * counted).mean()
+
+            return plain
 
         class Weighted(torch.nn.Module):
             weights: torch.Tensor
@@ -54,9 +63,10 @@ class CrossEntropy(Loss):
                 super().__init__()
                 self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
 
-            def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            def forward(self, logits: torch.Tensor, labels: torch.Tensor, counted: Any = None) -> torch.Tensor:
                 each = functional.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
-                return (self.weights.to(each.dtype)[labels] * each).mean()
+                each = self.weights.to(each.dtype)[labels] * each
+                return (each if counted is None else each * counted).mean()
 
         return Weighted(self.class_weights)
 
@@ -65,13 +75,15 @@ class CrossEntropy(Loss):
 
         smoothing, weights = self.label_smoothing, self.class_weights
 
-        def loss(logits: Any, labels: Any) -> Any:
+        def loss(logits: Any, labels: Any, counted: Any = None) -> Any:
             each = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             if smoothing:
                 every_class = -ops.mean(ops.log_softmax(logits, axis=-1), axis=-1)
                 each = (1 - smoothing) * each + smoothing * every_class
             if weights is not None:
                 each = ops.take(ops.convert_to_tensor(weights, logits.dtype), labels) * each
+            if counted is not None:
+                each = each * ops.cast(counted, each.dtype)
             return ops.mean(each)
 
         return loss

@@ -15,6 +15,7 @@ from pipeline.contracts import Model
 from pipeline.errors import UserError, cut
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
+PADDING = 0  # the token that sequences of different lengths are filled up with
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 
@@ -37,6 +38,16 @@ class Shapes:
             raise ValueError(f"takes images (height, width, channels); the examples of this dataset have {what}")
         height, width, channels = self.x
         return height, width, channels
+
+    @property
+    def sequence(self) -> tuple[int, int]:
+        """Length of a sequence of tokens, and their vocabulary. Raises ValueError where an example is none."""
+        if self.vocabulary is None or len(self.x) != 1:
+            raise ValueError(
+                f"takes tokens, and the examples of this dataset have shape {self.x}; "
+                "choose a dataset of text, such as dataset=moby_dick"
+            )
+        return self.x[0], self.vocabulary
 
     @property
     def classes(self) -> int:

@@ -101,13 +101,13 @@ class Gpt(Model):
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import torch_gpt
 
-        length, vocabulary = _sizes(shapes)
+        length, vocabulary = shapes.sequence
         return torch_gpt.Gpt(self.decoder(), length, vocabulary)
 
     def keras(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import keras_gpt
 
-        return keras_gpt.gpt(self.decoder(), *_sizes(shapes))
+        return keras_gpt.gpt(self.decoder(), *shapes.sequence)
 
     def torch_cached(self, net: Any) -> Any:
         from pipeline.models.transformer import torch_gpt
@@ -118,13 +118,3 @@ class Gpt(Model):
         from pipeline.models.transformer import keras_gpt
 
         return keras_gpt.Cached(model)
-
-
-def _sizes(shapes: Shapes) -> tuple[int, int]:
-    """Length of a sequence and vocabulary. Raises ValueError where the examples are not tokens."""
-    if shapes.vocabulary is None or len(shapes.x) != 1:
-        raise ValueError(
-            f"takes tokens, and the examples of this dataset have shape {shapes.x}; "
-            "choose a dataset of text, such as dataset=moby_dick"
-        )
-    return shapes.x[0], shapes.vocabulary

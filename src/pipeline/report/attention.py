@@ -13,19 +13,27 @@ from matplotlib.colors import PowerNorm
 from pipeline.report.canvas import canvas
 
 MOST = 8  # layers, and heads, in the figure
+LETTER = 0.1  # inches of a token beside a map
 TEMPLATE = Path(__file__).with_name("attention_page.html")
 SIGNS = {"\n": "↵", " ": "␣", "\t": "⇥"}
 
 
-def figure(path: Path, maps_LHTS: np.ndarray, title: str) -> None:
-    """A row for each layer, a column for each head (up to MOST of them). Colour: the square root of the weight."""
+def figure(
+    path: Path, maps_LHTS: np.ndarray, title: str, attending: Sequence[str] = (), attended: Sequence[str] = ()
+) -> None:
+    """A row for each layer, a column for each head (up to MOST of them). Colour: the square root of the weight.
+
+    `attending` (T), `attended` (S): the texts of the tokens, written beside a map where they are given.
+    """
     layers, heads = (min(size, MOST) for size in maps_LHTS.shape[:2])
-    drawn = canvas(1.5 * heads + 0.6, 1.5 * layers + 0.6)
+    width, height = (max(1.5, LETTER * len(texts)) for texts in (attended, attending))
+    drawn = canvas(width * heads + 0.6, height * layers + 0.6)
     grid = drawn.subplots(layers, heads, squeeze=False)
     for (layer, head), axes in np.ndenumerate(grid):
         axes.imshow(maps_LHTS[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set_xticks(range(len(attended)), _signs(attended), fontsize=6)
+        axes.set_yticks(range(len(attending)), _signs(attending), fontsize=6)
+        axes.tick_params(length=0, pad=1)
         if layer == 0:
             axes.set_title(f"head {head}", fontsize=8)
         if head == 0:
@@ -38,20 +46,30 @@ def figure(path: Path, maps_LHTS: np.ndarray, title: str) -> None:
     drawn.savefig(path)
 
 
-def page(path: Path, maps_LHTS: np.ndarray, tokens: Sequence[str], title: str) -> None:
+def page(
+    path: Path, maps_LHTS: np.ndarray, tokens: Sequence[str], title: str, attended: Sequence[str] | None = None
+) -> None:
     """One HTML file: a map to point at, and the text coloured by what the chosen token attends to.
 
-    `tokens` (T): the text of each. Weights are kept as bytes: 0 to 255 for 0 to 1.
+    `tokens` (T): the text of each; `attended` (S): of those that they attend to, where it is another sequence. Weights
+    are kept as bytes: 0 to 255 for 0 to 1.
     """
-    layers, heads, length, _ = maps_LHTS.shape
+    layers, heads, length, width = maps_LHTS.shape
     data = {
         "title": title,
         "layers": layers,
         "heads": heads,
         "length": length,
+        "width": width,
         "tokens": list(tokens),
-        "signs": ["".join(SIGNS.get(letter, letter) for letter in token) for token in tokens],
+        "signs": _signs(tokens),
+        "attended": None if attended is None else _signs(attended),
         "weights": base64.b64encode(np.round(maps_LHTS * 255).astype(np.uint8).tobytes()).decode(),
     }
     text = json.dumps(data).replace("<", "\\u003c")  # so that no token ends the script
     path.write_text(TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", text), encoding="utf-8")
+
+
+def _signs(tokens: Sequence[str]) -> list[str]:
+    """With a sign for what would not be seen."""
+    return ["".join(SIGNS.get(letter, letter) for letter in token) for token in tokens]

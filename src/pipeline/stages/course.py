@@ -35,6 +35,8 @@ from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.tasks import Judge, Task
 
+TEXT = ("tokens", "pairs of sequences")  # kinds of examples that a vocabulary is of
+
 if TYPE_CHECKING:
     from pipeline.contracts import Part
     from pipeline.experiment import Experiment
@@ -137,7 +139,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or not is_ours(experiment.schedule)
         or experiment.loss.asks_the_data
         or training.validates_for is not None
-        or (experiment.starting.start is not None and data.task.example_kind == "tokens")
+        or (experiment.starting.start is not None and data.task.example_kind in TEXT)
         or (longest is not None and longest[1] > 0 and training.steps is None)
     )
 

@@ -57,14 +57,17 @@ def measure(
         outputs = predict(x)
         check(outputs, first)
         judge.add(x if data.normalisation is None else data.scaled(stored, dtype), outputs, y)
+        judge.decode(predict, x, y)
         add_to(totals, data.task, outputs, y)
     return Measured(judge, totals)
 
 
 def add_to(totals: Sequence[Total], task: Task, outputs: np.ndarray, y: np.ndarray) -> None:
-    """Add a batch to metrics, as the loss would take it."""
+    """Add a batch to metrics, as the loss would take it, without padding."""
+    counted = task.counted(np, y)
     for total in totals:
-        total.add(*task.compared(np, outputs, y))
+        compared = task.compared(np, outputs, y)
+        total.add(*(compared if counted is None else (part[counted] for part in compared)))
 
 
 def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:

@@ -13,7 +13,7 @@ from pipeline.spec import choice
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-TRAININGS = ("classifier", "train")  # stages whose metrics their task and their config name
+TRAININGS = ("classifier", "train", "seq2seq")  # stages whose metrics their task and their config name
 MORE = ("epoch", "loss_scale", "profiler")  # the first part of what else a training may measure
 ENDS = {"min": ("less", "minimize"), "max": ("more", "maximize")}
 

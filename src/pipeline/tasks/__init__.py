@@ -7,7 +7,7 @@ what counts as correct, and for a judge of the test set. A task of your own is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -17,10 +17,11 @@ from pipeline.models import Shapes
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
+    from pipeline.runs.fit import Predict
     from pipeline.runs.result import Direction, Metric, Table
     from pipeline.runs.run import Run
 
-ExampleKind = Literal["tokens", "numbers"]
+ExampleKind = Literal["tokens", "pairs of sequences", "numbers"]
 Targets = Literal["classes", "numbers"]
 
 
@@ -37,6 +38,8 @@ class Ops(Protocol):
     def abs(self, x: Any, /) -> Any: ...
 
     def square(self, x: Any, /) -> Any: ...
+
+    def sum(self, x: Any, axis: int, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Judge(ABC):
         targets as the dataset has them.
         """
 
+    def decode(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:  # noqa: B027  # few tasks decode
+        """One batch, as `add` gets it, of a model whose outputs are its next inputs: run it without the targets."""
+
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
         """The loss first, then the score where the task has one; named test/<name>."""
@@ -77,9 +83,11 @@ class Task(ABC):
 
     `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
     averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
-    `example_kind`: what models may expect: "tokens" below a vocabulary, or "numbers"; None: anything.
+    `example_kind`: what models may expect: "tokens" below a vocabulary, "pairs of sequences" of them, or "numbers";
+    None: anything.
     `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
-    None: anything else. `tested`: the names of what its judge measures and which value is better, where it says so.
+    None: anything else. `pads`: some targets are padding (`counted`). `tested`: the names of what its judge measures
+    and which value is better, where it says so.
     """
 
     unit: ClassVar[str] = "examples"
@@ -87,6 +95,7 @@ class Task(ABC):
     better: ClassVar[Direction] = "max"
     example_kind: ClassVar[ExampleKind | None] = None
     targets: ClassVar[Targets | None] = None
+    pads: ClassVar[bool] = False
     tested: ClassVar[Mapping[str, Direction]] = {}
 
     @property
@@ -102,6 +111,22 @@ class Task(ABC):
     def compared(self, ops: Ops, outputs: Any, y: Any) -> tuple[Any, Any]:
         """Outputs and targets as the loss takes them; the loss is the mean over their first axis."""
         return outputs, y
+
+    def counted(self, ops: Ops, y: Any) -> Any:
+        """Which rows of `compared` count, as booleans, where some are padding. None: all of them."""
+        return None
+
+    @property
+    def counted_share(self) -> float:
+        """The share of the training's rows that count. The loss divides by it: so batches of any size add up."""
+        return 1.0
+
+    def loss_of(self, loss: Callable[..., Any], ops: Ops, outputs: Any, y: Any) -> Any:
+        """What a training lowers: `loss`, of Loss.torch() or Loss.keras(), of a batch."""
+        counted = self.counted(ops, y)
+        if counted is None:
+            return loss(*self.compared(ops, outputs, y))
+        return loss(*self.compared(ops, outputs, y), counted) / self.counted_share
 
     def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
         """For each unit of the batch its score: True where a class is correct, or a number. Any shape."""

@@ -143,7 +143,7 @@ class Engine:
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any, control: Any) -> tuple[Any, Any]:
         outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))
         outputs = widened(outputs)
-        loss = self.loss(*self.task.compared(jnp, outputs, y))
+        loss = self.task.loss_of(self.loss, jnp, outputs, y)
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
             scaled = self.optimizer.scale_loss(loss * control["share"] if "share" in control else loss)
         return scaled, (loss, outputs, fixed)

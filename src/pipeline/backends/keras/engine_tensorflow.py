@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 # What a task may need (pipeline.tasks.Ops). Not keras.ops.argmax, which looks for negative zeros first.
 OPS = SimpleNamespace(
-    argmax=lambda x, axis: tf.argmax(x, axis, output_type=tf.int32), reshape=tf.reshape, abs=tf.abs, square=tf.square
+    argmax=lambda x, axis: tf.argmax(x, axis, output_type=tf.int32),
+    reshape=tf.reshape,
+    abs=tf.abs,
+    square=tf.square,
+    sum=lambda x, axis: tf.reduce_sum(tf.cast(x, tf.int32) if x.dtype == tf.bool else x, axis),
 )
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Einsum")
 
@@ -167,7 +171,7 @@ class Engine:
     def _step(self, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, ...]:
         with tf.GradientTape() as tape:
             outputs = widened(self.model(x, training=True))
-            loss = self.loss(*self.task.compared(OPS, outputs, y))
+            loss = self.task.loss_of(self.loss, OPS, outputs, y)
             shared = loss * tf.cast(control["share"], loss.dtype) if "share" in control else loss
             scaled = self.optimizer.scale_loss(shared)
         gradients = dense(tape.gradient(scaled, self.trained))

@@ -261,9 +261,9 @@ def _loss(experiment: Experiment) -> Any:
     """The experiment's loss over outputs widened to float32 at least (see pipeline.losses)."""
     loss = experiment.loss.keras()
 
-    def widened(outputs: Any, targets: Any) -> Any:
+    def widened(outputs: Any, *targets: Any) -> Any:
         wide = "float64" if outputs.dtype == "float64" else "float32"
-        return loss(keras.ops.cast(outputs, wide), targets)
+        return loss(keras.ops.cast(outputs, wide), *targets)
 
     return widened
 
@@ -284,10 +284,12 @@ class HeldOut:
         for x, y in self._batches():
             outputs = self.forward(x).astype(np.float64)
             wanted = y.astype(np.float64) if y.dtype.kind == "f" else y
-            compared, targets = map(keras.ops.convert_to_tensor, task.compared(np, outputs, wanted))
-            loss += float(self.loss(compared, targets)) * len(y)
+            loss += float(task.loss_of(self._of_arrays, np, outputs, wanted)) * len(y)
             score += float(np.sum(task.scores(np, outputs, y))) if task.score is not None else 0.0
         return loss / examples, score / (examples * task.units)
+
+    def _of_arrays(self, *compared: np.ndarray) -> Any:
+        return self.loss(*map(keras.ops.convert_to_tensor, compared))
 
     def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         split = self.data.validation

@@ -41,7 +41,7 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
         x, y = map(keras.ops.convert_to_tensor, _prepared(data, data.training(rows, 0)))
 
         def loss_of(outputs: Any) -> Any:
-            return loss(*data.task.compared(engine_module.OPS, engine_module.widened(outputs), y))
+            return data.task.loss_of(loss, engine_module.OPS, engine_module.widened(outputs), y)
 
         value, gradients = (_by_tape if BACKEND == "tensorflow" else _by_jax)(model, optimizer, loss_of, x)
         scale = float(optimizer.scale_loss(1.0)) if FORMATS[resolved.precision].loss_scaling else 1.0

@@ -74,7 +74,7 @@ class Step:
     def judged(self, outputs: torch.Tensor, y: torch.Tensor) -> Losses:
         """Loss and sum of scores of outputs."""
         outputs = widened(outputs)
-        loss: torch.Tensor = self.loss(*self.task.compared(OPS, outputs, y))
+        loss: torch.Tensor = self.task.loss_of(self.loss, OPS, outputs, y)
         if self.task.score is None:
             return loss, loss.new_zeros(())
         return loss, self.task.scores(OPS, outputs.detach(), y).sum()

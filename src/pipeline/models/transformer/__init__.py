@@ -6,7 +6,7 @@ Vaswani et al., "Attention is all you need", 2017. Letters behind a name are its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Positions = Literal["none", "linear", "sinusoidal", "learned", "rotary"]
@@ -63,6 +63,24 @@ class Decoder:
     positions: Positions
     tied: bool = False
     soft_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """An encoder over a source and a decoder over a target, of `layers` blocks each. `block`: the decoder's.
+
+    `positions`, `tied`: as of a Decoder. The decoder's blocks attend to what the encoder has made of the source, too.
+    """
+
+    block: Block
+    layers: int
+    positions: Positions
+    tied: bool = False
+
+    @property
+    def encoder_block(self) -> Block:
+        """Of the encoder: a position attends to those after it, too."""
+        return replace(self.block, causal=False)
 
 
 @dataclass(frozen=True)

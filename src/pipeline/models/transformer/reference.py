@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from pipeline.models.transformer import EPSILON, Block, Decoder, positions
+from pipeline.models import PADDING
+from pipeline.models.transformer import EPSILON, Block, Decoder, Stacks, positions
 from pipeline.runs.weights import Weights
 
 Maps = list[np.ndarray]  # of each block, the weights of its attention (B, H, T, S)
@@ -141,3 +142,61 @@ def gpt(
     tied = weights["tokens.embeddings"].T
     logits = np.asarray(h @ weights.get("logits.kernel", tied))
     return logits if cap is None else cap * np.tanh(logits / cap)
+
+
+def encoder_decoder(
+    x_NW: np.ndarray, weights: Weights, stacks: Stacks, source: int, maps: Maps | None = None
+) -> np.ndarray:
+    """Logits (N, T, V) of targets so far behind their sources, side by side in x (N, S + T).
+
+    `maps` gets the weights of each block's attention to the source, (N, H, T, S).
+    """
+    block, seen = stacks.block, (x_NW[:, :source] != PADDING)[:, None, None]
+    embedded = weights["tokens.embeddings"][x_NW] * math.sqrt(block.width)  # Vaswani et al., section 3.4
+    x, other = embedded[:, source:], embedded[:, :source]
+    x, other = (placed(one, weights, name, stacks.positions) for one, name in ((x, "target"), (other, "source")))
+    for number in range(stacks.layers):
+        other = block_of(other, weights, f"encoder.{number}", stacks.encoder_block, seen)
+    other = norm(other, weights, "encoder_norm", block.norm) if block.norm_place == "before" else other
+    for number in range(stacks.layers):
+        x = decoder_block_of(x, other, weights, f"decoder.{number}", block, seen, maps)
+    x = norm(x, weights, "norm", block.norm) if block.norm_place == "before" else x
+    return np.asarray(x @ weights.get("logits.kernel", weights["tokens.embeddings"].T))
+
+
+def placed(x_NTD: np.ndarray, weights: Weights, name: str, kind: str) -> np.ndarray:
+    """Embedded tokens plus their positions."""
+    length, width = x_NTD.shape[1:]
+    if kind == "learned":
+        return x_NTD + weights[f"positions.{name}.embeddings"]
+    if kind == "linear":
+        return x_NTD + positions.linear(length) * weights[f"positions.{name}.embeddings"]
+    return x_NTD + positions.sinusoidal(length, width) if kind == "sinusoidal" else x_NTD
+
+
+def decoder_block_of(
+    x: np.ndarray,
+    other: np.ndarray,
+    weights: Weights,
+    at: str,
+    block: Block,
+    seen: np.ndarray,
+    maps: Maps | None = None,
+) -> np.ndarray:
+    """x + attention to itself, + attention to `other`, + MLP (Vaswani et al., section 3.1)."""
+
+    def attended(n: np.ndarray) -> np.ndarray:
+        return multi_head(n, n, weights, f"{at}.attention", block, causal(n.shape[1]))
+
+    def crossed(n: np.ndarray) -> np.ndarray:
+        return multi_head(n, other, weights, f"{at}.cross", block, seen, maps)
+
+    def inner(n: np.ndarray) -> np.ndarray:
+        return mlp(n, weights, f"{at}.mlp", block.activation)
+
+    for part, name in ((attended, "attention_norm"), (crossed, "cross_norm"), (inner, "mlp_norm")):
+        if block.norm_place == "before":
+            x = x + part(norm(x, weights, f"{at}.{name}", block.norm))
+        else:
+            x = norm(x + part(x), weights, f"{at}.{name}", block.norm)
+    return x

@@ -1,0 +1,92 @@
+"""The transformer of 2017, an encoder and a decoder, which turns one sequence into another (row E3).
+
+Vaswani et al., "Attention is all you need", 2017, section 3, with the changes that `model=gpt` has as settings.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from pipeline.contracts import Model
+from pipeline.models import Shapes
+from pipeline.models.transformer import Activation, Block, Norm, NormPlace, Positions, Stacks, inner_width
+from pipeline.models.weights import as_small_as_embeddings
+from pipeline.spec import spec
+
+
+@spec
+class EncoderDecoder(Model):
+    """`layers` blocks in the encoder and as many in the decoder, of `heads` heads over `width` numbers a token.
+
+    `hidden`: the MLP's inner width (None: four times the width; of swiglu 8/3 of it). `tied`: the logits are computed
+    with the tokens' embeddings, which source and target share.
+    """
+
+    shared_start: ClassVar[bool] = True
+    takes: ClassVar[Literal["pairs of sequences"]] = "pairs of sequences"
+
+    layers: PositiveInt = 2
+    heads: PositiveInt = 4
+    width: PositiveInt = 64
+    hidden: PositiveInt | None = None
+    positions: Positions = "sinusoidal"
+    norm: Norm = "layer"
+    norm_place: NormPlace = "before"
+    activation: Activation = "gelu"
+    bias: bool = False
+    tied: bool = False
+    normed_heads: bool = False
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
+        if self.positions in ("rotary", "sinusoidal") and (self.width // self.heads) % 2:
+            raise ValueError(
+                f"positions={self.positions}: needs heads of an even width, not {self.width // self.heads}"
+            )
+
+    def stacks(self) -> Stacks:
+        """All its settings, for a framework's builder."""
+        block = Block(
+            width=self.width,
+            heads=self.heads,
+            key_heads=self.heads,
+            hidden=self.hidden or inner_width(self.width, self.activation),
+            norm=self.norm,
+            norm_place=self.norm_place,
+            activation=self.activation,
+            bias=self.bias,
+            normed_heads=self.normed_heads,
+            rotary=self.positions == "rotary",
+            dropout=self.dropout,
+        )
+        return Stacks(block, self.layers, self.positions, self.tied)
+
+    def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
+        if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
+            return as_small_as_embeddings(drawn)
+        return drawn
+
+    def torch(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import torch_encoder_decoder
+
+        return torch_encoder_decoder.EncoderDecoder(self.stacks(), *_sizes(shapes))
+
+    def keras(self, shapes: Shapes) -> Any:
+        from pipeline.models.transformer import keras_encoder_decoder
+
+        return keras_encoder_decoder.encoder_decoder(self.stacks(), *_sizes(shapes))
+
+
+def _sizes(shapes: Shapes) -> tuple[int, int, int]:
+    """Lengths of source and target, and the vocabulary. Raises ValueError where the examples are no such pairs."""
+    if shapes.vocabulary is None or len(shapes.x) != 1 or len(shapes.outputs) != 2 or shapes.outputs[0] >= shapes.x[0]:
+        raise ValueError(
+            f"takes a source and a target side by side, and the examples of this dataset have shape {shapes.x} and "
+            f"outputs of shape {shapes.outputs}; choose a dataset of pairs, such as dataset=dates"
+        )
+    return shapes.x[0] - shapes.outputs[0], shapes.outputs[0], shapes.vocabulary

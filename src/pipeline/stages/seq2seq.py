@@ -1,0 +1,39 @@
+"""stage=seq2seq: train a model that reads one sequence and writes another, and draw what it attends to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pipeline.machine.capability import Resolved
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import spec
+from pipeline.stages.train import Train
+from pipeline.tasks import Task
+from pipeline.tasks.sequence_to_sequence import SequenceToSequence
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+@spec
+class Seq2seq(Train):
+    """stage=train for a dataset of pairs of sequences; any other is refused.
+
+    `attention`: draw what the decoder of model=encoder_decoder attends to in the first source of the test set.
+    """
+
+    task: ClassVar[type[Task] | None] = SequenceToSequence
+    headline: ClassVar[str] = "test/exact_match"
+    imports: ClassVar[tuple[str, ...]] = (*Train.imports, "pipeline.stages.cross_attention")
+
+    attention: bool = True
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train and measure. Raises as stage=train."""
+        from pipeline.stages import cross_attention
+
+        result = super().run(experiment, resolved, run)
+        if self.attention:
+            cross_attention.draw(experiment, run)
+        return result
