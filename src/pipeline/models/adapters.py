@@ -91,7 +91,7 @@ def _check_base(found: Adapters, base: Weights, dense: Sequence[str], base_sha25
     for layer in found.layers:
         if layer not in dense:
             raise UserError(f"{named}: {layer} is not a dense layer of this model; it has {cut(', '.join(dense), 600)}")
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for layer in found.layers:
         rows, columns = base[f"{layer}.kernel"].shape
         shapes |= {f"{layer}.adapter_a": (rows, found.rank), f"{layer}.adapter_b": (found.rank, columns)}
