@@ -30,6 +30,7 @@ BENCHMARKS = (
     "sweep",
     "search",
     "amp",
+    "gpt",
     "generation",
     "pinn",
 )
