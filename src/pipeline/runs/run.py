@@ -14,8 +14,10 @@ from pipeline.runs.result import Metric, values
 if TYPE_CHECKING:
     from pipeline.experiment.training import Checkpoints
     from pipeline.runs.checkpoint import Checkpoint
+    from pipeline.runs.weights import Weights
     from rich.console import Console
 
+Watcher = Callable[[int, "Weights"], None]
 TENTHS = 10  # the lines of a training without epochs
 LONGEST_SILENCE_S = 60.0  # of a training that writes to a file
 
@@ -35,6 +37,7 @@ class Run:
         self.started = time.perf_counter()
         self.marks: dict[str, float] = {}
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
+        self.watchers: list[Watcher] = []  # called with the step and the weights after each validation
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
         self.last_epoch: tuple[Metric, ...] = ()
         self.checkpoint = checkpoint  # that the run goes on from

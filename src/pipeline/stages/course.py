@@ -38,13 +38,24 @@ from pipeline.tasks import Judge, Task
 TEXT = ("tokens", "pairs of sequences")  # kinds of examples that a vocabulary is of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.contracts import Part
     from pipeline.experiment import Experiment
-    from pipeline.runs.run import Run
+    from pipeline.runs.run import Run, Watcher
 
 
-def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, task: type[Task] | None) -> Result:
+def train(
+    experiment: Experiment,
+    resolved: Resolved,
+    run: Run,
+    *,
+    probe: bool,
+    task: type[Task] | None,
+    watched: Callable[[Task], Watcher] | None = None,
+) -> Result:
     """Train and measure. `probe`: measure a step by itself afterwards, too. `task`: what the data have to be of.
+    `watched`: makes, of the data's task, what is called with the step and the weights after each validation.
 
     Raises UserError for data that do not fit the settings and RunError where training cannot go on.
     """
@@ -63,6 +74,8 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
         run.note(note)
     say_of_start(experiment, data, run)
     judge = data.task.judge(experiment.loss)
+    if watched is not None:
+        run.watchers.append(watched(data.task))
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
@@ -104,19 +117,26 @@ def train(experiment: Experiment, resolved: Resolved, run: Run, *, probe: bool, 
     )
 
 
-def rehearse(experiment: Experiment, resolved: Resolved, task: type[Task] | None) -> None:
-    """Refuse what only the data show to be wrong. Raises UserError.
+def rehearse(
+    experiment: Experiment,
+    resolved: Resolved,
+    task: type[Task] | None,
+    also: Callable[[Task], object] | None = None,
+) -> None:
+    """Refuse what only the data show to be wrong. `also`: what else checks their task. Raises UserError.
 
     Shipped models and metrics are known to work, but not the user's patterns and weights to start from. What is not a
     mistake of the user's is left to the run, which has a journal.
     """
-    if not asks_the_data(experiment):
+    if not (asks_the_data(experiment) or also):
         return
     try:
         data = load_ahead(experiment)
         check_task(experiment, data, task)
         check_settings(experiment, data)
         try_metrics(experiment.training.metrics, data)
+        if also is not None:
+            also(data.task)
         if asks_the_model(experiment):
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
     except UserError:

@@ -93,7 +93,9 @@ class Generate(Stage):
                         f"stage.{key}={value} with stage.temperature=0: takes the most probable token; leave it out"
                     )
         card = read_card(source)
-        self.encoded(card)
+        if not self.prompts:
+            raise UserError('stage.prompt=null: give a text, as stage.prompt="Call me"')
+        encoded(self.prompts, card, "stage.prompt")
         self._check_tokens(card)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
@@ -105,24 +107,6 @@ class Generate(Stage):
                 raise UserError(
                     f"stage.seed={self.seed} with stage.temperature=0: nothing is drawn at random; leave it out"
                 )
-
-    def encoded(self, card: Card) -> list[np.ndarray]:
-        """The prompts' tokens. Raises UserError."""
-        if not self.prompts:
-            raise UserError('stage.prompt=null: give a text, as stage.prompt="Call me"')
-        found = []
-        for text in self.prompts:
-            who = f"stage.prompt={shown(text)}"
-            tokens = card.tokens.encode(text.encode(), who)
-            if not len(tokens):
-                raise UserError(f"{who}: is empty; the model needs one token at least to go on")
-            if len(tokens) > card.context:
-                raise UserError(
-                    f"{who}: has {len(tokens):,} tokens, and the model was trained on sequences of {card.context:,}; "
-                    "give a shorter one"
-                )
-            found.append(tokens)
-        return found
 
     def _check_tokens(self, card: Card) -> None:
         """Refuse numbers that no token has, and stop texts that no tokens make."""
@@ -143,8 +127,8 @@ class Generate(Stage):
         source = Path(str(experiment.settings.run))
         saved, card = saved_weights(source), read_card(source)
         notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(saved_card(source))})
-        cached = self.cache and defines(experiment.data_model, Model, f"{experiment.backend.builder}_cached")
-        prompts = self.encoded(card)
+        cached = self.cache and has_cache(experiment)
+        prompts = encoded(self.prompts, card, "stage.prompt")
         stops = Stops(card.tokens, self.stop, self.stop_tokens, len(prompts))
 
         def check(logits: np.ndarray) -> None:
@@ -188,6 +172,28 @@ def read_card(source: Path) -> Card:
             f"run={source.name}: its tokens stand for no text; stage=generate takes a language model of text"
         )
     return Card(int(card["x"][0]), int(card["vocabulary"]), vocabularies.from_plain(card["tokens"]))
+
+
+def encoded(texts: Sequence[str], card: Card, key: str) -> list[np.ndarray]:
+    """The tokens of the prompts that a key gives. Raises UserError."""
+    found = []
+    for text in texts:
+        who = f"{key}={shown(text)}"
+        tokens = card.tokens.encode(text.encode(), who)
+        if not len(tokens):
+            raise UserError(f"{who}: is empty; the model needs one token at least to go on")
+        if len(tokens) > card.context:
+            raise UserError(
+                f"{who}: has {len(tokens):,} tokens, and the model was trained on sequences of {card.context:,}; "
+                "give a shorter one"
+            )
+        found.append(tokens)
+    return found
+
+
+def has_cache(experiment: Experiment) -> bool:
+    """Whether the model can keep keys and values on this backend."""
+    return defines(experiment.data_model, Model, f"{experiment.backend.builder}_cached")
 
 
 def steps_of(experiment: Experiment, card: Card, saved: weights.Weights, resolved: Resolved, *, cached: bool) -> Steps:

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import spec
+from pipeline.spec import build_as, spec
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.stages.samples import Written
+
+
+@spec
+class Samples:
+    """`prompt`: a text, or several, behind which the model writes after each validation (None: it writes nothing).
+
+    `tokens`, `temperature`, `seed`: as those of stage=generate. None of it changes a bit of the training.
+    """
+
+    prompt: str | tuple[str, ...] | None = None
+    tokens: PositiveInt = 100
+    temperature: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt or ()
+
+    def written(self) -> Written:
+        """What is written, for whoever writes it."""
+        from pipeline.backends.shared.sampling import Sampling
+        from pipeline.stages.samples import Written
+
+        return Written(self.prompts, self.tokens, Sampling(self.temperature, seed=self.seed))
+
+
+def _samples(value: object) -> object:
+    return build_as(Samples, value, "stage.samples") if isinstance(value, Mapping) else value
 
 
 @spec
@@ -22,21 +57,39 @@ class Transformer(Train):
     """stage=train for a dataset of tokens; any other is refused.
 
     `baselines`: measure n-grams and xz on the same text (of a dataset of ours). `attention`: draw the maps of a
-    sentence of the test text, of model=gpt.
+    sentence of the test text, of model=gpt. `samples`: what the model writes while it is trained.
     """
 
     task: ClassVar[type[Task] | None] = LanguageModelling
     headline: ClassVar[str] = "test/bits_per_byte"
-    imports: ClassVar[tuple[str, ...]] = (*Train.imports, "pipeline.stages.beside_gpt")
+    locations: ClassVar[tuple[str, ...]] = ("samples",)  # which changes nothing of the result
+    imports: ClassVar[tuple[str, ...]] = (*Train.imports, "pipeline.stages.beside_gpt", "pipeline.stages.samples")
 
     baselines: bool = True
     attention: bool = True
+    samples: Annotated[Samples, BeforeValidator(_samples)] = Field(default_factory=Samples)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse settings of samples where none are written."""
+        super().check_keys(experiment, keys)
+        for key in keys:
+            if key.startswith("stage.samples.") and key != "stage.samples.prompt" and not self.samples.prompts:
+                raise UserError(f"{key}: without stage.samples.prompt no samples are written; give a text there")
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """As stage=train, and prompts that the model could not go on with."""
+        from pipeline.stages import course, samples
+
+        also = partial(samples.tokens_of, self.samples.prompts) if self.samples.prompts else None
+        course.rehearse(experiment, resolved, self.task, also)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""
-        from pipeline.stages import beside_gpt, course
+        from pipeline.stages import beside_gpt, course, samples
 
-        result = course.train(experiment, resolved, run, probe=self.probe, task=self.task)
+        written = self.samples.written() if self.samples.prompts else None
+        watched = None if written is None else partial(samples.Sampler, written, experiment, resolved, run)
+        result = course.train(experiment, resolved, run, probe=self.probe, task=self.task, watched=watched)
         found = [beside_gpt.utilization(experiment, resolved, run, result)]
         if self.baselines:
             found.append(beside_gpt.baselines(experiment))

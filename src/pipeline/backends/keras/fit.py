@@ -123,7 +123,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
     with runtime_settings(experiment, resolved):
         model, parameters, start = _initial_model(experiment, data.task.shapes, resolved)
         optimizer = _optimizer(experiment, model, resolved)
-        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
+        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
         watch.keeper.snapshot = lambda: partial(state.write_made, engine.snapshot())
         watch.keeper.keeping.prepare = getattr(engine, "prepare", None)  # JAX copies nothing

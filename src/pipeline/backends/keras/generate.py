@@ -26,11 +26,18 @@ class Steps:
     def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
         self.experiment, self.resolved, self.context = experiment, resolved, shapes.x[0]
         with runtime_settings(experiment, resolved):
-            model = made(experiment.data_model, shapes)
-            weights.to_keras(model, saved, "the saved run")
-            cached: Any = experiment.data_model.keras_cached(model)
-            self._prefill, self._step = (module.compiled(model, one) for one in (cached.prefill, cached.step))
+            self.model = made(experiment.data_model, shapes)
+            weights.to_keras(self.model, saved, "the saved run")
+            cached: Any = experiment.data_model.keras_cached(self.model)
+            self._prefill, self._step = (module.Compiled(self.model, one) for one in (cached.prefill, cached.step))
         self.cache: Any = None
+
+    def put(self, saved: Weights) -> None:
+        """Go on with these weights, without compiling anew."""
+        with runtime_settings(self.experiment, self.resolved):
+            weights.to_keras(self.model, saved, "the saved run")
+            for program in (self._prefill, self._step):
+                program.read()
 
     def prefill(self, tokens_BT: np.ndarray, lengths_B: np.ndarray, /) -> np.ndarray:
         """Logits (B, V) float64."""

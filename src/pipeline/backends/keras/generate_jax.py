@@ -10,15 +10,25 @@ import jax
 import keras
 
 
-def compiled(model: Any, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+class Compiled:
     """`function(tokens, where, cache if any)` to logits in floatx and the cache, which takes the old one's memory."""
-    variables = [*model.trainable_variables, *model.non_trainable_variables]
-    values = [variable.value for variable in variables]
 
-    @partial(jax.jit, donate_argnums=3)
-    def run(values: Any, tokens: Any, where: Any, cache: Any) -> tuple[Any, Any]:
-        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            logits, cache = function(tokens, where, *cache)
-            return logits.astype(keras.config.floatx()), cache
+    def __init__(self, model: Any, function: Callable[..., tuple[Any, Any]]) -> None:
+        self.variables = variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self.read()
 
-    return lambda tokens, where, *cache: run(values, tokens, where, cache)
+        @partial(jax.jit, donate_argnums=3)
+        def run(values: Any, tokens: Any, where: Any, cache: Any) -> tuple[Any, Any]:
+            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+                logits, cache = function(tokens, where, *cache)
+                return logits.astype(keras.config.floatx()), cache
+
+        self.run = run
+
+    def read(self) -> None:
+        """Take the weights that the model's variables have now."""
+        self.values = [variable.value for variable in self.variables]
+
+    def __call__(self, tokens: Any, where: Any, *cache: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = self.run(self.values, tokens, where, cache)
+        return found

@@ -9,12 +9,20 @@ import keras
 import tensorflow as tf
 
 
-def compiled(model: Any, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+class Compiled:
     """`function(tokens, where, cache if any)` to logits in floatx and the cache."""
 
-    @tf.function
-    def run(tokens: Any, where: Any, *cache: Any) -> tuple[Any, Any]:
-        logits, kept = function(tokens, where, *cache)
-        return tf.cast(logits, keras.config.floatx()), kept
+    def __init__(self, model: Any, function: Callable[..., tuple[Any, Any]]) -> None:
+        @tf.function
+        def run(tokens: Any, where: Any, *cache: Any) -> tuple[Any, Any]:
+            logits, kept = function(tokens, where, *cache)
+            return tf.cast(logits, keras.config.floatx()), kept
 
-    return lambda tokens, where, *cache: run(tf.constant(tokens), tf.constant(where), *cache)
+        self.run = run
+
+    def read(self) -> None:
+        """Nothing to do: the program reads the model's variables."""
+
+    def __call__(self, tokens: Any, where: Any, *cache: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = self.run(tf.constant(tokens), tf.constant(where), *cache)
+        return found

@@ -22,13 +22,17 @@ from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.runs.adapters import Adapters
     from pipeline.runs.run import Run
+    from pipeline.runs.weights import Weights
 
 
 class Watch:
     """Takes the losses and scores of each block of batches. One per fit."""
 
-    def __init__(self, experiment: Experiment, run: Run, task: Task, plan: Plan) -> None:
+    def __init__(
+        self, experiment: Experiment, run: Run, task: Task, plan: Plan, adapters: Adapters | None = None
+    ) -> None:
         training = experiment.training
         self.run, self.task, self.plan = run, task, plan
         self.every = training.log_every_n_steps
@@ -54,6 +58,7 @@ class Watch:
         self.seen = self.first_step = 0
         self.epoch_started = time.perf_counter()
         self.epoch_seconds_before = self.compiled_before = 0.0
+        self.adapters = adapters
         self.keeper = Keeper(experiment, run, self)
         if run.checkpoint is not None:
             self.keeper.restore(run.checkpoint)
@@ -187,6 +192,8 @@ class Watch:
         self.run.end_epoch(epoch.number, metrics, self.step)
         if validation is not None and weights is not None:
             self.best.take(validation, self.step, epoch.number, weights)
+        if weights is not None and self.run.watchers:
+            self._show(weights())
         self.in_period = False
         over = self._over()
         if over:
@@ -195,6 +202,12 @@ class Watch:
             self.keeper.after_block(ends_period=False)
         raise_if_stopped()
         return over
+
+    def _show(self, trained: Weights) -> None:
+        """The weights, with adapters merged, to whoever watches."""
+        whole = trained if self.adapters is None else self.adapters.split(trained)[0]
+        for watcher in self.run.watchers:
+            watcher(self.step, whole)
 
     @property
     def finished(self) -> bool:

@@ -56,7 +56,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             one = example(shapes, next(net.parameters()).dtype)
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
-        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)))
+        watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         module = Training(lowering.moved(net), experiment, data, lowering, watch)
         trainer = _trainer(watch.plan.periods - watch.asked, resolved)
         fed = module.training_blocks()
@@ -268,7 +268,7 @@ class Training(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         if not len(self.data.validation):
             self.watch.pause()
-            self.trainer.should_stop = self.watch.end_epoch()
+            self.trainer.should_stop = self.watch.end_epoch(weights=self.validated_weights)
             return
         examples = len(self.data.validation)
         loss, score = (total.compute().item() for total in self.held_out)

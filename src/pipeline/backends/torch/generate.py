@@ -26,10 +26,15 @@ class Steps:
         self.experiment, self.resolved, self.lowering = experiment, resolved, Lowering(resolved)
         with runtime_settings(experiment, resolved):
             net = self.lowering.moved(made(experiment.data_model, shapes))
-            weights.to_torch(net, saved, "the saved run")
-            self.cached = experiment.data_model.torch_cached(net.to(self.lowering.device).eval())
+            self.net = net.to(self.lowering.device).eval()
+            self.cached = experiment.data_model.torch_cached(self.net)
+        self.put(saved)
         self.numbers = sum(one.numel() for one in net.parameters())
         self.cache: Any = None
+
+    def put(self, saved: Weights) -> None:
+        """Go on with these weights."""
+        weights.to_torch(self.net, saved, "the saved run")
 
     def prefill(self, tokens_BT: np.ndarray, lengths_B: np.ndarray, /) -> np.ndarray:
         """Logits (B, V) float64."""
