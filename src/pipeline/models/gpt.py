@@ -25,7 +25,8 @@ class Gpt(Model):
 
     `key_heads`: of keys and values (None: as many as of queries). `hidden`: the MLP's inner width (None: four times the
     width; of swiglu 8/3 of it). `tied`: the logits are computed with the tokens' embeddings. `soft_cap`: a bound of the
-    logits. `zero_projections`: what a block adds is zero at first.
+    logits. `zero_projections`: what a block adds is zero at first. `recompute`: keep each block's input alone for the
+    backward pass, which computes the rest anew.
     """
 
     shared_start: ClassVar[bool] = True
@@ -46,6 +47,7 @@ class Gpt(Model):
     soft_cap: PositiveFloat | None = None
     zero_projections: bool = False
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -75,6 +77,7 @@ class Gpt(Model):
             normed_heads=self.normed_heads,
             rotary=self.positions == "rotary",
             dropout=self.dropout,
+            recompute=self.recompute,
         )
 
     def decoder(self) -> Decoder:

@@ -22,7 +22,8 @@ from pipeline.spec import spec
 class Vit(Model):
     """`layers` blocks of `heads` heads over `width` numbers for each patch of `patch` x `patch` pixels.
 
-    `hidden`: the MLP's inner width (None: four times the width; of swiglu 8/3 of it).
+    `hidden`: the MLP's inner width (None: four times the width; of swiglu 8/3 of it). `recompute`: keep each
+    block's input alone for the backward pass, which computes the rest anew.
     """
 
     shared_start: ClassVar[bool] = True
@@ -36,6 +37,7 @@ class Vit(Model):
     norm: Norm = "layer"
     activation: Activation = "gelu"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -53,6 +55,7 @@ class Vit(Model):
             bias=True,
             causal=False,
             dropout=self.dropout,
+            recompute=self.recompute,
         )
         return Encoder(block, self.layers, self.patch)
 

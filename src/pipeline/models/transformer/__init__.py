@@ -24,6 +24,7 @@ class Block:
 
     `width`: D. `heads`: of queries; `key_heads`: of keys and values, which groups of heads share. `norm_place`: before
     a part (pre-norm) or after its sum (post-norm). `hidden`: F. `normed_heads`: queries and keys are normalised.
+    `recompute`: the backward pass computes the block anew, of which only the input is kept.
     """
 
     width: int
@@ -38,6 +39,7 @@ class Block:
     rotary: bool = False
     causal: bool = True
     dropout: float = 0.0
+    recompute: bool = False
 
     @property
     def head(self) -> int:

@@ -8,7 +8,8 @@ import keras
 from keras import layers, ops
 
 from pipeline.models.transformer import Decoder
-from pipeline.models.transformer.keras_parts import Logits, SoftCap, Table, TransformerBlock, norm
+from pipeline.models.transformer.keras_block import TransformerBlock
+from pipeline.models.transformer.keras_parts import Logits, SoftCap, Table, norm
 
 
 def gpt(settings: Decoder, length: int, vocabulary: int) -> Any:

@@ -207,48 +207,6 @@ class Mlp(OfBlock):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class TransformerBlock(OfBlock):
-    """Attention and an MLP, each added to what came in."""
-
-    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
-        super().__init__(block, **more)
-        of = {"dtype": self.dtype_policy}
-        self.attention_norm = norm(self.block, "attention_norm", **of)
-        self.mlp_norm = norm(self.block, "mlp_norm", **of)
-        self.attention = Attention(self.block, name="attention", **of)
-        self.mlp = Mlp(self.block, name="mlp", **of)
-        self.dropout = layers.Dropout(self.block.dropout, name="dropout", **of) if self.block.dropout else None
-
-    def build(self, shape: Any) -> None:
-        """Make the parts."""
-        for one in (self.attention_norm, self.mlp_norm, self.attention, self.mlp):
-            one.build(shape)
-        self.built = True
-
-    def call(self, x_BTD: Any, training: bool | None = None, past: Any = None) -> Any:
-        """Of a sequence. `past`: see Attention; keys and values are then given back, too."""
-        kept = None
-
-        def attended(x: Any) -> Any:
-            nonlocal kept
-            if past is None:
-                return self.attention(x)
-            found, kept = self.attention(x, past=past)
-            return found
-
-        def dropped(x: Any) -> Any:
-            return x if self.dropout is None else self.dropout(x, training=training)
-
-        if self.block.norm_place == "before":
-            x_BTD = x_BTD + dropped(attended(self.attention_norm(x_BTD)))
-            x_BTD = x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD)))
-        else:
-            x_BTD = self.attention_norm(x_BTD + dropped(attended(x_BTD)))
-            x_BTD = self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))
-        return x_BTD if past is None else (x_BTD, kept)
-
-
-@keras.saving.register_keras_serializable("pipeline")
 class Table(WithSettings):
     """Adds positions (T, D): learned ones, a learned direction times t / T, or waves."""
 

@@ -8,7 +8,8 @@ import keras
 from keras import layers, ops
 
 from pipeline.models.transformer import Encoder
-from pipeline.models.transformer.keras_parts import Table, TransformerBlock, WithSettings, norm
+from pipeline.models.transformer.keras_block import TransformerBlock
+from pipeline.models.transformer.keras_parts import Table, WithSettings, norm
 
 
 @keras.saving.register_keras_serializable("pipeline")

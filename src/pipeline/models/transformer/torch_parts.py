@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from pipeline.models.torch_quick import Dropout, Linear
 from pipeline.models.transformer import EPSILON, Block, positions
@@ -123,12 +124,19 @@ class TransformerBlock(nn.Module):
 
     def __init__(self, block: Block, length: int) -> None:
         super().__init__()
-        self.before = block.norm_place == "before"
+        self.before, self.recompute = block.norm_place == "before", block.recompute
         self.attention_norm, self.mlp_norm = norm(block), norm(block)
         self.attention, self.mlp = Attention(block, length), Mlp(block)
         self.dropout = Dropout(block.dropout) if block.dropout else nn.Identity()
 
     def forward(self, x_BTD: torch.Tensor, past: Past | None = None) -> torch.Tensor:
+        if self.recompute and past is None and torch.is_grad_enabled():
+            random = isinstance(self.dropout, nn.Dropout)  # whose masks are drawn again from the generator's old state
+            found: torch.Tensor = checkpoint(self._of, x_BTD, use_reentrant=False, preserve_rng_state=random)
+            return found
+        return self._of(x_BTD, past)
+
+    def _of(self, x_BTD: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         if self.before:
             x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), past=past))
             return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD)))
