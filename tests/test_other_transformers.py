@@ -47,16 +47,16 @@ OF_LLAMA = {
 def gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {"n_positions": LENGTH, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    sizes: dict[str, Any] = {"n_positions": LENGTH, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
+    ends: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, activation_function="gelu", **sizes, **ends))
 
 
 def llama() -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS}
-    heads = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS // 2}
+    sizes: dict[str, Any] = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS}
+    heads: dict[str, Any] = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS // 2}
     settings = LlamaConfig(vocab_size=VOCABULARY, max_position_embeddings=LENGTH, rms_norm_eps=1e-5, **sizes, **heads)
     return LlamaForCausalLM(settings)
 

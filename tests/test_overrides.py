@@ -13,7 +13,9 @@ from command import write_files
 from override_sets import sets
 
 from pipeline import runner, spec
+from pipeline.cli.conf_path import conf_path
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
+from pipeline.cli.help import choices
 from pipeline.cli.overrides import chosen_by_cell
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
@@ -100,9 +102,12 @@ def test_the_name_that_was_meant(wrong: str, names: list[str], meant: str | None
 # What is typed -> the message, or its beginning where it ends in "...".
 NAMED = {
     "schedule.warm_up=5": (
-        "schedule.warm_up: no such key (schedule=cosine, linear have it); none: this choice has no settings"
+        "schedule.warm_up: no such key (schedule=cosine, cosine_text, linear have it); none: this choice has no "
+        "settings"
     ),
-    "optimizer.weight_decay=1": "optimizer.weight_decay: no such key (optimizer=adamw, momentum, muon, sgd have it)...",
+    "optimizer.weight_decay=1": (
+        "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, sgd have it)..."
+    ),
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
     "stage.see=1": "stage.see: no such key; choose from stage.probe",
     "batch_size=64": "batch_size: no such key (did you mean training.batch_size?); choose from ...",
@@ -320,3 +325,11 @@ def test_a_value_below_a_group_of_the_grid_is_composed_with_each_cell(words: str
     before = dict(word.partition("=")[::2] for word in words.split())
     after = [f"{key}={value}" if key[0] != "~" else key for key, value in {**before, **changed}.items()]
     assert chosen_by_cell(words.split(), GROUPS) == after
+
+
+@pytest.mark.parametrize("stage", ["transformer", "seq2seq", pytest.param("amp", marks=pytest.mark.wide)])
+@pytest.mark.parametrize("group", ["optimizer", "schedule"])
+def test_what_a_stage_chooses_can_be_replaced(stage: str, group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stage sets no key below a group: another choice would lack it."""
+    for choice in choices([conf_path()])[group]:
+        assert said([f"stage={stage}", f"{group}={choice}", "device=cpu", "tracking=none"], capsys)[0] == 0, choice
