@@ -14,7 +14,7 @@ import yaml
 
 CONF = Path(__file__).parents[1] / "conf"
 RECIPES = sorted((CONF / "experiment").glob("*.yaml"))
-COMPARISONS = ("amp_ladder", "pinn_comparison")  # each of their rows has a figure to reach, not the best one alone
+COMPARISONS = ("amp_ladder", "pinn_comparison", "long_range")  # of each: its rows have figures to reach
 ROWS = {  # of the comparison: the recipe that is the same, whose figure holds
     "function-deepxde": "function_deepxde",
     "function-gauss_newton": "function_best",
@@ -85,6 +85,16 @@ def test_every_rung_of_the_ladder_reaches_its_figure(tmp_path: Path) -> None:
     found = [value for name, value in outcome.items() if name.endswith("/test_accuracy")]
     assert len(found) > 1
     assert min(found) >= least, outcome
+
+
+@pytest.mark.slow
+def test_attention_recalls_over_every_distance(tmp_path: Path) -> None:
+    """With one seed. The convolution sees 32 positions back, and guesses beyond."""
+    (outcome,) = (result for result in results(tmp_path, "long_range", "stage.seeds=1") if "models" in result)
+    found = {name: value for name, value in outcome.items() if name.startswith("attention/accuracy_")}
+    assert len(found) > 3
+    assert min(found.values()) >= figure("long_range")[1], outcome
+    assert outcome["convolution/accuracy_64"] < 0.2 < 0.9 < outcome["convolution/accuracy_16"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,66 @@
+"""The figure of stage=long_range: what models recall over a distance, and what a length costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+
+MARKS = "osD^vP"
+Spread = tuple[float, float, float]  # the middle, the least and the most
+
+
+def figure(
+    path: Path,
+    recalled: Mapping[str, Mapping[int, Sequence[float]]],
+    times: Mapping[str, Mapping[int, Spread]],
+    peaks: Mapping[str, Mapping[int, float]],
+    *,
+    guess: float,
+    title: str,
+) -> None:
+    """By model: accuracies by distance, seconds of a sequence and MiB by length. Bars: from the least to the most."""
+    drawn = canvas(11, 3.6)
+    accuracy, time, memory = drawn.subplots(1, 3)
+    for number, name in enumerate(recalled):
+        style: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "marker": MARKS[number % len(MARKS)],
+            "label": name,
+        }
+        _with_bars(accuracy, {at: spread(values) for at, values in recalled[name].items()}, style)
+        _with_bars(time, {at: (1e3 * a, 1e3 * b, 1e3 * c) for at, (a, b, c) in times[name].items()}, style)
+        memory.plot([*peaks[name]], [*peaks[name].values()], ms=4, **style)
+    accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
+    accuracy.set_ylim(0, 1.03)
+    for axes, across, up in (
+        (accuracy, "distance, positions", "test accuracy"),
+        (time, "length, tokens", "a sequence in training, ms"),
+        (memory, "length, tokens", "peak memory of the process, MiB"),
+    ):
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        plain(axes)
+    time.set_yscale("log")
+    memory.set_ylim(bottom=0)
+    accuracy.legend(frameon=False, fontsize=8)
+    drawn.suptitle(title, fontsize=10)
+    drawn.savefig(path)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, least and most."""
+    return statistics.median(values), min(values), max(values)
+
+
+def _with_bars(axes: Axes, by: Mapping[int, Spread], style: dict[str, Any]) -> None:
+    at = sorted(by)
+    middle = [by[one][0] for one in at]
+    below, above = ([abs(by[one][0] - by[one][end]) for one in at] for end in (1, 2))
+    axes.errorbar(at, middle, [below, above], ms=4, capsize=2, **style)

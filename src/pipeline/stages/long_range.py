@@ -1,0 +1,261 @@
+"""stage=long_range: models side by side on what they recall over a distance, and on what a length costs (row E5).
+
+Each training is a run below the stage's: models by distances by seeds, and models by lengths for time and memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline.contracts import Stage
+from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.runs import receipt as receipts
+from pipeline.runs.json_files import read_json
+from pipeline.runs.result import Metric, Result, Table, count, memory, seconds
+from pipeline.runs.run import Run
+from pipeline.spec import spec
+from pipeline.stages.cells import (
+    Variant,
+    checked,
+    experiments_of,
+    refuse_overruled,
+    run_cells,
+    variant,
+    without_result,
+)
+from pipeline.tasks import Task
+from pipeline.tasks.recall import Recall
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.sweep.plan import Decision
+    from pipeline.sweep.summary import Entry
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
+RECALLED = 0.9  # the accuracy from which on a distance counts as recalled
+TWO = Annotated[int, Field(ge=2)]
+
+
+@spec
+class LongRange(Stage):
+    """`models`: name -> overrides (null leaves one out). `distances`: over which each recalls, with `seeds` seeds from
+    the experiment's upwards. `lengths`: of the sequences whose time and memory are measured, by trainings with the
+    overrides `timed`.
+    """
+
+    models: dict[Name, str | None]
+    distances: tuple[PositiveInt, ...] = (4, 16, 64, 256)
+    seeds: Annotated[int, Field(gt=0, le=1000)] = 3
+    lengths: tuple[TWO, ...] = (64, 256, 1024)
+    timed: str = ""
+
+    has_cells: ClassVar[bool] = True
+    task: ClassVar[type[Task] | None] = Recall
+    headline: ClassVar[str] = "models"
+
+    def __post_init__(self) -> None:
+        if not self.chosen:
+            raise ValueError("models={}: a comparison has at least one model")
+        for key, values in (("distances", self.distances), ("lengths", self.lengths)):
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{key}={list(values)}: give at least one, each once")
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The models that are not left out."""
+        return {name: text for name, text in self.models.items() if text is not None}
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a model that is a mistake, before anything runs."""
+        self.plan(experiment)
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that every training sets anew."""
+        refuse_overruled(keys, ["model", "dataset.distance"], "stage.models, stage.distances and stage.lengths")
+
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The shortest training of each model: their code, packages and configs count as the stage's."""
+        return experiments_of([self._recalling(experiment, name, min(self.distances), 0) for name in self.chosen])
+
+    def plan(self, experiment: Experiment) -> list[Decision]:
+        """Every training as a cell, those that are timed last and the shortest first."""
+        numbers = range(experiment.seed, experiment.seed + self.seeds)
+        recalling = [
+            self._recalling(experiment, name, distance, seed)
+            for name in self.chosen
+            for distance in sorted(self.distances)
+            for seed in numbers
+        ]
+        return checked([*recalling, *self._timed(experiment)])
+
+    def _recalling(self, experiment: Experiment, name: str, distance: int, seed: int) -> Variant:
+        swept = {"measures": "recall", "model": name, "distance": str(distance), "seed": str(seed)}
+        return self._variant(experiment, swept, f"dataset.distance={distance} seed={seed}")
+
+    def _timed(self, experiment: Experiment) -> list[Variant]:
+        return [
+            self._variant(
+                experiment,
+                {"measures": "cost", "model": name, "length": str(length), "seed": str(experiment.seed)},
+                f"dataset.distance={length - 1}",
+                self.timed,
+            )
+            for length in sorted(self.lengths)
+            for name in self.chosen
+        ]
+
+    def _variant(self, experiment: Experiment, swept: dict[str, str], *more: str) -> Variant:
+        name = swept["model"]
+        try:
+            return variant(experiment, swept, " ".join((self.chosen[name], *more)))
+        except UserError as error:
+            raise UserError(f"stage.models.{name}={self.chosen[name]!r}: {error}") from error
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train, and hold the models against each other."""
+        run.journal.write_receipt(receipts.before(experiment, resolved))
+        entries = run_cells(run, self.plan(experiment))
+        found = [measured(name, entries) for name in self.chosen]
+        write_csv(run.artifact("tables/long_range.csv"), found)
+        guess = 1 / experiment.data_source.symbols  # type: ignore[attr-defined]  # of dataset=recall
+        draw(run.artifact("figures/long_range.png"), found, guess, run.id)
+        return Result(
+            metrics=metrics(found),
+            table=(("guess", f"an accuracy of {guess:.3f}"), *parameters(found)),
+            tables=(recalls(found, self), costs(found, self)),
+            failed=without_result(entries),
+        )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one training: seconds of a sequence (median, least, most over its periods), and the process's peak bytes."""
+
+    median: float
+    least: float
+    most: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model. `accuracies`: by distance, of each seed; `costs`: by length. `parameters`: at the shortest distance."""
+
+    name: str
+    accuracies: dict[int, list[float]]
+    costs: dict[int, Cost]
+    parameters: int
+
+    @property
+    def reach(self) -> int:
+        """The longest distance up to which the median accuracy is RECALLED or more; 0 where none is."""
+        found = 0
+        for distance, values in sorted(self.accuracies.items()):
+            if statistics.median(values) < RECALLED:
+                break
+            found = distance
+        return found
+
+
+def measured(name: str, entries: Sequence[Entry]) -> Measured:
+    """What the runs of a model have left."""
+    accuracies: dict[int, list[float]] = {}
+    costs: dict[int, Cost] = {}
+    parameters = 0
+    for entry in entries:
+        swept = entry.cell.swept
+        if swept["model"] != name or entry.state != "done" or entry.run is None:
+            continue
+        receipt = read_json(entry.run / "receipt.json")
+        parameters = parameters or receipt["parameters"]
+        if swept["measures"] == "recall":
+            accuracies.setdefault(int(swept["distance"]), []).append(entry.metrics["test/accuracy"].value)
+        else:
+            rates, peak = receipt["training_rate"], receipt["peak_memory"]
+            costs[int(swept["length"])] = Cost(
+                median=1 / rates["median"],
+                least=1 / rates["max"],
+                most=1 / rates["min"],
+                peak=peak.get("device_bytes", peak["process_bytes"]),
+            )
+    return Measured(name, accuracies, costs, parameters)
+
+
+def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
+    """Of every model its reach, its accuracy by distance, and what a sequence costs by length."""
+    every = [count("models", sum(bool(one.accuracies) for one in found))]
+    for one in found:
+        every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
+        for distance, values in one.accuracies.items():
+            every.append(Metric(f"{one.name}/accuracy_{distance}", statistics.median(values), direction="max"))
+        for length, cost in one.costs.items():
+            every.append(seconds(f"{one.name}/sequence_s_{length}", cost.median))
+            every.append(memory(f"{one.name}/peak_bytes_{length}", cost.peak))
+    return tuple(every)
+
+
+def parameters(found: Sequence[Measured]) -> tuple[tuple[str, str], ...]:
+    """Rows of the run's table."""
+    said = ", ".join(f"{one.name} {one.parameters:,}" for one in found if one.parameters)
+    return (("parameters", said),) if said else ()
+
+
+def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
+    """The accuracy of each model by distance, over the seeds."""
+
+    def cell(one: Measured, distance: int) -> str:
+        values = one.accuracies.get(distance)
+        if not values:
+            return ""
+        middle = f"{statistics.median(values):.3f}"
+        return middle if len(values) == 1 else f"{middle} ({min(values):.2f}-{max(values):.2f})"
+
+    distances = sorted(stage.distances)
+    rows = [(one.name, *(cell(one, distance) for distance in distances), str(one.reach)) for one in found]
+    seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds (lowest-highest)"
+    title = f"accuracy by distance, {seeds}; reach: the longest up to which it is {RECALLED} or more"
+    return Table(title, ("model", *map(str, distances), "reach"), tuple(rows))
+
+
+def costs(found: Sequence[Measured], stage: LongRange) -> Table:
+    """Milliseconds of a sequence in training, and the peak memory, by length."""
+
+    def cell(one: Measured, length: int) -> str:
+        cost = one.costs.get(length)
+        return "" if cost is None else f"{1e3 * cost.median:.3g} ms, {cost.peak / 2**20:,.0f} MiB"
+
+    lengths = sorted(stage.lengths)
+    rows = [(one.name, *(cell(one, length) for length in lengths)) for one in found]
+    title = "a sequence in training (median over periods after the first), and the process's peak memory, by length"
+    return Table(title, ("model", *map(str, lengths)), tuple(rows))
+
+
+def write_csv(path: Path, found: Sequence[Measured]) -> None:
+    """A row for each training that has a result."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("model", "distance", "length", "accuracy", "sequence_s", "least_s", "most_s", "peak_bytes"))
+        for one in found:
+            for distance, values in one.accuracies.items():
+                rows.writerows((one.name, distance, distance + 1, value, "", "", "", "") for value in values)
+            for length, cost in one.costs.items():
+                numbers = (cost.median, cost.least, cost.most, cost.peak)
+                rows.writerow((one.name, length - 1, length, "", *numbers))
+
+
+def draw(path: Path, found: Sequence[Measured], guess: float, title: str) -> None:
+    """Accuracy against distance, and time and memory against length."""
+    from pipeline.report import long_range
+
+    recalled = {one.name: one.accuracies for one in found}
+    times = {one.name: {at: (c.median, c.least, c.most) for at, c in one.costs.items()} for one in found}
+    peaks = {one.name: {at: c.peak / 2**20 for at, c in one.costs.items()} for one in found}
+    long_range.figure(path, recalled, times, peaks, guess=guess, title=title)
