@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from command import TORCH_THEN_WIDE, done
+from command import TORCH_THEN_WIDE, done, environment
 from test_adapters import TINY, losses
 
 from pipeline.models import Shapes
@@ -76,3 +78,29 @@ def test_it_goes_with_other_settings(tmp_path: Path, backend: str, more: str) ->
         "model.recompute=true",
     )
     assert (run / "artifacts" / "model" / "weights.npz").is_file()
+
+
+MEMORY = """
+import jax, numpy as np
+from pipeline.models import Shapes
+from pipeline.models.gpt import Gpt
+
+for recompute in (False, True):
+    model = Gpt(layers=6, heads=4, width=32, recompute=recompute).keras(Shapes((128,), (128, 11), vocabulary=11))
+    state = [[v.value for v in of] for of in (model.trainable_variables, model.non_trainable_variables)]
+    gradient = jax.jit(jax.grad(lambda *state: model.stateless_call(*state, training=True)[0].var()))
+    x = np.zeros((4, 128), np.int32)
+    print(gradient.lower(*state, x).compile().memory_analysis().temp_size_in_bytes)
+"""
+
+
+@pytest.mark.wide
+def test_a_compiler_does_not_keep_what_is_to_be_computed_anew() -> None:
+    """XLA on a CPU does with jax.checkpoint, whose program takes as much memory as without."""
+    command = [sys.executable, "-c", MEMORY]
+    ended = subprocess.run(
+        command, env=environment(KERAS_BACKEND="jax"), capture_output=True, text=True, check=False, timeout=200
+    )
+    assert ended.returncode == 0, ended.stderr
+    plain, again = map(int, ended.stdout.split())
+    assert again < plain / 2

@@ -45,11 +45,15 @@ class TransformerBlock(OfBlock):
         rate = self.block.dropout
         seeds = [self.dropout.seed_generator.next() for _ in range(2)] if self.dropout is not None else []
 
-        def of(x: Any) -> Any:
+        def of(x: Any, seeds: Any) -> Any:
             left = iter(seeds)
             return self._of(x, lambda y: keras.random.dropout(y, rate, seed=Drawn(next(left))) if seeds else y)
 
-        return keras.remat(of)(x_BTD)
+        if keras.backend.backend() == "jax":
+            from pipeline.models.transformer.jax_recompute import recomputed
+
+            return recomputed(self, of, x_BTD, seeds)
+        return keras.remat(lambda x: of(x, seeds))(x_BTD)
 
     def _of(self, x_BTD: Any, dropped: Any, past: Any = None) -> Any:
         kept = None
