@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
 
 from pipeline.report.canvas import COLOURS, GREY, canvas, plain
 
@@ -44,10 +45,13 @@ def figure(
         (memory, "length, tokens", "peak memory of the process, MiB"),
     ):
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         plain(axes)
     time.set_yscale("log")
+    for formatter in (time.yaxis.set_major_formatter, time.yaxis.set_minor_formatter):
+        formatter(FormatStrFormatter("%g"))
     memory.set_ylim(bottom=0)
     accuracy.legend(frameon=False, fontsize=8)
     drawn.suptitle(title, fontsize=10)

@@ -209,18 +209,15 @@ def parameters(found: Sequence[Measured]) -> tuple[tuple[str, str], ...]:
 
 
 def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
-    """The accuracy of each model by distance, over the seeds."""
-
-    def cell(one: Measured, distance: int) -> str:
-        values = one.accuracies.get(distance)
-        if not values:
-            return ""
-        middle = f"{statistics.median(values):.3f}"
-        return middle if len(values) == 1 else f"{middle} ({min(values):.2f}-{max(values):.2f})"
-
+    """The accuracy of each model by distance, and below it those of the lowest and the highest seed."""
     distances = sorted(stage.distances)
-    rows = [(one.name, *(cell(one, distance) for distance in distances), str(one.reach)) for one in found]
-    seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds (lowest-highest)"
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        each = [one.accuracies.get(distance, []) for distance in distances]
+        rows.append((one.name, *(f"{statistics.median(own):.3f}" if own else "" for own in each), str(one.reach)))
+        if any(len(own) > 1 for own in each):
+            rows.append(("", *(f"{min(own):.2f}-{max(own):.2f}" if own else "" for own in each), ""))
+    seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds, below it the lowest and the highest"
     title = f"accuracy by distance, {seeds}; reach: the longest up to which it is {RECALLED} or more"
     return Table(title, ("model", *map(str, distances), "reach"), tuple(rows))
 
