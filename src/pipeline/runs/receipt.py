@@ -89,23 +89,28 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["parameters"] = fit.parameters
     receipt["initial_weights"] = fit.start.plain()
     receipt["peak_memory"] = fit.peak_memory
-    check_observed(receipt, experiment, resolved, fit)
+    add_fit(receipt, experiment, resolved, fit)
 
 
-def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit) -> None:
-    """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
+def add_fit(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit) -> None:
+    """Add how a training ran. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
-    receipt["device"]["effective"] = ", ".join(places(fit.observed)) or "none seen"
-    receipt["precision"]["observed"] = observed(fit.observed)
     if fit.loss_scale is not None:
         receipt["precision"]["loss_scale"] = fit.loss_scale.plain()
-    found = {"device": device_mismatch(resolved, fit.observed), "precision": mismatch(experiment, resolved, fit.observed)}
+    check_observed(receipt, experiment, resolved, fit.observed)
+
+
+def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, seen: Observation) -> None:
+    """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
+    receipt["device"]["effective"] = ", ".join(places(seen)) or "none seen"
+    receipt["precision"]["observed"] = observed(seen)
+    found = {"device": device_mismatch(resolved, seen), "precision": mismatch(experiment, resolved, seen)}
     for part, problem in found.items():
         receipt[part]["as_requested"] = problem is None
         if problem:
             receipt[part]["problem"] = problem
-    if FORMATS[resolved.precision].tf32 and fit.observed.tf32 is None:
-        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {fit.observed.tf32_by}"}
+    if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
+        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
     problems = "; ".join(problem for problem in found.values() if problem)
     if problems and experiment.precision.strict:
         raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")

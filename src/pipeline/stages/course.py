@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,6 +77,7 @@ def train(
     judge = data.task.judge(experiment.loss)
     if watched is not None:
         run.watchers.append(watched(data.task))
+    run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
@@ -306,6 +308,17 @@ def value_range(data: Data) -> dict[str, list[float]]:
     if data.scale is not None or data.holds_tokens or len(data.task.shapes.x) != 3:
         return {}
     return {"range": [float(data.train.x.min()), float(data.train.x.max())]}
+
+
+def check_first_step(
+    experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str, Any], seen: Observation
+) -> None:
+    """End a training that does not run as asked when its first steps show it, not after the last. Raises RunError."""
+    try:
+        receipts.check_observed(receipt, experiment, resolved, seen)
+    except RunError:
+        run.journal.write_receipt(receipt)
+        raise
 
 
 def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:

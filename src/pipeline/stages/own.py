@@ -58,7 +58,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
     else:
         seen = Fit(fit.weights, (), fit.observed, fit.parameters, fit.peak_memory, cpu_threads=fit.cpu_threads)
         try:
-            receipts.check_observed(receipt, experiment, resolved, seen)
+            receipts.add_fit(receipt, experiment, resolved, seen)
         except RunError as error:
             notes.append(str(error))
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()

@@ -134,10 +134,14 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
+            seen = None if run.checkpoint is None else observation_of(run.checkpoint)  # stopped in its last validation
             over = watch.finished
             with watch.keeper.stops_held_back():
                 while not over:
                     _period(engine, feed, watch)
+                    if seen is None:
+                        seen = engine.observe()
+                        run.check_seen(seen)
                     engine.sync()
                     with engine.averaged():
                         measured = held_out.measured() if len(data.validation) else None
@@ -152,18 +156,12 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             kept=watch.kept(),
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
-            observed=_observed(engine, run),
+            observed=seen or engine.observe(),
             parameters=parameters,
             start=start,
             peak_memory=peak_memory(resolved),
             files={"model.json": net.description(model)},
         )
-
-
-def _observed(engine: Engine, run: Run) -> Observation:
-    """By the compiled step; of a training that was stopped in its last validation, what was seen before."""
-    kept = None if run.checkpoint is None else observation_of(run.checkpoint)
-    return kept or engine.observe()
 
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:

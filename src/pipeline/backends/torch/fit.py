@@ -259,6 +259,7 @@ class Training(pl.LightningModule):
         if self.experiment.backend.compile:
             self.observation.how += "; the compiled steps after it are not observed"
             self._compile()
+        self.watch.run.check_seen(self.observation)
         return found
 
     def _compile(self) -> None:
