@@ -133,7 +133,8 @@ def test_a_model_leaves_what_it_recalls_and_what_it_costs(run: Path) -> None:
 
 @pytest.mark.wide
 def test_models_are_held_against_each_other(tmp_path: Path) -> None:
-    done_below = pipeline(tmp_path, *SMALL, "stage.seeds=2")
+    two = (word.replace("stage.seeds=1", "stage.seeds=2") for word in SMALL)
+    done_below = pipeline(tmp_path, *two)
     assert done_below.returncode == 0, done_below.stderr
     assert "accuracy by distance, median of 2 seeds" in done_below.stdout
     (run,) = [run for run in runs(tmp_path) if (run / "cells").exists()]

@@ -327,8 +327,17 @@ def test_a_value_below_a_group_of_the_grid_is_composed_with_each_cell(words: str
     assert chosen_by_cell(words.split(), GROUPS) == after
 
 
-@pytest.mark.parametrize("stage", ["transformer", "seq2seq", pytest.param("amp", marks=pytest.mark.wide)])
-@pytest.mark.parametrize("group", ["optimizer", "schedule"])
+WHOLE = [(stage, group) for stage in ("transformer", "seq2seq") for group in ("optimizer", "schedule")]
+COSTLY = [
+    ("amp", "optimizer"),
+    ("amp", "schedule"),
+    ("long_range", "optimizer"),
+]  # stages that check each of their cells
+
+
+@pytest.mark.parametrize(
+    ("stage", "group"), [*WHOLE, *(pytest.param(*each, marks=pytest.mark.wide) for each in COSTLY)]
+)
 def test_what_a_stage_chooses_can_be_replaced(stage: str, group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A stage sets no key below a group: another choice would lack it."""
     for choice in choices([conf_path()])[group]:
