@@ -84,6 +84,8 @@ def ready_again(config: Config) -> tuple[Experiment, Resolved]:
 def _on_this_machine(
     experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()
 ) -> tuple[Experiment, Resolved]:
+    from pipeline.machine.capability import check_count
+    from pipeline.machine.device import gpus
     from pipeline.machine.installed import check_installed
     from pipeline.runs.code.unseen import check_seen
 
@@ -92,6 +94,8 @@ def _on_this_machine(
         check_seen(experiment)
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
+    if not experiment.stage.starts_from_run:
+        check_count(experiment.device, resolved.place, len(gpus()) if resolved.place.kind == "gpu" else 0)
     _check_device(experiment, resolved.place)
     return experiment, resolved
 
@@ -134,11 +138,12 @@ def load_checked(config: Config) -> Experiment:
     Raises UserError, and Impossible for choices that do not go together.
     """
     from pipeline.experiment import load
-    from pipeline.experiment.checks import check_run, check_training
+    from pipeline.experiment.checks import check_processes, check_run, check_training
     from pipeline.pinn.check import check_problem
 
     experiment = load(config)
     check_run(experiment)
+    check_processes(experiment)
     if not check_problem(experiment):
         check_training(experiment)
     return experiment

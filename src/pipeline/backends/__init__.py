@@ -38,8 +38,9 @@ class Torch(Backend):
     name: ClassVar[str] = "torch"
     builder: ClassVar[str] = "torch"
     packages: ClassVar[tuple[str, ...]] = ("torch", "pytorch-lightning", "torchmetrics")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.fit",)
+    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.fit", "pipeline.backends.torch.peer")
     probe: ClassVar[str] = "pipeline.backends.torch.probe"
+    distributes: ClassVar[bool] = True
 
     threads: PositiveInt | None = None
     compile: bool = False

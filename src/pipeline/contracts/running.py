@@ -27,7 +27,8 @@ class Stage(Part):
     it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a problem, not for a
     dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it runs other experiments
     as its own cells, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
-    metric that it is judged by. `task`: what the dataset has to be of (None: anything).
+    metric that it is judged by. `task`: what the dataset has to be of (None: anything). `distributes`: its training may
+    be that of several processes.
     """
 
     recorded: ClassVar[bool] = True
@@ -38,6 +39,7 @@ class Stage(Part):
     varies_precision: ClassVar[bool] = False
     headline: ClassVar[str] = "test/loss"
     task: ClassVar[type[Task] | None] = None
+    distributes: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -79,13 +81,14 @@ class Stage(Part):
 class Backend(Part):
     """What trains a model: a framework. `builder`: the method by which it builds models, optimizers and losses.
 
-    `modules`: what it imports to train; `probe`: to take a step apart.
+    `modules`: what it imports to train; `probe`: to take a step apart. `distributes`: it trains in several processes.
     """
 
     name: ClassVar[str]
     builder: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
     probe: ClassVar[str]
+    distributes: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -231,10 +231,12 @@ class Augmentation(Part):
 class Loader(Part):
     """How batches reach the step. `backends`: those that it feeds. `steps_per_execution`: optimizer steps before Python
     looks at their losses. `augments`: it takes its batches from `data.training`, where images are augmented.
+    `distributes`: it always does, a whole batch at a time, so that each of several processes makes its part of it.
     """
 
     backends: ClassVar[tuple[str, ...]]
     augments: ClassVar[bool] = False
+    distributes: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -35,7 +36,8 @@ class Data:
 
     `sha256` hashes what was read, before the seed split it: it shows whether two runs had the same data to draw from.
     `augment`: what makes training images as they are in an epoch, where they are augmented. `normalisation`: what is
-    subtracted from x, once it is scaled, and what that is divided by.
+    subtracted from x, once it is scaled, and what that is divided by. `part`: which rows of a training batch of so many
+    are made here, where other processes make the others.
     """
 
     train: Split
@@ -46,9 +48,11 @@ class Data:
     scale: float | None = None
     augment: Augment | None = None
     normalisation: Normalisation | None = None
+    part: Callable[[int], slice] | None = None
 
     def training(self, rows: np.ndarray, epoch: int) -> Split:
-        """The training examples `rows` (B,) as they are in an epoch (from 0): a copy."""
+        """The training examples of a batch, `rows` (B,), as they are in an epoch (from 0): a copy."""
+        rows = rows if self.part is None else rows[self.part(len(rows))]
         x = self.train.x[rows]
         return Split(x if self.augment is None else self.augment(x, rows, epoch), self.train.y[rows])
 

@@ -21,6 +21,7 @@ class Memory(Loader):
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
     augments: ClassVar[bool] = True
+    distributes: ClassVar[bool] = True
 
     steps_per_execution: PositiveInt = 64
 

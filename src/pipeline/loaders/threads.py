@@ -30,6 +30,7 @@ class Threads(Loader):
 
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
     augments: ClassVar[bool] = True
+    distributes: ClassVar[bool] = True
 
     workers: Annotated[int, Field(gt=0, le=1024)] = 1
     prefetch: PositiveInt = 4

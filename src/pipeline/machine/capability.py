@@ -7,6 +7,7 @@ documentation and have not been run yet (see docs/capability.md).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -165,6 +166,24 @@ def _check_limits(backend: str, device: Device, place: Place) -> None:
                 f"device.logical_devices={device.logical_devices} on {place}: needs device.memory_limit, "
                 "the memory of each (for example 768MiB)"
             )
+
+
+def check_count(device: Device, place: Place, gpus: int) -> None:
+    """Refuse more processes than there are cores, or GPUs from `place` on. Raises UserError."""
+    count = device.processes
+    if count == 1:
+        return
+    if place.kind == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        if count > cores:
+            raise Impossible(
+                f"device.processes={count} on cpu: more than the cores that this command may use; choose 1 to {cores}"
+            )
+    elif place.index + count > gpus:
+        raise Impossible(
+            f"device.processes={count} from {place} on: a process takes a GPU, and there are {gpus}; "
+            f"choose 1 to {gpus - place.index}"
+        )
 
 
 def runnable(backend: str, kind: Literal["cpu", "gpu"], gpu: Gpu | None = None) -> dict[str, Refusal | None]:

@@ -189,13 +189,15 @@ class Device(Part):
 
     `name` takes any notation of NOTATIONS. `memory_limit` bounds the device's memory (GPU only). `logical_devices`
     splits the device into several (TensorFlow: CPU and GPU; JAX: CPU), each with `memory_limit`. `placement_log` writes
-    the device and dtype of every operation of one training step into the run's folder.
+    the device and dtype of every operation of one training step into the run's folder. `processes`: so many train
+    together, each with its part of every batch: on the CPU's cores, or on as many GPUs from `name` on (PyTorch).
     """
 
     name: str = "auto"
     memory_limit: str | None = None
     logical_devices: int = Field(default=1, ge=1, le=64)
     placement_log: bool = False
+    processes: int = Field(default=1, ge=1, le=1024)
 
     def __post_init__(self) -> None:
         canonical(self.name)

@@ -57,7 +57,7 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
     notes: list[str] = []
     for folder in sorted((run / FOLDER).glob("step-*"), reverse=True):
         try:
-            return _read(folder, run), notes
+            return read(folder, run), notes
         except (OSError, ValueError, KeyError, TypeError) as error:
             notes.append(f"{folder.name} is damaged ({error}); the one before it is used")
     return None, notes
@@ -68,7 +68,8 @@ def newest_step(run: Path) -> int | None:
     return max((int(folder.name[5:]) for folder in (run / FOLDER).glob("step-*")), default=None)
 
 
-def _read(folder: Path, run: Path) -> Checkpoint:
+def read(folder: Path, run: Path) -> Checkpoint:
+    """The checkpoint in a folder. Raises OSError, ValueError, KeyError or TypeError for one that is not whole."""
     kept = json.loads(read_regular(folder / "progress.json"))
     if _sha256_of(json.dumps(kept["progress"], sort_keys=True).encode()) != kept["sha256"]:
         raise ValueError("progress.json has another sha256")

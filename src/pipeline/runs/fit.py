@@ -124,4 +124,5 @@ class Fit:
     start: Start = Start()
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     kept: dict[str, object] = field(default_factory=dict)
+    processes: dict[str, object] | None = None  # of a training by several
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON

@@ -96,6 +96,13 @@ class Keeping:
         }
         self.writer.write(step, {**progress, **common}, files, first=self.run.journal.sync)
 
+    def now(self, step: int, contents: Callable[[], Contents]) -> None:
+        """Write a checkpoint of the present state, and wait for it."""
+        if self.active and newest_step(self.run.folder) != step:
+            assert self.writer is not None
+            self.save(step, contents)
+            self.writer.wait()
+
     def close(self) -> None:
         """After the last step: finish the checkpoint that is being written."""
         if self.writer is not None:

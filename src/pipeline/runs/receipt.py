@@ -89,6 +89,8 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
     receipt["parameters"] = fit.parameters
     receipt["initial_weights"] = fit.start.plain()
     receipt["peak_memory"] = fit.peak_memory
+    if fit.processes is not None:
+        receipt["processes"] = fit.processes
     add_fit(receipt, experiment, resolved, fit)
 
 

@@ -24,6 +24,7 @@ class Train(Stage):
     probe: bool = False
 
     imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
+    distributes: ClassVar[bool] = True
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse a model of the user's own that cannot be trained on the data."""

@@ -43,6 +43,10 @@ class Keeper:
         if not (ends_period and self.keeping.active):
             self.keeping.after_block(self.watch.step, self.contents)
 
+    def now(self) -> None:
+        """Write a checkpoint of the present state: the training cannot go on."""
+        self.keeping.now(self.watch.step, self.contents)
+
     def after_last(self) -> None:
         """As `after_block`, after the last validation: only a stop needs a checkpoint here."""
         self.keeping.after_block(self.watch.step, self.contents, over=True)

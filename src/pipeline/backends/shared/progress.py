@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,7 @@ class Watch:
         self.by_epochs = training.steps is None and training.validate_every is None
         self.ends_at = None if training.max_time is None else time.perf_counter() + training.max_time
         self.out_of_time = False
+        self.agreed: Callable[[bool], bool] = bool  # whether it is so for any of the processes; set by the backend
         self.best, self.monitor, self.ema = Best(training, task), training.monitor, training.ema
         self.precision = experiment.precision.name
         self.initial_scale = experiment.precision.loss_scale
@@ -124,7 +125,7 @@ class Watch:
         self._wait(block, losses, scores, norms)
         self.step += int(updates.sum())
         self._journal_waiting(final=False)
-        self.out_of_time = self.ends_at is not None and time.perf_counter() >= self.ends_at
+        self.out_of_time = self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
         state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pipeline.backends.torch.group import Group
 from pipeline.datasets import Split
 from pipeline.loaders import ahead, one_ahead, paced
 from pipeline.loaders.batch_plan import Block
@@ -26,16 +27,26 @@ class HeldOut:
     """
 
     def __init__(
-        self, split: Split, size: int, made: Callable[[Any, Any], Any], moved: Callable[[Any], Any], *, resident: bool
+        self,
+        split: Split,
+        size: int,
+        made: Callable[[Any, Any], Any],
+        moved: Callable[[Any], Any],
+        group: Group,
+        *,
+        resident: bool,
     ) -> None:
-        self.split, self.size, self.made, self.moved = split, size, made, moved
+        self.split, self.size, self.made, self.moved, self.group = split, size, made, moved, group
         self.whole = moved(made(split.x, split.y)) if resident else None
 
     def __len__(self) -> int:
-        return math.ceil(len(self.split) / self.size)
+        """The same for every process: Lightning leaves out the validation of one that has none."""
+        return math.ceil(math.ceil(len(self.split) / self.size) / self.group.count)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         parts = [slice(first, first + self.size) for first in range(0, len(self.split), self.size)]
+        parts = parts[self.group.rank :: self.group.count]
+        parts += [slice(0, 0)] * (len(self) - len(parts))
         if self.whole is None:
             yield from map(self.moved, ahead(lambda rows: self.made(self.split.x[rows], self.split.y[rows]), parts, 2))
             return
@@ -57,7 +68,7 @@ class ResidentBlocks:
     def __iter__(self) -> Iterator[tuple[Block, Batches]]:
         for block in self.module.watch.blocks(self.most):
             # Each batch is gathered when its step begins, so that it is still in the cache when the step reads it.
-            index_KB = torch.from_numpy(block.rows).to(self.y.device)
+            index_KB = torch.from_numpy(self.module.group.mine(block.rows)).to(self.y.device)
             yield block, self.module.watch.profile.steps(index_KB, self.gathered)
 
     def gathered(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,6 +11,8 @@ import itertools
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,12 @@ from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch import state
 from pipeline.backends.torch.blocks import Batches, HeldOut, ResidentBlocks, StreamedBlocks
 from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate_as_tensor
+from pipeline.backends.torch.group import Group, SharedStep
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import example, initial_net, made, peak_memory
 from pipeline.backends.torch.observer import Observer
+from pipeline.backends.torch.peers import Alone, Others, Peers, Terminating, accounts, data_parallel, is_of_connection
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.backends.torch.threads import threads_for
@@ -47,26 +51,43 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
+Found = dict[str, list[torch.Tensor]]  # of the steps of a block: losses, scores, loss scales, gradients' norms
+
 
 def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
-    lowering, shapes = Lowering(resolved), data.task.shapes
+    if experiment.device.processes == 1:
+        return train(experiment, data, resolved, run, Alone())
+    peers = Peers(experiment, data, resolved, run)
+    try:
+        return train(experiment, replace(data, part=peers.group.part), resolved, run, peers)
+    finally:
+        peers.close()
+
+
+def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, others: Others) -> Fit:
+    """The same as one process of a group, or alone."""
+    lowering, shapes, group = Lowering(resolved), data.task.shapes, others.group
     with runtime_settings(experiment, resolved):
         net, parameters, start = initial_net(experiment, shapes, lowering)
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             one = example(shapes, next(net.parameters()).dtype)
-            torch.set_num_threads(threads_for(net, one, experiment.training.batch_size))
+            torch.set_num_threads(max(1, torch.get_num_threads() // group.count))
+            torch.set_num_threads(threads_for(net, one, experiment.training.batch_size // group.count))
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
-        module = Training(lowering.moved(net), experiment, data, lowering, watch)
-        trainer = _trainer(watch.plan.periods - watch.asked, resolved)
+        module = Training(lowering.moved(net), experiment, data, lowering, watch, group)
         fed = module.training_blocks()
+        processes = None
         try:
             watch.profile.attach(_subject(net, shapes, resolved.place))
             if watch.finished:
                 module.restore_finished()
             else:
-                with watch.keeper.stops_held_back():
-                    trainer.fit(module, fed, module.validation_batches())
+                with watch.keeper.stops_held_back(), others.connected(lambda: watch.step):
+                    trainer = _trainer(watch.plan.periods - watch.asked, resolved, group)
+                    with module.terminating.kept():
+                        trainer.fit(module, fed, module.validation_batches())
+                    processes = accounts(group, resolved)
         finally:
             watch.close()
             if isinstance(fed, StreamedBlocks):
@@ -83,6 +104,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             start=start,
             peak_memory=peak_memory(lowering.device),
             files={"model.txt": f"{net}\n"},
+            processes=processes,
         )
 
 
@@ -117,13 +139,22 @@ class Training(pl.LightningModule):
     """A net in training: block after block of optimizer steps, watched."""
 
     def __init__(
-        self, net: torch.nn.Module, experiment: Experiment, data: Data, lowering: Lowering, watch: Watch
+        self,
+        net: torch.nn.Module,
+        experiment: Experiment,
+        data: Data,
+        lowering: Lowering,
+        watch: Watch,
+        group: Group,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.net = net
         self.experiment, self.data, self.lowering, self.watch = experiment, data, lowering, watch
-        self.home = lowering.device
+        self.home, self.group = lowering.device, group
+        self.terminating = Terminating(several=group.count > 1)
+        if group.count > 1:
+            watch.agreed = partial(group.any_of, device=self.home)
         self.observation = Observation(how="torch dispatch, first training step")
         if self.home.type == "cpu":
             self.observation.tf32, self.observation.tf32_by = False, ON_CPU
@@ -133,10 +164,16 @@ class Training(pl.LightningModule):
         watch.keeper.keeping.prepare = lambda: self.copy.ready(self.state())
         watch.keeper.observation = lambda: self.observation
         # Sums, exact in float64. nan_strategy's default would leave a NaN out.
-        self.held_out = [torchmetrics.SumMetric(nan_strategy="disable").set_dtype(torch.float64) for _ in range(2)]
+        self.held_out = [
+            torchmetrics.SumMetric(nan_strategy="disable", sync_on_compute=False).set_dtype(torch.float64)
+            for _ in range(2)
+        ]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         self.step = Step(self.net, self.experiment, self.data.task, self.lowering, self.watch.profile.phase)
+        self.take: Callable[..., Losses] = self.step
+        if self.group.count > 1:
+            self.take = SharedStep(self.step, self.group, self.experiment.seed, self.manual_backward)
         if self.experiment.backend.compile:
             if self.home.type == "cuda":
                 make_capturable(self.step.optimizer)
@@ -153,6 +190,7 @@ class Training(pl.LightningModule):
         return state.of(self.step, mid_step=not self.step.gathering.fresh)
 
     def on_train_start(self) -> None:
+        self.terminating.put_back()
         checkpoint = self.watch.run.checkpoint
         if checkpoint is None:
             return
@@ -186,7 +224,8 @@ class Training(pl.LightningModule):
         held_out, size = self.data.validation, self.experiment.training.evaluation_batch_size
         if not len(held_out):
             return None
-        return HeldOut(held_out, size, self.made, self.moved, resident=isinstance(self.experiment.loader, Memory))
+        resident = isinstance(self.experiment.loader, Memory)
+        return HeldOut(held_out, size, self.made, self.moved, self.group, resident=resident)
 
     def made(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of stored ones."""
@@ -206,38 +245,55 @@ class Training(pl.LightningModule):
 
     def training_step(self, fed: tuple[Block, Batches], _: int) -> None:
         block, batches = fed
-        found: dict[str, list[torch.Tensor]] = {"losses": [], "scores": [], "scales": [], "norms": []}
+        found: Found = {"losses": [], "scores": [], "scales": [], "norms": []}
+        try:
+            self._take(block, batches, found)
+        except RuntimeError as error:
+            if found["losses"] and is_of_connection(error):
+                self._report(block, found)
+            if self.step.gathering.fresh and self.watch.batches and is_of_connection(error):
+                self.watch.keeper.now()
+            raise
+        self._report(block, found)
+
+    def _take(self, block: Block, batches: Batches, found: Found) -> None:
+        """The steps of a block, until a signal asks for a stop."""
         for (x, y), control in zip(batches, self._controls(block), strict=True):
             if not self.watch.batches and not found["losses"]:
                 loss, score = self._first(x, y, control)
             elif self.compiled is not None and self.compiled.takes(x):
                 loss, score = self.compiled(x, y, **control)
             else:
-                loss, score = self.step(x, y, **control)
+                loss, score = self.take(x, y, **control)
             found["losses"].append(loss)
             found["scores"].append(score)
             found["scales"] += self.step.scale()
             if self.experiment.training.needs_norm:
                 found["norms"].append(self._norm())
             if self.watch.keeper.interrupts():
-                block = block[: len(found["losses"])]
-                break
+                return
+
+    def _report(self, block: Block, found: Found) -> None:
+        """Tell of the steps of a block that were taken."""
         kept = {name: torch.stack(each).double() for name, each in found.items() if each}
         copied = torch.stack([*kept.values()]).cpu().numpy()  # one copy a block
         if self.compiled is not None:
             self.watch.compiled(self.compiled.seconds)
-        self.watch.block(block, **dict(zip(kept, copied, strict=True)))
+        self.watch.block(block[: len(found["losses"])], **dict(zip(kept, copied, strict=True)))
 
     def _controls(self, block: Block) -> Iterator[dict[str, Any]]:
         """What each batch's step takes beside it: its share, and whether it is the last of its step."""
-        rates = block.rates
-        if self.watch.plan.accumulate == 1 and rates is None:
+        rates, plan, shared = block.rates, self.watch.plan, self.group.count > 1
+        if plan.accumulate == 1 and rates is None and not shared:
             yield from itertools.repeat({}, len(block))
             return
         for at, (share, update) in enumerate(zip(block.shares.tolist(), block.updates.tolist(), strict=True)):
             if rates is not None:
                 self.step.set_rate(float(rates[at]))
-            yield {} if self.watch.plan.accumulate == 1 else {"share": share, "update": update}
+            control = {} if plan.accumulate == 1 else {"share": share, "update": update}
+            if shared:
+                control |= {"size": block.size, "number": block.epoch * plan.batches + block.first + at}
+            yield control
 
     def _norm(self) -> torch.Tensor:
         """The gradient's, of the step that was last taken; a captured step writes it to the same memory each time."""
@@ -252,7 +308,7 @@ class Training(pl.LightningModule):
     def _first(self, x: torch.Tensor, y: torch.Tensor, control: dict[str, Any]) -> Losses:
         """The first step, observed as it is written; those after it may be compiled."""
         with Observer(self.observation):
-            found = self.step(x, y, **control)
+            found = self.take(x, y, **control)
         if self.home.type == "cuda":
             torch.cuda.synchronize(self.home)  # a GPU takes orders: without this its work is still to come
         self.watch.run.mark("first_step_s")
@@ -272,7 +328,7 @@ class Training(pl.LightningModule):
             self.trainer.should_stop = self.watch.end_epoch(weights=self.validated_weights)
             return
         examples = len(self.data.validation)
-        loss, score = (total.compute().item() for total in self.held_out)
+        loss, score = (total.item() for total in self.group.total(*(total.compute() for total in self.held_out)))
         measured = (loss / examples, score / (examples * self.data.task.units))
         self.trainer.should_stop = self.watch.end_epoch(measured, self.validated_weights)
         for total in self.held_out:
@@ -280,6 +336,7 @@ class Training(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.watch.pause()
+        self.group.share_first(self.net.buffers())
         if self.step.average is not None:
             self.averaged = contextlib.ExitStack()
             self.averaged.enter_context(self.step.average.in_the_net())
@@ -290,6 +347,8 @@ class Training(pl.LightningModule):
 
     def validation_step(self, batch: Any, _: int) -> None:
         x, y = batch
+        if not len(y):
+            return
         with self.lowering.forward():
             loss, score = self.step.forward(x, y)
         self.held_out[0].update(loss.double() * len(y))
@@ -306,16 +365,18 @@ def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:
     return Subject(net, lambda: weights.from_torch(net), settle, shapes, "float32", place)
 
 
-def _trainer(periods: int, resolved: Resolved) -> pl.Trainer:
+def _trainer(periods: int, resolved: Resolved, group: Group) -> pl.Trainer:
     """What Lightning calls an epoch is a period here."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     warnings.filterwarnings("ignore", message="The `srun` command is available")  # a run is not Slurm's to start
-    gpu = resolved.place.kind == "gpu"
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")  # of a convolution
+    gpu, first = resolved.place.kind == "gpu", resolved.place.index - group.rank
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
-        devices=[resolved.place.index] if gpu else 1,
+        devices=[*range(first, first + group.count)] if gpu else group.count,
+        strategy="auto" if group.count == 1 else data_parallel(group, resolved),
         precision="32-true",  # none of Lightning's: lowering.py does it
         max_epochs=periods,
         num_sanity_val_steps=0,

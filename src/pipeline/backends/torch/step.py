@@ -79,12 +79,12 @@ class Step:
             return loss, loss.new_zeros(())
         return loss, self.task.scores(OPS, outputs.detach(), y).sum()
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: torch.Tensor, by: Callable[[torch.Tensor], object] = torch.Tensor.backward) -> None:
         """The gradients, of the scaled loss where it is scaled, added to those of the step's other batches."""
         if self.gathering.fresh:
             self.optimizer.zero_grad()
         with self.phase("backward"):
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            by(loss if self.scaler is None else self.scaler.scale(loss))
 
     def step_optimizer(self) -> None:
         """Update the weights; where the loss is scaled, unless a gradient overflowed."""

@@ -1,0 +1,121 @@
+"""One process of a training by several, beside the one that has the run (`peers`).
+
+    python -m pipeline.backends.torch.peer <folder> <rank>
+
+It prints nothing, writes to its own folder alone and leaves signals to rank 0: it ends when that one ends it, or is
+gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.exits import SIGNALS, status_of
+from pipeline.errors import RunError
+
+if TYPE_CHECKING:
+    from pipeline.backends.torch.group import Group
+    from pipeline.experiment import Experiment
+    from pipeline.machine.capability import Resolved
+    from pipeline.runs.run import Run
+
+
+def main() -> int:
+    """Train along."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what a model prints
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=end_with_standard_input, daemon=True).start()
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    train_along(folder, rank, json.loads((folder / "job.json").read_text(encoding="utf-8")), answers)
+    return 0
+
+
+def end_with_standard_input() -> None:
+    """Rank 0 holds the other end, which the system closes when it dies."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def train_along(folder: Path, rank: int, job: dict[str, Any], answers: int) -> None:
+    """Load what rank 0 has loaded, and do what it does. Raises RunError where that is something else here."""
+    from pipeline.datasets.loading import load_data
+    from pipeline.experiment import load
+    from pipeline.machine.device import count_by_bus
+    from pipeline.spec import take_allow_list
+
+    count_by_bus()
+    take_allow_list()
+    experiment = load(job["config"])
+    backend = experiment.backend.load()
+    data = load_data(experiment)
+    if data.sha256 != job["data_sha256"]:
+        raise RunError("its data are not those of process 0 (another sha256)")
+    from pipeline.backends.torch.group import Group
+
+    group, resolved = Group(rank, job["count"]), resolved_of(job["resolved"], rank)
+    quiet = replace(experiment, training=replace(experiment.training, checkpoint=no_checkpoints()))
+    run = own_run(folder / str(rank), experiment, job["checkpoint"])
+    backend.train(quiet, replace(data, part=group.part), resolved, run, Peer(folder, group, resolved, answers))
+
+
+class Peer:
+    """What a peer knows of the others."""
+
+    def __init__(self, folder: Path, group: Group, resolved: Resolved, answers: int) -> None:
+        self.folder, self.group, self.resolved, self.answers = folder, group, resolved, answers
+
+    @contextlib.contextmanager
+    def connected(self, step: Callable[[], int]) -> Iterator[None]:
+        """Say that all is loaded, and train together inside."""
+        from pipeline.backends.torch.peers import READY, backend_of, connect
+
+        os.write(self.answers, f"{READY}\n".encode())
+        connect(self.folder, self.group, backend_of(self.resolved))
+        yield
+
+
+def resolved_of(plain: dict[str, Any], rank: int) -> Resolved:
+    """As rank 0 has it; of GPUs the one that is as much further."""
+    from pipeline.machine.capability import Resolved
+    from pipeline.machine.device import Place
+
+    place = Place(**plain["place"])
+    if place.kind == "gpu":
+        place = replace(place, index=place.index + rank)
+    return Resolved(**{**plain, "place": place})
+
+
+def no_checkpoints() -> Any:
+    """Rank 0 writes them: its state is that of all."""
+    from pipeline.experiment.training import Checkpoints
+
+    return Checkpoints(every_s=0)
+
+
+def own_run(folder: Path, experiment: Experiment, checkpoint: str | None) -> Run:
+    """A run that nobody sees, which goes on where rank 0 does."""
+    from rich.console import Console
+
+    from pipeline.runs.checkpoint import read
+    from pipeline.runs.journal import Journal
+    from pipeline.runs.run import Run
+
+    kept = None if checkpoint is None else read(Path(checkpoint), Path(checkpoint).parent.parent)
+    nobody = Console(file=Path(os.devnull).open("w"))  # noqa: SIM115
+    return Run(Journal.begin(folder, experiment.name, experiment.config), nobody, kept)
+
+
+if __name__ == "__main__":
+    sys.exit(status_of(main))

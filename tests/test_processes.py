@@ -1,0 +1,168 @@
+"""Several processes train as one does, end together, and go on where they stood."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from command import done, environment, pipeline, refused, runs, status
+from hypothesis import given
+from hypothesis import strategies as st
+from test_resume import CHECKPOINTS, outcome
+
+from pipeline.backends.torch.group import Group
+from pipeline.runs import weights
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
+
+CORES = len(os.sched_getaffinity(0))
+two_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
+
+# The last batch of an epoch is smaller, and no batch divides by two.
+ALWAYS = (
+    *("precision=fp64", "tracking=none", "training.steps=20", "training.validate_every=12"),
+    *("training.log_every_n_steps=1", "training.evaluation_batch_size=40"),
+)
+PLAIN = ("dataset=digits", "training.batch_size=101")
+EVERYTHING = (
+    *(
+        "dataset=digits",
+        "model=cnn",
+        "loader=threads",
+        "augmentation=images",
+        "dataset.normalise=true",
+        "training.batch_size=57",
+    ),
+    *(
+        "training.accumulate=3",
+        "training.ema=0.9",
+        "training.clip_norm=0.5",
+        "schedule=cosine",
+        "training.weights=best",
+    ),
+    *("loader.steps_per_execution=7", "loss.class_weights=[1,2,1,3,1,1,1,2,1,1]"),
+)
+LANGUAGE = (
+    *("stage=transformer", "dataset=python_docs", "dataset.context=32", "model.layers=1", "model.heads=2"),
+    *("model.width=16", "stage.attention=false", "stage.baselines=false", "model.dropout=0", "schedule.warm_up=5"),
+)
+LONG = (
+    *("dataset=digits", "model=mnist_cnn", "tracking=none", "training.batch_size=33", "schedule=cosine"),
+    *("training.validate_every=37", "training.log_every_n_steps=1", "training.checkpoint.every=5"),
+    *("loader.steps_per_execution=7", "device.processes=2"),
+)
+
+
+@given(count=st.integers(1, 9), size=st.integers(1, 100))
+def test_the_parts_make_up_the_batch(count: int, size: int) -> None:
+    groups = [Group(rank, count) for rank in range(count)]
+    rows = np.arange(2 * size).reshape(2, size)
+    parts = [group.mine(rows) for group in groups if group.weight(size)]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), rows)
+    assert all(part.shape[1] for part in (group.mine(rows) for group in groups))
+    assert sum(group.weight(size) for group in groups) == pytest.approx(1, abs=1e-12)
+
+
+@two_cores
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(PLAIN, id="plain"),
+        pytest.param(EVERYTHING, id="everything", marks=pytest.mark.wide),
+        pytest.param(LANGUAGE, id="language", marks=pytest.mark.wide),
+    ],
+)
+def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> None:
+    one, two = (done(tmp_path, *ALWAYS, *words, f"device.processes={count}") for count in (1, 2))
+    alone, together = (
+        [{name: value for name, value in record.metrics.items() if "per_s" not in name} for record in read_metrics(run)]
+        for run in (one, two)
+    )
+    assert len(together) >= 20
+    for left, right in zip(alone, together, strict=True):
+        assert right == pytest.approx(left, abs=1e-10)
+    first, second = (weights.load(run / "artifacts/model/weights.npz") for run in (one, two))
+    for name, array in first.items():
+        np.testing.assert_allclose(second[name], array, rtol=0, atol=1e-10)
+    receipt = read_json(two / "receipt.json")["processes"]
+    assert (receipt["count"], receipt["backend"]) == (2, "gloo")
+    assert [each["device"] for each in receipt["each"]] == ["cpu", "cpu"]
+    assert "processes" not in read_json(one / "receipt.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((f"device.processes={CORES + 1}", "device=cpu"), f"choose 1 to {CORES}"),
+        (
+            ("device.processes=2", "backend=tensorflow"),
+            "backend=tensorflow: it trains in one process",
+        ),
+        (("device.processes=2", "backend=jax"), "backend=jax: it trains in one process"),
+        (("device.processes=2", "loader=dataloader"), "loader=memory and loader=threads make each its part"),
+        (("device.processes=2", "profiler=torch"), "use profiler=none"),
+        (("device.processes=2", "backend.compile=true"), "exchanges no gradients"),
+        (("device.processes=2", "stage=amp"), "stage=amp: it works in one process"),
+        (("device.processes=2", "stage=train", "stage.probe=true"), "takes a step of one process apart"),
+        (("device.processes=0",), "device.processes=0"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    assert said in refused(tmp_path, "dataset=digits", *words)
+
+
+def stopped(folder: Path, number: int, *, peer: bool) -> tuple[int, list[psutil.Process]]:
+    """Start a training, and send it, or its second process, a signal after a checkpoint: its status, what is left."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pipeline", *LONG, "training.steps=200"]
+    log = (folder / "log.txt").open("w")
+    process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
+    try:
+        while process.poll() is None and not list(folder.glob(CHECKPOINTS)):
+            time.sleep(0.01)
+        peers = psutil.Process(process.pid).children()
+        (second,) = [each for each in peers if "pipeline.backends.torch.peer" in each.cmdline()]
+        (second if peer else process).send_signal(number)
+        found = process.wait(timeout=120)
+    finally:
+        process.kill()
+        log.close()
+    _, left = psutil.wait_procs(peers, timeout=30)
+    return found, left
+
+
+@two_cores
+@pytest.mark.wide
+def test_a_process_that_dies_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
+    assert stopped(tmp_path, signal.SIGKILL, peer=True) == (1, [])
+    (run,) = runs(tmp_path)
+    said = str(status(run).error)
+    assert status(run).state == "FAILED"
+    assert "process 1 of 2" in said and "was killed by SIGKILL, after step" in said and "goes on from there" in said
+    assert goes_on_to_the_same_end(tmp_path)
+
+
+@two_cores
+@pytest.mark.wide
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_processes_end_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    status_of, left = stopped(tmp_path, number, peer=False)
+    assert (status_of, left) == (-9 if number == signal.SIGKILL else 128 + number, [])
+    if number != signal.SIGINT:
+        assert goes_on_to_the_same_end(tmp_path)
+
+
+def goes_on_to_the_same_end(folder: Path) -> bool:
+    result = pipeline(folder, "resume=latest")
+    assert result.returncode == 0, result.stderr
+    whole = folder / "whole"
+    whole.mkdir()
+    done(whole, *LONG, "training.steps=200")
+    return outcome(folder) == outcome(whole)
