@@ -73,9 +73,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
 @pytest.mark.wide
 def test_values_are_those_of_the_runs(tmp_path: Path) -> None:
     words = (*OPTUNA, *SPACE, "training.epochs=2", "hydra.sweeper.trials=3", "hydra.sweeper.sampler=random")
-    outcome = pipeline(
-        tmp_path, *words, "hydra.sweeper.metric=test/loss", "hydra.sweeper.direction=minimize", "sweep.jobs=2"
-    )
+    outcome = pipeline(tmp_path, *words, "hydra.sweeper.metric=test/loss", "sweep.jobs=2")
     assert outcome.returncode == 0, outcome.stderr
     losses = [json.loads((run / "result.json").read_text())["scalars"]["test/loss"] for run in trained(tmp_path)]
     assert sorted(trial.values[0] for trial in study(tmp_path)) == sorted(losses)
@@ -213,7 +211,7 @@ def test_every_key_of_every_trial_has_a_column() -> None:
     for value, key in ((0.5, "one"), (0.25, "two")):
         made.tell(made.ask({key: IntDistribution(1, 1)}), value)
     written = io.StringIO()
-    search_report.show(Console(file=written, width=80), made, Search())
+    search_report.show(Console(file=written, width=80), made, Search(direction="maximize"))
     assert [line.split() for line in written.getvalue().splitlines()[1:]] == [
         ["trial", "validation/accuracy", "one", "two"],
         ["0", "0.5000", "1"],
@@ -242,12 +240,14 @@ def test_mistakes(tmp_path: Path) -> None:
         "train/gradient_norm, train/learning_rate, train/loss, validation/accuracy, validation/loss"
     )
     for metric in ("validation/loss", "test/brier"):
-        said = refused(tmp_path, *one, f"hydra.sweeper.metric={metric}", "training.metrics=[brier]")
+        wrong = (f"hydra.sweeper.metric={metric}", "hydra.sweeper.direction=maximize")
+        said = refused(tmp_path, *one, *wrong, "training.metrics=[brier]")
         assert said == (
             f"hydra.sweeper.direction=maximize with hydra.sweeper.metric={metric}: less is better; "
             "use hydra.sweeper.direction=minimize"
         )
-    result = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.metric=epoch/beauty")
+    sought = ("hydra.sweeper.metric=epoch/beauty", "hydra.sweeper.direction=maximize")
+    result = pipeline(tmp_path, *one, "training.epochs=1", *sought)
     assert result.returncode == 2
     assert "hydra.sweeper.metric=epoch/beauty: a run has no such metric; choose from " in result.stderr
     mended = pipeline(tmp_path, *one, "training.epochs=1", "hydra.sweeper.trials=1")
@@ -255,6 +255,18 @@ def test_mistakes(tmp_path: Path) -> None:
     lacking = message(pipeline(tmp_path, *one, "optimizer.nesterov=true,false"))
     assert lacking.startswith("optimizer.nesterov: no such key")
     assert lacking.endswith("(cell 1: optimizer=adam optimizer.nesterov=True)")
+
+
+def test_a_direction_that_no_metric_declares_is_asked_for(tmp_path: Path) -> None:
+    """Before the first trial, and of those metrics alone that declare none: less of a validation loss is better."""
+    known = {"PIPELINE_MODULES": "own_lightning", "PYTHONPATH": str(Path(__file__).parent)}
+    own = ("stage=lightning", "stage.module=own_lightning.Lit", "+stage.arguments.width=4,6", "tracking=none")
+    said = refused(tmp_path, *OPTUNA[:2], *own, "hydra.sweeper.metric=val_loss", **known)
+    asked = "nothing declares before the first trial whether more or less is better; give hydra.sweeper.direction="
+    assert said == f"hydra.sweeper.metric=val_loss: {asked}maximize or minimize"
+    several = "hydra.sweeper.metric=[validation/loss,train/learning_rate]"
+    said = refused(tmp_path, *OPTUNA, "optimizer=adam,sgd", several)
+    assert said == f"hydra.sweeper.metric=train/learning_rate: {asked}[maximize or minimize for each metric]"
 
 
 def test_the_wrong_end_of_a_metric_is_refused_when_a_run_declares_it(tmp_path: Path) -> None:

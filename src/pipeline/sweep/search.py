@@ -30,7 +30,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
-from pipeline.sweep.search_metric import check_direction, check_sought
+from pipeline.sweep.search_metric import Direction, check_direction, directions_of
 from pipeline.sweep.search_study import EPOCH, finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
@@ -43,23 +43,21 @@ if TYPE_CHECKING:
 
     from pipeline.runs.run import Run
 
-Direction = Literal["maximize", "minimize"]
-
 
 @spec
 class Search:
-    """What Optuna is asked for; see conf/hydra/sweeper/optuna.yaml."""
+    """What Optuna is asked for; see conf/hydra/sweeper/optuna.yaml. `direction`: None: as each metric declares."""
 
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] | None = None
     trials: PositiveInt = 20
     metric: str | tuple[str, ...] = "validation/accuracy"
-    direction: Direction | tuple[Direction, ...] = "maximize"
+    direction: Direction | tuple[Direction, ...] | None = None
     sampler: Literal["tpe", "random", "cmaes"] = "tpe"
     pruner: Literal["none", "median", "hyperband"] = "none"
     seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        if len(self.metrics) != len(self.directions):
+        if self.given is not None and len(self.metrics) != len(self.given):
             raise UserError(
                 f"hydra.sweeper.direction={self.direction}: give one for each of the {len(self.metrics)} metrics"
             )
@@ -73,8 +71,19 @@ class Search:
         return (self.metric,) if isinstance(self.metric, str) else self.metric
 
     @property
-    def directions(self) -> tuple[Direction, ...]:
+    def given(self) -> tuple[Direction, ...] | None:
+        """The directions that the user gave."""
         return (self.direction,) if isinstance(self.direction, str) else self.direction
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """That of each metric, once `decided`."""
+        assert self.given is not None, "a search goes by `decided`"
+        return self.given
+
+    def decided(self, experiment: Experiment) -> Search:
+        """With a direction for each metric: of what its trials measure. Raises UserError where it has none."""
+        return replace(self, direction=directions_of(self.metrics, self.given, experiment))
 
 
 class Trials(Source):
@@ -192,7 +201,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     assert first is not None
     if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
-    check_sought(dict(zip(search.metrics, search.directions, strict=True)), first)
+    search = search.decided(first)
     epochs = epochs_of(first, search)
     folder = Path(first.settings.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)

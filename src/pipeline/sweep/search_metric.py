@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError, bad_choice
@@ -15,16 +15,37 @@ if TYPE_CHECKING:
 
 TRAININGS = ("classifier", "train", "seq2seq")  # stages whose metrics their task and their config name
 MORE = ("epoch", "loss_scale", "profiler")  # the first part of what else a training may measure
-ENDS = {"min": ("less", "minimize"), "max": ("more", "maximize")}
+Direction = Literal["maximize", "minimize"]
+ENDS: Mapping[str, tuple[str, Direction]] = {"min": ("less", "minimize"), "max": ("more", "maximize")}
 
 
-def check_sought(sought: Mapping[str, str], experiment: Experiment) -> None:
-    """Refuse a metric that no trial will have, or its wrong end. `sought`: directions by metric. Raises UserError."""
+def directions_of(
+    metrics: Sequence[str], given: Sequence[Direction] | None, experiment: Experiment
+) -> tuple[Direction, ...]:
+    """Which end of each metric is sought: what is `given`, else what the metric declares.
+
+    Raises UserError for a metric that no trial will have, its wrong end, or where nothing says which end is better.
+    """
     known = _known(experiment)
-    for name, direction in sought.items():
+    for name in metrics:
         if known and name not in known and name.partition("/")[0] not in MORE:
             raise bad_choice("hydra.sweeper.metric", name, known)
-        check_direction(name, direction, getattr(known.get(name), "direction", known.get(name)))
+    declared = [str(getattr(known.get(name), "direction", known.get(name))) for name in metrics]
+    if given is None:
+        return tuple(_declared(name, one, len(metrics)) for name, one in zip(metrics, declared, strict=True))
+    for name, direction, one in zip(metrics, given, declared, strict=True):
+        check_direction(name, direction, one)
+    return tuple(given)
+
+
+def _declared(name: str, declared: str, metrics: int) -> Direction:
+    if declared in ENDS:
+        return ENDS[declared][1]
+    words = "maximize or minimize" if metrics == 1 else "[maximize or minimize for each metric]"
+    raise UserError(
+        f"hydra.sweeper.metric={name}: nothing declares before the first trial whether more or less is better; "
+        f"give hydra.sweeper.direction={words}"
+    )
 
 
 def check_direction(name: str, direction: str, declared: str | None) -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from pipeline.runs.records import Record
-    from pipeline.sweep.search import Direction, Search
+    from pipeline.sweep.search import Search
+    from pipeline.sweep.search_metric import Direction
 
 
 EPOCH = "epoch/number"  # in an epoch's record of the journal
