@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import yaml
 from command import COMMAND, environment, pipeline, refused
 from rich.console import Console
 
+from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import show, show_table
@@ -27,6 +29,7 @@ from pipeline.runs.keeping import where_it_goes_on
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
 
+CONF = conf_path()
 CONFIG = {
     "stage": {"_target_": "pipeline.stages.train.Train"},
     "model": {"_target_": "pipeline.models.mlp.Mlp", "units": [128, 64]},
@@ -264,6 +267,10 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
         (["stage.where=cnn"], "stage.where=cnn: not a condition; write model=cnn"),
         (["stage.where=status=failed"], "no run has a setting or metric status; stage.status=finished chooses by it"),
         (["stage.columns=lr"], "stage.columns=lr: no run has a setting or metric lr"),
+        (
+            ["stage.columns=[training]"],
+            "stage.columns=training: a run keeps the settings of training and not the name of",
+        ),
         (["model=cnn"], "model with stage=runs: this stage is about saved runs"),
         (["run=latest"], "run with stage=runs: this stage is about saved runs"),
         (["output_dir=none"], "output_dir=none: no such folder"),
@@ -300,6 +307,36 @@ def test_an_empty_list_is_an_answer(folder: Path) -> None:
     assert (shown.returncode, shown.stdout) == (0, "")
     said = "stage.where=model=mpl: no run has that (did you mean mlp?); model of these runs: cnn, mlp"
     assert shown.stderr.splitlines()[1:] == [said]
+
+
+def test_a_group_is_named_by_its_choice(tmp_path: Path) -> None:
+    """Also where one class has all the choices: precision, device. `conf` says what a run of that choice has."""
+    for precision, device, tracking in (("fp32", "cpu", "mlflow"), ("mixed", "auto", "none")):
+        choice = {
+            group: yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
+            for group, name in (("precision", precision), ("device", device), ("tracking", tracking))
+        }
+        a_run(tmp_path, 0.9, **choice, training={"_target_": "pipeline.experiment.training.Training", "epochs": 1})
+    runs = listing.listed(tmp_path)
+    for condition in ("precision=mixed", "device=auto", "tracking=none", "precision!=fp32"):
+        listing.check_where(runs, [condition])
+        assert [run.value("precision.name") for run in listing.matching(runs, [condition])] == ["mixed"], condition
+    assert {run.value("device") for run in runs} == {"cpu", "auto"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "use"),
+    [
+        ("training=quick", "training.epochs=1 and training.batch_size=128"),
+        ("optimizer=momentum", "it is optimizer=sgd and optimizer.learning_rate=0.01 and optimizer.momentum=0.9"),
+        ("training=fast", "use training.epochs"),
+        ("precision.nmae=fp32", "no run has a setting or metric precision.nmae"),
+    ],
+)
+def test_a_choice_whose_name_no_run_keeps_is_refused(tmp_path: Path, condition: str, use: str) -> None:
+    a_run(tmp_path, 0.9, training={"_target_": "pipeline.experiment.training.Training", "epochs": 1})
+    with pytest.raises(UserError, match=re.escape(use)):
+        listing.check_where(listing.listed(tmp_path), [condition])
 
 
 @pytest.mark.parametrize("guess", ["list", "ls", "history"])

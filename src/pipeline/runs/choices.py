@@ -58,6 +58,20 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
     return best, fitting[best]
 
 
+def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | None:
+    """A choice's `_target_`, and the settings in which it differs from the other choices of that class.
+
+    None for what is no choice of conf/<group>/.
+    """
+    every = _choices(conf_path() / group)
+    node = every.get(name, {})
+    if "_target_" not in node:
+        return None
+    beside = [one for other, one in every.items() if other != name and one.get("_target_") == node["_target_"]]
+    differing = {key: value for key, value in node.items() if any(key not in one or one[key] != value for one in beside)}
+    return str(node["_target_"]), differing
+
+
 def text_of(value: Any) -> str:
     """A setting as YAML writes it, a text without quotes."""
     return value if isinstance(value, str) else shown(value)

@@ -20,6 +20,8 @@ from typing import Any
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
 from pipeline.errors import UserError, bad_choice, cut, nearest, shown
+from pipeline.runs.choices import class_and_settings
+from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import reap_these, run_folders
@@ -39,6 +41,10 @@ BY_THEMSELVES = {  # what is neither, and has its own key
     "age": "stage.newer=7d and stage.older=7d choose by it",
 }
 
+BY_NAME = ("device", "precision")  # groups of one class whose choices have a `name`
+MERGED = ("training", "sweep")  # groups of one class whose choices leave nothing but their settings
+TRACKERS = {"pipeline.tracking.tracker.Mlflow": "mlflow", "pipeline.tracking.tracker.Off": "none"}
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -56,7 +62,11 @@ class Listed:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The config by dotted keys; a group's choice at the group's name (`model`: `cnn`)."""
-        return flat_config(read_config(self.folder))
+        config = read_config(self.folder)
+        flat = {key: value for key, value in flat_config(config).items() if key not in MERGED}
+        flat |= {group: flat[f"{group}.name"] for group in BY_NAME if f"{group}.name" in flat}
+        tracker = (config.get("tracking") or {}).get("_target_")
+        return flat | ({"tracking": TRACKERS[tracker]} if tracker in TRACKERS else {})
 
     def value(self, key: str) -> Any:
         """The metric or the setting of that name; None where the run has neither."""
@@ -109,12 +119,11 @@ def choice_of(target: str) -> str:
 def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
     """Those whose settings and metrics are as each condition says: `model=cnn`, `test/accuracy>0.97`.
 
-    Raises UserError for what is not a condition, and for a name that none of the runs has.
+    Raises UserError for what is not a condition.
     """
-    kept = every = list(runs)
+    kept = list(runs)
     for condition in where:
         key, sign, wanted = condition_of(condition)
-        check_known(f"stage.where={condition}", key, every)
         kept = [run for run in kept if run.has(key) and _agrees(run.value(key), sign, wanted)]
     return kept
 
@@ -151,8 +160,33 @@ def best_first(runs: Sequence[Listed], metric: str) -> list[Listed]:
     return sorted((run for run in runs if metric in run.metrics), key=place)
 
 
+def check_where(runs: Sequence[Listed], where: Iterable[str]) -> None:
+    """Refuse a condition on what no run has, or on a choice whose name no run keeps. Raises UserError."""
+    for condition in where:
+        name, _, wanted = condition_of(condition)
+        asked = f"stage.where={condition}"
+        _check_kept(asked, name, wanted)
+        check_known(asked, name, runs)
+
+
+def _check_kept(asked: str, group: str, wanted: str) -> None:
+    """Refuse a choice that runs call by another name (`momentum` is `sgd` with other settings). Raises UserError."""
+    found = class_and_settings(group, wanted) if group in choices([conf_path()]) else None
+    if found is None or group in BY_NAME or found[0] in TRACKERS:
+        return
+    settings, called = found[1], choice_of(found[0])
+    if called != wanted:
+        own = [f"{group}={called}"] if group not in MERGED else []
+        use = " and ".join([*own, *(f"{group}.{key}={setting_text(value)}" for key, value in settings.items())])
+        raise UserError(f"{asked}: a run keeps the settings of this choice and not its name; it is {use}")
+
+
 def check_known(key: str, name: str, runs: Sequence[Listed]) -> None:
     """Refuse the name of a setting or metric that no run has; `key`: where it was asked for. Raises UserError."""
+    if name in MERGED:
+        settings = sorted({one for run in runs for one in run.config if one.startswith(f"{name}.")})
+        use = cut(", ".join(settings), 300) or f"{name}.<key>"
+        raise UserError(f"{key}: a run keeps the settings of {name} and not the name of its choice; use {use}")
     if runs and not any(run.has(name) for run in runs):
         raise UserError(f"{key}: no run has a setting or metric {name}{_near(name, runs)}")
 

@@ -22,7 +22,17 @@ from pipeline.report.table import figure, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.json_files import plain
 from pipeline.runs.keeping import resume_words
-from pipeline.runs.listing import Listed, age_text, best_first, check_known, listed, matching, misspelt, seconds_of
+from pipeline.runs.listing import (
+    Listed,
+    age_text,
+    best_first,
+    check_known,
+    check_where,
+    listed,
+    matching,
+    misspelt,
+    seconds_of,
+)
 from pipeline.runs.records import State
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
@@ -68,6 +78,7 @@ class Runs(AboutRuns):
         root = existing(settings.output_dir)
         every = listed(root)
         among = self._among(every)
+        check_where(every, self.where)
         found = matching(among, self.where)
         if self.best is not None:
             found = best_first(found, self.best)
