@@ -181,11 +181,17 @@ def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: 
     frozen = ["1.0", "1.1"] if backend == "torch" else ["sequential.conv2d", "sequential.batch_normalization"]
     wanted = (f"model.start={runs(start)[0].name}", f"model.freeze=[{','.join(frozen)}]", f"backend={backend}")
     run = done(start, "--config-dir", str(mine / "conf"), *QUICK, *NET, *wanted, **with_models(mine))
-    receipt = json.loads((run / "receipt.json").read_text())["initial_weights"]
+    whole = json.loads((run / "receipt.json").read_text())
+    receipt = whole["initial_weights"]
     second = kept(run)
     assert receipt["loaded"] == list(second)
     assert receipt["source"].endswith(f"{runs(start)[0].name}/artifacts/model/weights.npz")
     assert receipt["frozen"] == list(second)[:6]
+    stays = sum(second[name].size for name in receipt["frozen"] if "moving" not in name)
+    assert whole["parameters_frozen"] == stays
+    assert whole["parameters"] + stays == sum(array.size for name, array in second.items() if "moving" not in name)
+    said = dict(json.loads((run / "result.json").read_text())["table"])["parameters"]
+    assert said == f"{whole['parameters']:,} trained; {stays:,} frozen by model.freeze ({', '.join(receipt['frozen'])})"
     for number, (before, after) in enumerate(zip(first.values(), second.values(), strict=True)):
         assert np.array_equal(before, after) == (number < 6), number
 

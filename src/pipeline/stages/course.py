@@ -81,6 +81,10 @@ def train(
     backend = experiment.backend.load()
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
+    if experiment.starting.freeze:
+        receipt["parameters_frozen"] = sum(
+            fit.weights[name].size for name in fit.start.frozen if kind_of(name) not in STATISTICS
+        )
     if experiment.optimizer.several:
         receipt["updates"] = updates(experiment, fit, data)
     fit = merged(fit, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import cut
 from pipeline.machine.capability import Resolved
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 SHOWN_CHANNELS = 4
+SHOWN_NAMES = 300  # letters of the names of frozen weights; the receipt has them all
 
 
 def rows(
@@ -50,6 +52,7 @@ def rows(
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
         *adapters_row(fit),
+        *frozen_row(receipt),
         *augmentation_row(receipt["augmentation"]),
         *normalisation_row(receipt.get("normalisation")),
         ("peak memory", memory),
@@ -94,6 +97,15 @@ def adapters_row(fit: Fit) -> list[tuple[str, str]]:
     base = sum(array.size for array in fit.weights.values())
     shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {len(adapters.layers)} dense layers"
     return [("adapters", f"{shape}: {fit.parameters:,} numbers trained beside {base:,} that stay")]
+
+
+def frozen_row(receipt: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was trained and what stayed as it started, of a model some of whose weights were frozen."""
+    if "parameters_frozen" not in receipt:
+        return []
+    names = cut(", ".join(receipt["initial_weights"]["frozen"]), SHOWN_NAMES)
+    stay = f"{receipt['parameters_frozen']:,} frozen by model.freeze ({names})"
+    return [("parameters", f"{receipt['parameters']:,} trained; {stay}")]
 
 
 def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:
