@@ -32,6 +32,9 @@ def exported(run: Path, form: str, *arguments: str) -> dict[str, Any]:
     """The receipt's account of an export of the run; its files are there, with these hashes."""
     made = done(run.parents[1], "stage=export", f"run={run.name}", f"stage.format={form}", "tracking=none", *arguments)
     found: dict[str, Any] = read_json(made / "receipt.json")["export"]
+    notes, of_torch = read_json(made / "result.json")["notes"], "backend=" not in " ".join(arguments)
+    assert any(note.startswith("x is (N, 8, 8, 1): rows, columns, channels") for note in notes) == of_torch
+    assert any("flattens channels first" in note for note in notes) == (of_torch and form in ("torch", "safetensors"))
     assert found["format"] == form
     assert all((made / "artifacts" / "export" / form / name).is_file() for name in found["files"])
     return found

@@ -74,7 +74,7 @@ def test_the_parts_make_up_the_batch(count: int, size: int) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(PLAIN, id="plain"),
+        pytest.param(PLAIN, id="plain", marks=pytest.mark.wide),
         pytest.param(EVERYTHING, id="everything", marks=pytest.mark.wide),
         pytest.param(LANGUAGE, id="language", marks=pytest.mark.wide),
     ],

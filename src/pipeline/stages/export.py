@@ -120,6 +120,7 @@ class Export(Stage):
         if data.normalisation is not None:
             write_normalisation(folder, data, data.normalisation)
             notes += said_of_rounding(wrote, own, expected)
+        notes += said_of_layout(experiment, data, self.format)
         folder = self._moved(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
@@ -184,6 +185,20 @@ def write_normalisation(folder: Path, data: Data, by: Normalisation) -> None:
         "take_x_minus_mean_by_std": [one for one in names if one in OF_WEIGHTS],
     }
     (folder / "normalisation.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def said_of_layout(experiment: Experiment, data: Data, form: str) -> tuple[str, ...]:
+    """In which order a torch format takes an image; a net of somebody else's would load the weights all the same."""
+    shapes = data.task.shapes
+    if experiment.backend.name != "torch" or len(shapes.x) != 3:
+        return ()
+    said = f"x is (N, {', '.join(map(str, shapes.x))}): rows, columns, channels"
+    if form in ("safetensors", "torch") and experiment.data_model.layout == "channels_last":
+        said += (
+            "; a dense layer behind a flatten has its inputs in that order, so that a net of yours which flattens "
+            "channels first loads these weights without an error and computes something else"
+        )
+    return (said,)
 
 
 def said_of_rounding(wrote: Exported, own: np.ndarray, expected: np.ndarray) -> tuple[str, ...]:
