@@ -127,7 +127,27 @@ def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would()
 @pytest.mark.parametrize(
     ("settings", "steps", "validations", "notes"),
     [
-        ({"ema": 0.99}, 100, 10, []),
+        ({"ema": 0.99}, 300, 30, []),
+        ({"ema": 0.999, "steps": 3000}, 3000, 3, []),
+        (
+            {"ema": 0.99},
+            120,
+            9,
+            [
+                "training.ema=0.99: averages over about 100 steps, 1 / (1 - ema), and the training "
+                "has 120: 30% of what is saved is the initial weights"
+            ],
+        ),
+        ({"accumulate": 10}, 1, 1, []),
+        (
+            {"accumulate": 1000},
+            1,
+            1,
+            [
+                "training.accumulate=1000: the training set has 10 batches; a step takes these, and the training "
+                "has 1 step; training.steps sets how many"
+            ],
+        ),
         (
             {"ema": 0.99},
             90,
@@ -158,7 +178,7 @@ def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would()
 def test_what_a_training_is_too_short_for(
     settings: dict[str, Any], steps: int, validations: int, notes: list[str]
 ) -> None:
-    assert of_length(Training(**settings), steps, validations) == notes
+    assert of_length(Training(**settings), steps, validations, 10) == notes
 
 
 def test_bounds(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from pipeline.spec import group_of
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+INITIAL_SHARE = 0.05  # of the initial weights in a moving average; after 3 / (1 - ema) steps it is that small
+
 
 @dataclass(frozen=True)
 class Unread:
@@ -49,10 +51,19 @@ def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
     return notes
 
 
-def of_length(training: Training, steps: int, validations: int) -> list[str]:
-    """What to say of settings that a training of so many optimizer steps and validations is too short for."""
+def of_length(training: Training, steps: int, validations: int, batches: int) -> list[str]:
+    """What to say of settings that a training of so many optimizer steps and validations is too short for.
+
+    `batches`: of the training set.
+    """
     notes = []
-    if training.ema is not None and 1 / (1 - training.ema) > steps:
+    if training.accumulate > batches:
+        several = f"{batches:,} batch{'es' * (batches != 1)}"
+        notes.append(
+            f"training.accumulate={training.accumulate}: the training set has {several}; a step takes these, and "
+            f"the training has {steps:,} step{'s' * (steps != 1)}; training.steps sets how many"
+        )
+    if training.ema is not None and training.ema**steps > INITIAL_SHARE:
         notes.append(
             f"training.ema={training.ema}: averages over about {1 / (1 - training.ema):,.0f} steps, 1 / (1 - ema), and "
             f"the training has {steps:,}: {training.ema**steps:.0%} of what is saved is the initial weights"

@@ -71,7 +71,7 @@ def train(
     check_settings(experiment, data)
     try_metrics(experiment.training.metrics, data)  # of a grid's cell for the first time
     plan = Plan.of(experiment, len(data.train))
-    for note in of_length(experiment.training, plan.steps, plan.periods):
+    for note in of_length(experiment.training, plan.steps, plan.periods, plan.batches):
         run.note(note)
     say_of_start(experiment, data, run)
     judge = data.task.judge(experiment.loss)
