@@ -32,6 +32,7 @@ def test_the_page_has_an_example_in_each_section() -> None:
     assert list(sections()) == [
         "A model",
         "Data",
+        "A task",
         "A metric",
         "A schedule",
         "An augmentation",
@@ -51,9 +52,10 @@ def test_an_example_of_the_page_runs(tmp_path: Path, title: str) -> None:
         if language == "sh":
             scripts.append(text)
         else:
-            name = text.splitlines()[0].removeprefix("# ")
+            name, _, more = text.splitlines()[0].removeprefix("# ").partition(", ")
             assert len(text.splitlines()) < 25
-            write_files(tmp_path, {name: text})
+            assert more in ("", "continued")
+            write_files(tmp_path, {name: (tmp_path / name).read_text() + text if more else text})
     for script in scripts:
         for variables, words in commands(script):
             done(tmp_path, *words, **variables)
