@@ -64,10 +64,13 @@ def test_its_receipt_and_journal(lit: Path) -> None:
 
 @pytest.mark.wide
 def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
-    result = pipeline(
-        tmp_path, "-m", *LIT, "stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none", **KNOWN
-    )
+    """Its metrics declare nothing: all are shown, and the same command again marks the best by what the user says."""
+    words = ("-m", *LIT, "stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none")
+    result = pipeline(tmp_path, *words, **KNOWN)
     assert result.returncode == 0, result.stderr
+    assert "metrics over the grid" in result.stdout and "val_loss" in result.stdout.splitlines()[1]
+    again = pipeline(tmp_path, *words, "sweep.best=val_loss", "sweep.direction=minimize", **KNOWN)
+    assert "* the best by val_loss" in again.stdout and "4 finished before" in again.stderr
     cells = [run for run in runs(tmp_path) if (run / "artifacts/module").exists()]
     assert {status(run).state for run in cells} == {"FINISHED"}
     seen = [

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
+from pipeline.experiment.settings import Sought
 from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import show, show_table
 from pipeline.runs import listing
@@ -107,10 +108,32 @@ def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) 
 
     assert order("validation/accuracy") == ["0.9", "0.8", "0.7", "0.6"]
     assert order("test/loss") == ["0.7", "0.9", "0.8"]  # NaN is last; the killed run has none
-    with pytest.raises(UserError, match=r"stage.best=gpus: no run says whether more or less is better; choose from im"):
+    with pytest.raises(UserError) as caught:
         listing.best_first(every, "gpus")
+    assert str(caught.value).startswith(
+        "stage.best=gpus: no run says whether more or less is better; give stage.direction=maximize or "
+        "stage.direction=minimize, or choose from im"
+    )
+    with pytest.raises(UserError) as caught:
+        listing.best_first(every, "test/loss", "maximize")
+    assert str(caught.value) == (
+        "stage.direction=maximize with stage.best=test/loss: less is better; use stage.direction=minimize"
+    )
     with pytest.raises(UserError, match=r"stage.best=test/acc: no such choice \(did you mean test/accuracy"):
         listing.best_first(every, "test/acc")
+
+
+@pytest.mark.parametrize(("direction", "order"), [("maximize", [3, 2, 1]), ("minimize", [1, 2, 3])])
+def test_the_user_says_what_is_better_of_a_metric_that_declares_nothing(
+    tmp_path: Path, direction: Sought, order: list[int]
+) -> None:
+    for value in (2, 3, 1):
+        journal = Journal.begin(tmp_path, "own", {})
+        journal.write_result(Result((Metric("val_loss", value),)))
+        journal.finish("FINISHED")
+    found = listing.best_first(listing.listed(tmp_path), "val_loss", direction)
+    assert [run.metrics["val_loss"] for run in found] == order
+    assert refused(tmp_path, "stage=runs", "stage.direction=maximize").startswith("stage.direction=maximize: of which ")
 
 
 def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:

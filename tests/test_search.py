@@ -226,6 +226,9 @@ def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *one, "hydra.sweeper.direction=[maximize,minimize]").endswith(
         "give one for each of the 1 metrics"
     )
+    assert refused(tmp_path, *one, "sweep.best=test/loss") == (
+        "sweep.best=test/loss: of a grid's table; a search is given hydra.sweeper.metric"
+    )
     assert refused(tmp_path, *one, "training.steps=50", "hydra.sweeper.pruner=median") == (
         "hydra.sweeper.pruner=median: counts validations; give training.steps and training.validate_every together, or "
         "neither"

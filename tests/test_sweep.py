@@ -225,6 +225,14 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     unknown = refused(tmp_path, "-m", "optimizer=adamw,sgd", "optimizer.decay=some")  # the default has no such key
     assert unknown == "optimizer.decay='some': should be 'all' or 'matrices' (cell 1: optimizer=adamw)"
     assert refused(tmp_path, "-m", "sweep.timeout=1,2") == "sweep.timeout: holds for the whole grid; give it one value"
+    sought = ("seed=1,2", *DIGITS, "sweep.best=test/acuracy")
+    assert refused(tmp_path, "-m", *sought).startswith(
+        "sweep.best=test/acuracy: no such choice (did you mean test/accuracy?); "
+    )
+    assert refused(tmp_path, "-m", "seed=1,2", *DIGITS, "sweep.best=test/loss", "sweep.direction=maximize") == (
+        "sweep.direction=maximize with sweep.best=test/loss: less is better; use sweep.direction=minimize"
+    )
+    assert refused(tmp_path, "-m", "seed=1,2", "sweep.direction=maximize").startswith("sweep.direction=maximize: of ")
     assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is about grids; add -m"
     assert refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: -m says that the values make a grid"
     assert refused(tmp_path, "-m", "seed=range(0)") == "seed=range(0): no values, so there are no cells"

@@ -13,27 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
-from pipeline.runs.result import Direction, Metric, Result, by_name, memory, rate
+from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
 from pipeline.sweep.ledger import outcome_text
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import notes_of
-from pipeline.sweep.summary import Entry, Pivot, show, write_csv
+from pipeline.sweep.summary import Entry, Pivot, measured, show, write_csv
 
 
 def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
     cell = Cell(number, swept, {}, [], None, None)
-    return measured(cell, *(Metric(name, value, direction="min") for name, value in metrics.items()))
+    return entry_of(cell, *(Metric(name, value, direction="min") for name, value in metrics.items()))
 
 
-def measured(cell: Cell, *metrics: Metric) -> Entry:
+def entry_of(cell: Cell, *metrics: Metric) -> Entry:
     return Entry(cell, "done", "", None, by_name(metrics), None)
 
 
-def shown(found: Sequence[Entry]) -> list[str]:
+def shown(found: Sequence[Entry], by: Sweep | None = None) -> list[str]:
     written = io.StringIO()
-    show(Console(file=written, width=100), found)
+    show(Console(file=written, width=100), found, by)
     return written.getvalue().splitlines()
 
 
@@ -84,7 +85,7 @@ def test_seeds_alone_are_a_median_and_a_range(losses: list[float]) -> None:
 @pytest.mark.parametrize(("direction", "best"), [("min", ["a"]), ("max", ["b"]), ("none", [])])
 def test_the_best_is_that_of_the_declared_direction(direction: Direction, best: list[str]) -> None:
     found = [
-        measured(Cell(at, {"model": name}, {}, [], None, None), Metric("test/loss", value, "nats", direction=direction))
+        entry_of(Cell(at, {"model": name}, {}, [], None, None), Metric("test/loss", value, "nats", direction=direction))
         for at, (name, value) in enumerate({"a": 0.1, "b": 0.2}.items())
     ]
     lines = shown(found)
@@ -95,7 +96,7 @@ def test_the_best_is_that_of_the_declared_direction(direction: Direction, best: 
 def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
     """It stands beside the result where no key goes across, and columns of a kind stand together in the file."""
     found = [
-        measured(
+        entry_of(
             Cell(at, {"model": name}, {}, [], None, None),
             memory("peak", 9.0),
             rate("speed", 12_000.0 * at, "images"),
@@ -112,6 +113,61 @@ def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
     write_csv(tmp_path / "grid.csv", found)
     with (tmp_path / "grid.csv").open() as file:
         assert next(csv.reader(file))[-3:] == ["test/loss", "speed", "peak"]
+
+
+def own(*, more: Direction = "none") -> list[Entry]:
+    """Cells of a module whose metrics declare nothing; `more`: what one of them declares all the same."""
+    found = []
+    for at, x in enumerate((0.1, 0.2, 0.3)):
+        losses = [Metric("train_loss", 1 - x), Metric("val_loss", x), Metric("val_acc", 1 - x, direction=more)]
+        cell = Cell(at, {"rate": str(x), "width": "4"}, {}, [], None, None)
+        found.append(entry_of(cell, *losses, count("epochs", 2)))
+    return found
+
+
+def test_metrics_that_declare_no_direction_stand_side_by_side() -> None:
+    """None is chosen by a guess; the line below says how to have the best marked."""
+    lines = shown(own())
+    assert lines[0].rstrip() == "metrics over the grid"
+    assert [line.split() for line in lines[1:3]] == [
+        ["rate", "width", "val_loss", "val_acc", "train_loss"],
+        ["0.1", "4", "0.1000", "0.9000", "0.9000"],
+    ]
+    assert "*" not in "".join(lines)
+    assert " ".join(" ".join(lines[-2:]).split()) == (
+        "no metric here declares whether more or less is better; sweep.best=<metric> with sweep.direction=maximize or "
+        "sweep.direction=minimize marks the best"
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "best", "last"),
+    [
+        (Sweep(best="val_acc", direction="maximize"), "0.1", "* the best by val_acc"),
+        (Sweep(best="val_loss", direction="minimize"), "0.1", "* the best by val_loss"),
+        (Sweep(best="train_loss", direction="minimize"), "0.3", "* the best by train_loss"),
+        (Sweep(best="val_acc"), "", "sweep.best=val_acc: declares no direction; sweep.direction=maximize or minimize"),
+        (Sweep(best="acc"), "", "sweep.best=acc: no cell has it; choose from val_loss, val_acc, train_loss"),
+    ],
+)
+def test_the_user_says_what_the_best_is_the_best_by(by: Sweep, best: str, last: str) -> None:
+    lines = shown(own(), by)
+    assert [line.split()[0] for line in lines[2:5] if "*" in line] == ([best] if best else [])
+    assert last in lines
+
+
+def test_a_direction_against_the_declared_one_is_not_followed() -> None:
+    lines = shown(own(more="max"), Sweep(best="val_acc", direction="minimize"))
+    assert [line.split()[0] for line in lines if line.rstrip().endswith(" *")] == ["0.1"]
+    assert "sweep.direction=minimize was not followed: val_acc declares that more is better" in lines
+
+
+def test_a_metric_of_an_own_module_called_as_ours_is_read_once(tmp_path: Path) -> None:
+    """It is in the result and, as the metric of an epoch, among those of the last one."""
+    journal = Journal.begin(tmp_path, "own", {})
+    loss = Metric("validation/loss", 0.5)
+    journal.write_result(Result((loss,), last_epoch=(loss,)))
+    assert measured(journal.folder) == {"validation/loss": loss}
 
 
 @pytest.mark.parametrize(

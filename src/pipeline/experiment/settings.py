@@ -18,6 +18,7 @@ def _text(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(_text)]  # a name made of digits is a number to YAML
+Sought = Literal["maximize", "minimize"]  # what the user says of a metric that declares no direction
 
 
 @spec
@@ -128,7 +129,8 @@ class Sweep(Part):
     for, one where it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`:
     which cells that ended without a result run again: those that were killed, also those that failed, or all, finished
     ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so
-    many cells all fail for one cause (0: never). `dry_run`: only list what would run, and why.
+    many cells all fail for one cause (0: never). `best`: the metric that the table shows and the best cell is chosen by
+    (None: the stage's). `direction`: of a `best` that declares none. `dry_run`: only list what would run, and why.
     """
 
     jobs: PositiveInt | None = None
@@ -136,4 +138,10 @@ class Sweep(Part):
     retry: Literal["killed", "failed", "all"] = "killed"
     impossible: Literal["skip", "fail"] = "skip"
     stop_after: NonNegativeInt = 3
+    best: str | None = None
+    direction: Sought | None = None
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direction is not None and self.best is None:
+            raise UserError(f"sweep.direction={self.direction}: of which metric? name it, as sweep.best=<metric>")

@@ -20,11 +20,13 @@ from typing import Any
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
 from pipeline.errors import UserError, bad_choice, cut, nearest, shown
+from pipeline.experiment.settings import Sought
+from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import class_and_settings
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import reap_these, run_folders
+from pipeline.runs.records import Status, read_config, read_status
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: holds its last epoch
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -139,18 +141,25 @@ def condition_of(text: str) -> tuple[str, str, str]:
     return key, sign, wanted
 
 
-def best_first(runs: Sequence[Listed], metric: str) -> list[Listed]:
-    """Those that have the metric, the best first, by the direction that the runs declare; a NaN is the worst.
+def best_first(runs: Sequence[Listed], metric: str, sought: Sought | None = None) -> list[Listed]:
+    """Those that have the metric, the best first, by the direction that the runs declare, else as the user has
+    `sought`; a NaN is the worst.
 
-    Raises UserError for a metric that no run has, or of which none says what is better.
+    Raises UserError for a metric that no run has, of which nothing says what is better, or for its wrong end.
     """
     directions = [run.declared[metric]["direction"] for run in runs if metric in run.declared]
     judged = {name for run in runs for name, one in run.declared.items() if one["direction"] != "none"}
     if runs and metric not in {name for run in runs for name in run.metrics}:
         raise bad_choice("stage.best", metric, judged)
-    direction = next((one for one in directions if one != "none"), None)
-    if runs and direction is None:
-        raise UserError(f"stage.best={metric}: no run says whether more or less is better; {_choose(judged)}")
+    declared = next((one for one in directions if one != "none"), "none")
+    if sought is not None:
+        check_direction("stage.best", metric, sought, declared)
+    direction = better_of(declared, sought)
+    if runs and direction == "none":
+        raise UserError(
+            f"stage.best={metric}: no run says whether more or less is better; give stage.direction=maximize or "
+            f"stage.direction=minimize, or {_choose(judged)}"
+        )
     sign = -1.0 if direction == "max" else 1.0
 
     def place(run: Listed) -> tuple[bool, float]:

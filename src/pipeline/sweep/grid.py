@@ -23,6 +23,7 @@ from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide
 from pipeline.sweep.schedule import Outcome
+from pipeline.sweep.search_metric import check_best
 from pipeline.sweep.session import MakeExecutor, Session, say
 
 WORDS: dict[Verdict, str] = {
@@ -43,6 +44,8 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     if first is None or first.experiment is None:
         raise UserError(f"none of the {len(cells)} cells can run here; the first: {cells[0][1]}")
     settings, root = first.experiment.sweep, Path(first.experiment.settings.output_dir)
+    check_best(settings, (cell.experiment for cell, _ in cells if cell.experiment is not None))
+    cells = [(replace(cell, sought=settings.best), why) for cell, why in cells]
     history = History(root)
     decisions = decide(cells, settings, history)
     if settings.dry_run:
@@ -57,7 +60,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
         name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
         outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
     found = summary.entries(decisions, outcomes)
-    summary.show(results(), found)
+    summary.show(results(), found, settings)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
 
 
@@ -96,17 +99,18 @@ def record(
 ) -> list[Outcome]:
     """Run the cells as one run, called `name`."""
     assert first.experiment is not None
+    settings = first.experiment.sweep
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     about = {"grid": _grid(decisions), "sweep": dict(first.experiment.config["sweep"]), "cells": len(decisions)}
 
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
         found = summary.entries(decisions, outcomes)
         summary.write_csv(run.artifact("grid.csv"), found)
-        summary.draw(run.artifact("grid.png"), found, run.id)
+        summary.draw(run.artifact("grid.png"), found, run.id, settings)
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
-        notes = tuple(filter(None, [summary.note(found)]))
-        run.journal.write_result(Result(tuple(metrics), notes=notes, tables=(summary.table(found),), title=name))
+        tables, notes = (summary.table(found, settings),), summary.notes(found, settings)
+        run.journal.write_result(Result(tuple(metrics), notes=notes, tables=tables, title=name))
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)
@@ -115,7 +119,7 @@ def record(
         say(console, f"{file}: {claims.problem}; another command at the same time may run the same cells again")
     session = Session(name, first.experiment, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
-    resumes = first.experiment.sweep.retry != "all"
+    resumes = settings.retry != "all"
     outcomes = session.run(cells, make, decisions, len(todo), keep, resumes=resumes)
     edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
     if edited:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -110,12 +110,25 @@ def outcome_text(outcome: Outcome) -> str:
     """The main figure of a finished cell, or why there is none."""
     if not outcome.done:
         return outcome.reason
-    name = outcome.cell.sought or judged_by(metrics_of(outcome.run), headline(outcome.cell))
+    metrics = metrics_of(outcome.run)
+    name = outcome.cell.sought or judged_by(metrics, headline(outcome.cell))
+    if outcome.cell.sought is None and name not in metrics:
+        name = next(iter(undeclared(metrics)), name)
     found = _last(outcome.run, name)
     if found is None:
         return escape(outcome.reason)
     text = f"{name} {figure(found.value)} {found.unit}".rstrip()
     return text + (f" ({outcome.reason})" if outcome.reason else "")
+
+
+def undeclared(metrics: Mapping[str, Metric]) -> list[str]:
+    """The results by name, those of the validation data first, then those of the test: what is shown of a training that
+    declares nothing of its metrics.
+    """
+    names = [one.name for one in metrics.values() if one.kind == "result" and one.role == "value"]
+    return sorted(
+        names, key=lambda name: next((at for at, word in enumerate(("val", "test")) if name.startswith(word)), 2)
+    )
 
 
 def _last(run: Path | None, name: str) -> Metric | None:

@@ -18,7 +18,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
+from pipeline.experiment.settings import Sought
 from pipeline.runs.beside import edited, imported_by, merged
+from pipeline.runs.better import check_direction
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, metrics_of
@@ -30,7 +32,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
-from pipeline.sweep.search_metric import Direction, check_direction, directions_of
+from pipeline.sweep.search_metric import directions_of
 from pipeline.sweep.search_study import EPOCH, finished, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
 from pipeline.sweep.space import Space, as_overrides, as_text
@@ -51,7 +53,7 @@ class Search:
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] | None = None
     trials: PositiveInt = 20
     metric: str | tuple[str, ...] = "validation/accuracy"
-    direction: Direction | tuple[Direction, ...] | None = None
+    direction: Sought | tuple[Sought, ...] | None = None
     sampler: Literal["tpe", "random", "cmaes"] = "tpe"
     pruner: Literal["none", "median", "hyperband"] = "none"
     seed: NonNegativeInt = 0
@@ -71,12 +73,12 @@ class Search:
         return (self.metric,) if isinstance(self.metric, str) else self.metric
 
     @property
-    def given(self) -> tuple[Direction, ...] | None:
+    def given(self) -> tuple[Sought, ...] | None:
         """The directions that the user gave."""
         return (self.direction,) if isinstance(self.direction, str) else self.direction
 
     @property
-    def directions(self) -> tuple[Direction, ...]:
+    def directions(self) -> tuple[Sought, ...]:
         """That of each metric, once `decided`."""
         assert self.given is not None, "a search goes by `decided`"
         return self.given
@@ -201,6 +203,8 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     assert first is not None
     if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
+    if first.sweep.best is not None:
+        raise UserError(f"sweep.best={first.sweep.best}: of a grid's table; a search is given hydra.sweeper.metric")
     search = search.decided(first)
     epochs = epochs_of(first, search)
     folder = Path(first.settings.output_dir).absolute()
@@ -280,11 +284,11 @@ def _go_on(
     return 1 if any(not outcome.done for outcome in outcomes) else 0
 
 
-def value_of(run: Path, name: str, direction: Direction) -> float:
+def value_of(run: Path, name: str, direction: Sought) -> float:
     """A metric of a finished run: of its result, or the last that its journal has. Raises UserError."""
     metrics = metrics_of(run)
     if name in metrics:
-        check_direction(name, direction, metrics[name].direction)
+        check_direction("hydra.sweeper.metric", name, direction, metrics[name].direction)
         return metrics[name].value
     logged = {key: value for record in read_metrics(run) for key, value in record.metrics.items()}
     if name not in logged:

@@ -29,8 +29,8 @@ from pipeline.sweep.plan import Cell
 from pipeline.sweep.search_study import begin_study, finished, study_in
 
 if TYPE_CHECKING:
+    from pipeline.experiment.settings import Sought
     from pipeline.sweep.search import Search
-    from pipeline.sweep.search_metric import Direction
 
 DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3, ...
 CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks
@@ -45,7 +45,7 @@ class Asked:
     another config or code."""
 
     metrics: tuple[str, ...]
-    directions: tuple[Direction, ...]
+    directions: tuple[Sought, ...]
     space: Mapping[str, str]
     cells: Mapping[str, Cell]
 

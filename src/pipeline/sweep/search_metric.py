@@ -1,27 +1,26 @@
-"""Whether a search can ask for a metric, and for that end of it: known of a training before its first trial."""
+"""Whether a search or a grid can ask for a metric, and for that end of it: known of a training before it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.metrics import name_of
+from pipeline.experiment.settings import Sought
+from pipeline.runs.better import ENDS, check_direction
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.experiment.settings import Sweep
 
 TRAININGS = ("classifier", "train", "seq2seq")  # stages whose metrics their task and their config name
 MORE = ("epoch", "loss_scale", "profiler")  # the first part of what else a training may measure
-Direction = Literal["maximize", "minimize"]
-ENDS: Mapping[str, tuple[str, Direction]] = {"min": ("less", "minimize"), "max": ("more", "maximize")}
 
 
-def directions_of(
-    metrics: Sequence[str], given: Sequence[Direction] | None, experiment: Experiment
-) -> tuple[Direction, ...]:
+def directions_of(metrics: Sequence[str], given: Sequence[Sought] | None, experiment: Experiment) -> tuple[Sought, ...]:
     """Which end of each metric is sought: what is `given`, else what the metric declares.
 
     Raises UserError for a metric that no trial will have, its wrong end, or where nothing says which end is better.
@@ -30,15 +29,15 @@ def directions_of(
     for name in metrics:
         if known and name not in known and name.partition("/")[0] not in MORE:
             raise bad_choice("hydra.sweeper.metric", name, known)
-    declared = [str(getattr(known.get(name), "direction", known.get(name))) for name in metrics]
+    declared = [_end(known.get(name)) for name in metrics]
     if given is None:
         return tuple(_declared(name, one, len(metrics)) for name, one in zip(metrics, declared, strict=True))
     for name, direction, one in zip(metrics, given, declared, strict=True):
-        check_direction(name, direction, one)
+        check_direction("hydra.sweeper.metric", name, direction, one)
     return tuple(given)
 
 
-def _declared(name: str, declared: str, metrics: int) -> Direction:
+def _declared(name: str, declared: str, metrics: int) -> Sought:
     if declared in ENDS:
         return ENDS[declared][1]
     words = "maximize or minimize" if metrics == 1 else "[maximize or minimize for each metric]"
@@ -48,14 +47,24 @@ def _declared(name: str, declared: str, metrics: int) -> Direction:
     )
 
 
-def check_direction(name: str, direction: str, declared: str | None) -> None:
-    """Refuse to look for the worst of a metric. Raises UserError."""
-    better, wanted = ENDS.get(declared or "", ("", direction))
-    if direction != wanted:
-        raise UserError(
-            f"hydra.sweeper.direction={direction} with hydra.sweeper.metric={name}: {better} is better; "
-            f"use hydra.sweeper.direction={wanted}"
-        )
+def check_best(settings: Sweep, experiments: Iterable[Experiment]) -> None:
+    """Refuse a grid's `sweep.best` that no cell will have, or its wrong end. Raises UserError."""
+    name, known = settings.best, dict[str, Any]()
+    for experiment in experiments if name is not None else ():
+        found = _known(experiment)
+        if not found or name in found or str(name).partition("/")[0] in MORE:
+            known = found
+            break
+        known |= found
+    if name is not None and known and name not in known and name.partition("/")[0] not in MORE:
+        raise bad_choice("sweep.best", name, known)
+    if name is not None and settings.direction is not None:
+        check_direction("sweep.best", name, settings.direction, _end(known.get(name)))
+
+
+def _end(declared: Any) -> str:
+    """The direction, or that of the metric which declares it."""
+    return str(getattr(declared, "direction", declared))
 
 
 def _known(experiment: Experiment) -> dict[str, Any]:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
+    from pipeline.experiment.settings import Sought
     from pipeline.runs.records import Record
     from pipeline.sweep.search import Search
-    from pipeline.sweep.search_metric import Direction
 
 
 EPOCH = "epoch/number"  # in an epoch's record of the journal
@@ -62,7 +62,7 @@ def study_in(folder: Path, name: str) -> Study | None:
         return None
 
 
-def begin_study(folder: Path, name: str, directions: Sequence[Direction], attributes: Mapping[str, Any]) -> None:
+def begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:
     """Make the study where there is none with a finished trial; what was asked before then decides nothing.
 
     To be called by the session that holds the study: trials that a dead one left open are closed.

@@ -11,15 +11,19 @@ from typing import get_args
 
 from rich.console import Console
 
+from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure, seconds, show_table
+from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
-from pipeline.sweep.ledger import headline
+from pipeline.sweep.ledger import headline, undeclared
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
 
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
 Position = tuple[tuple[str, ...], str]  # the values down the page, the value across it
 VALIDATION = "validation/"
+MOST_METRICS = 4  # beside each other, where none of them says what is better
+BETTER = "sweep.direction=maximize or sweep.direction=minimize"
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -62,36 +66,48 @@ def measured(run: Path | None) -> dict[str, Metric]:
     result = read_result(run) if run else None
     if result is None:
         return {}
-    last = [metric for metric in result.last_epoch if metric.name.startswith(VALIDATION)]
+    found = by_name(result.metrics)
+    last = [one for one in result.last_epoch if one.name.startswith(VALIDATION) and one.name not in found]
     return by_name([*result.metrics, *last])
 
 
 class Pivot:
     """Cells by their swept keys: the last key's values become columns where they are few.
 
-    `name` is the metric that is shown, `judge` the one that the best is chosen by: that of the validation data where
-    every result has it, so that the test data choose nothing. `beside`: where no key goes across, what the machine took
-    for it, the first metric of kind `time` that every result has.
+    `name` is the metric that is shown, `judge` the one that the best is chosen by: that of `by`, else that of
+    the validation data where every result has it, so that the test data choose nothing. `beside`: where no key goes
+    across, what the machine took for it, the first metric of kind `time` that every result has. Cells that declare
+    nothing of their metrics have those side by side.
     """
 
-    def __init__(self, found: Sequence[Entry]) -> None:
+    def __init__(self, found: Sequence[Entry], by: Sweep | None = None) -> None:
+        self.by = by or Sweep()
+        first = next((entry.metrics for entry in found if entry.metrics), {})
         self.name = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
-        self.name = judged_by(next((entry.metrics for entry in found if entry.metrics), {}), self.name)
-        validation = self.name.replace("test/", VALIDATION, 1)
+        self.name = judged_by(first, self.name)
+        self.known = list(dict.fromkeys(name for entry in found for name in undeclared(entry.metrics)))
+        self.chosen = any(self.by.best in entry.metrics for entry in found)
+        if self.chosen:
+            self.name = str(self.by.best)
+        self.several = bool(self.known) and not any(self.name in entry.metrics for entry in found)
+        self.name = self.known[0] if self.several else self.name
+        validation = self.name if self.chosen else self.name.replace("test/", VALIDATION, 1)
         results = [entry.metrics for entry in found if self.name in entry.metrics]
         self.judge = validation if all(validation in metrics for metrics in results) else self.name
         self.declared = results[0] if results else {}
         self.seeds_alone = list(found[0].cell.swept) == [REPEATS]
         keys = [key for key in found[0].cell.swept if key != REPEATS]
-        across = keys[-1] if len(keys) > 1 else None
+        across = keys[-1] if len(keys) > 1 and not self.several else None
         if across and len(_values(found, across)) > MOST_COLUMNS:
             across = None
         self.across = across
         self.down = [key for key in keys if key != across] or list(found[0].cell.swept)[:1]
         self.columns = _values(found, across) if across else [""]
         timed = (one.name for one in self.declared.values() if one.kind == "time" and one.name != self.name)
-        beside = (name for name in timed if all(name in metrics for metrics in results))
-        self.beside = None if across else next(beside, None)
+        everywhere = [name for name in timed if all(name in metrics for metrics in results)]
+        beside = self.known[1:MOST_METRICS] if self.several else everywhere[:1]
+        self.beside = () if across else tuple(beside)
+        self.title = "metrics" if self.several and self.beside else self.named(self.name)
         self.positions: dict[Position, list[Entry]] = {}
         for entry in found:
             self.positions.setdefault(self._position(entry.cell), []).append(entry)
@@ -111,7 +127,7 @@ class Pivot:
 
         No seed is best, nor any value of a metric of which neither more nor less is better.
         """
-        better = self.declared[self.judge].direction if self.declared else "none"
+        better = self.better()
         if self.seeds_alone or better == "none":
             return set()
         positions = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
@@ -120,6 +136,11 @@ class Pivot:
         medians = {position: statistics.median(self.value(*position, self.judge)) for position in positions}
         best = max(medians.values()) if better == "max" else min(medians.values())
         return {position for position, median in medians.items() if median == best}
+
+    def better(self) -> str:
+        """`min`, `max` or `none`: what is better of the judging metric."""
+        declared = self.declared[self.judge].direction if self.declared else "none"
+        return better_of(declared, self.by.direction if self.chosen else None)
 
     def named(self, name: str) -> str:
         """A metric's name with its unit."""
@@ -130,45 +151,64 @@ class Pivot:
         return tuple(cell.swept.get(key, "") for key in self.down), cell.swept[self.across] if self.across else ""
 
 
-def table(found: Sequence[Entry]) -> Table:
+def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
     """The table over the grid, its best position marked; seeds alone end in their median."""
-    pivot = Pivot(found)
+    pivot = Pivot(found, by)
     best = pivot.best()
-    title = f"{pivot.named(pivot.name)} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
+    title = f"{pivot.title} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
     heads = [column or pivot.named(pivot.name) for column in pivot.columns]
-    heads += [pivot.named(pivot.beside)] if pivot.beside else []
+    heads += map(pivot.named, pivot.beside)
     rows = [(*row, *_cells(pivot, row, best)) for row in pivot.rows]
     if pivot.seeds_alone and len(rows) > 1:
-        names = [name for name in (pivot.name, pivot.beside) if name]
-        each = [[value for row in pivot.rows for value in pivot.value(row, "", name)] for name in names]
-        rows += [("median", *map(_spread, each))] if len(each[0]) > 1 else []
+        each = [
+            [value for row in pivot.rows for value in pivot.value(row, "", name)]
+            for name in (pivot.name, *pivot.beside)
+        ]
+        rows += [("median", *(_spread(values) if values else "" for values in each))] if len(each[0]) > 1 else []
     return Table(title, (*pivot.down, *heads), tuple(rows))
 
 
-def note(found: Sequence[Entry]) -> str:
-    """What the best was chosen by; empty where nothing is marked as the best."""
-    pivot = Pivot(found)
-    return f"* {_best_by(pivot.judge)}" if pivot.best() else ""
+def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
+    """What the best was chosen by, or what is missing so that one can be chosen."""
+    pivot = Pivot(found, by)
+    sought, declared = pivot.by.direction, pivot.declared.get(pivot.judge)
+    lines = []
+    if pivot.by.best is not None and pivot.known and not pivot.chosen:
+        lines.append(f"sweep.best={pivot.by.best}: no cell has it; choose from {', '.join(pivot.known)}")
+    elif pivot.chosen and pivot.better() == "none":
+        lines.append(
+            f"sweep.best={pivot.by.best}: declares no direction; {BETTER.replace('or sweep.direction=', 'or ')}"
+        )
+    elif pivot.chosen and sought and declared and ENDS.get(declared.direction, ("", sought))[1] != sought:
+        more = ENDS[declared.direction][0]
+        lines.append(f"sweep.direction={sought} was not followed: {pivot.judge} declares that {more} is better")
+    elif declared and pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:
+        none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
+        lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")
+    return (*lines, *([f"* {_best_by(pivot)}"] if pivot.best() else []))
 
 
-def show(console: Console, found: Sequence[Entry]) -> None:
+def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:
     """Print the table over the grid and what its best position is the best by."""
-    show_table(console, table(found))
-    if text := note(found):
-        console.print(text, style="dim", highlight=False)
+    show_table(console, table(found, by))
+    for text in notes(found, by):
+        console.print(text, style="dim", highlight=False, markup=False)
 
 
-def _best_by(judge: str) -> str:
+def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
+    judge = pivot.judge
     if judge.startswith(VALIDATION):
         return f"the best by {judge} after the last epoch"
-    chosen = ", so chosen on the test data: no validation metric was measured" if judge.startswith("test/") else ""
-    return f"the best by {judge}{chosen}"
+    if not judge.startswith("test"):
+        return f"the best by {judge}"
+    why = "" if pivot.chosen else ": no validation metric was measured"
+    return f"the best by {judge}, so chosen on the test data{why}"
 
 
 def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Position]) -> list[str]:
     cells = [_text(pivot, row, column) + " *" * ((row, column) in best) for column in pivot.columns]
-    return cells + ([_text(pivot, row, "", pivot.beside)] if pivot.beside else [])
+    return [*cells, *(_text(pivot, row, "", name) for name in pivot.beside)]
 
 
 def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = None) -> str:
@@ -199,9 +239,9 @@ def write_csv(path: Path, found: Sequence[Entry]) -> None:
             writer.writerow([entry.cell.number + 1, *swept, entry.state, entry.reason, run, took, *values])
 
 
-def draw(path: Path, found: Sequence[Entry], title: str) -> bool:
+def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None) -> bool:
     """A dot for each result, rows as in the table, a colour a column. False where there is nothing to compare."""
-    pivot = Pivot(found)
+    pivot = Pivot(found, by)
     if sum(bool(pivot.value(row, column)) for row in pivot.rows for column in pivot.columns) < 2:
         return False
     from pipeline.report import grid_figure

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, PositiveInt
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
-from pipeline.experiment.settings import Settings, Text
+from pipeline.experiment.settings import Settings, Sought, Text
 from pipeline.report.table import figure, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.json_files import plain
@@ -54,7 +54,8 @@ class Runs(AboutRuns):
     """`status`: of which runs (none: all). `where`: conditions on settings and metrics (`test/accuracy>0.97`).
 
     `newer`, `older`: started within, or before, an age (`2h`, `7d`). `best`: a metric to sort by, best first; else the
-    newest is first. `columns`: settings and metrics to show. `limit`: rows (none: all, in a table the first 30).
+    newest is first. `direction`: of a `best` of which no run declares it. `columns`: settings and metrics to show.
+    `limit`: rows (none: all, in a table the first 30).
     """
 
     status: Names = ()
@@ -62,6 +63,7 @@ class Runs(AboutRuns):
     newer: Text | None = None
     older: Text | None = None
     best: str | None = None
+    direction: Sought | None = None
     columns: Names = ()
     limit: PositiveInt | None = None
     format: str = "table"
@@ -69,6 +71,8 @@ class Runs(AboutRuns):
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise bad_choice("stage.format", self.format, FORMATS)
+        if self.direction is not None and self.best is None:
+            raise UserError(f"stage.direction={self.direction}: of which metric? name it, as stage.best=<metric>")
         for name in self.status:
             if name.lower() not in STATES:
                 raise bad_choice("stage.status", name, STATES)
@@ -81,7 +85,7 @@ class Runs(AboutRuns):
         check_where(every, self.where)
         found = matching(among, self.where)
         if self.best is not None:
-            found = best_first(found, self.best)
+            found = best_first(found, self.best, self.direction)
         limit = self.limit or (IN_A_TABLE if self.format == "table" else None)
         rows = found[:limit]
         for key in self.columns:
