@@ -303,6 +303,47 @@ def test_a_file_that_is_missing_is_refused_before_the_run(tmp_path: Path) -> Non
     assert said.startswith("dataset.file=gone.npz: not a readable .npz (FileNotFoundError: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("dataset=npz",), "dataset.file=null: name a .npz file with x and y, or x_train, y_train, x_test and y_test"),
+        (("dataset=examples",), "dataset.train=null: name a function of yours that gives a Dataset, as mine.train"),
+        (
+            ("dataset=npz", "dataset.file=table.npz", "model=cnn"),
+            "model=cnn with dataset=npz: takes images (height, width, channels); the examples of this dataset have "
+            "shape (144,); model=mlp and model=linear take any shape",
+        ),
+        (
+            ("dataset=examples", "dataset.train=own_examples.as_torch", "model=cnn", "model.filters=[8]"),
+            "model.filters=[8]: 1 pool leaves nothing of a 1x8 image; use at most 0; if they are (channels, height, "
+            "width), set dataset.layout=channels_first",
+        ),
+    ],
+)
+def test_data_that_the_model_is_not_for_are_refused_before_the_run(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    np.savez(tmp_path / "table.npz", x=np.zeros((60, 144), np.float32), y=np.arange(60) % 2)
+    assert refused(tmp_path, *QUICK[:2], *words, **KNOWN) == said
+
+
+def test_images_that_look_turned_are_noted(tmp_path: Path) -> None:
+    """Trained as they are, since 12 channels may be meant; a table is trained by a model that takes any shape."""
+    np.savez(tmp_path / "turned.npz", x=np.zeros((60, 3, 12, 12), np.float32), y=np.arange(60) % 2)
+    np.savez(tmp_path / "table.npz", x=np.zeros((60, 144), np.float32), y=np.arange(60) % 2)
+    notes = []
+    for file in ("turned.npz", "table.npz"):
+        run = done(tmp_path, "dataset=npz", f"dataset.file={file}", *QUICK)
+        notes.append(json.loads((run / "result.json").read_text())["notes"])
+    assert notes == [
+        [
+            "dataset=npz: examples of shape (3, 12, 12) are taken as 3x12 images of 12 channels; if they are "
+            "(channels, height, width), set dataset.layout=channels_first"
+        ],
+        [],
+    ]
+
+
 def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=examples", "dataset.train=os.listdir", *QUICK)
     assert said.startswith("dataset.train=os.listdir: not on the allow-list (pipeline); ")

@@ -48,6 +48,9 @@ class Model(Part):
         """A weight of the shared start: as it was drawn, unless the model begins otherwise."""
         return drawn
 
+    def check_shapes(self, shapes: Shapes) -> None:
+        """Refuse, without building anything, examples that it cannot be built for. Raises ValueError."""
+
     def torch(self, shapes: Shapes) -> object:
         """A torch.nn.Module from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
         raise NotImplementedError
@@ -190,9 +193,13 @@ class Metric(Part):
 
 
 class Dataset(Part):
-    """Where the data come from. `task`: the type of task that they are of (pipeline.tasks)."""
+    """Where the data come from. `task`: the type of task that they are of (pipeline.tasks).
+
+    `of_user`: they are files or code of the user's, so that they are read before a run begins, to check them.
+    """
 
     task: ClassVar[type[Task]]
+    of_user: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

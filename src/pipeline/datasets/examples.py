@@ -33,6 +33,7 @@ class Examples(Dataset):
     """
 
     task: ClassVar[type[Task]] = Classification
+    of_user: ClassVar[bool] = True
 
     train: str | None = None
     test: str | None = None

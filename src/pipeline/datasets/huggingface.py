@@ -39,6 +39,7 @@ class HuggingFace(Dataset):
     """
 
     task: ClassVar[type[Task]] = Classification
+    of_user: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("datasets", "pillow")
 
     path: str | None = None

@@ -30,6 +30,7 @@ class ImageFolder(Dataset):
     """
 
     task: ClassVar[type[Task]] = Classification
+    of_user: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("pillow",)
 
     folder: str | None = None

@@ -28,6 +28,7 @@ class Npz(Dataset):
     """
 
     task: ClassVar[type[Task]] = Classification
+    of_user: ClassVar[bool] = True
 
     file: str | None = None
     layout: Literal["channels_last", "channels_first"] = "channels_last"

@@ -40,6 +40,13 @@ class Shapes:
         return height, width, channels
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The shape of an example of real numbers, whatever it is. Raises ValueError where an example is of tokens."""
+        if self.vocabulary is not None:
+            raise ValueError("takes numbers; the examples of this dataset hold tokens")
+        return self.x
+
+    @property
     def sequence(self) -> tuple[int, int]:
         """Length of a sequence of tokens, and their vocabulary. Raises ValueError where an example is none."""
         if self.vocabulary is None or len(self.x) != 1:

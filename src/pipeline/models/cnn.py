@@ -28,11 +28,15 @@ class Cnn(Model):
         height, width, _ = shapes.image
         shrink = 2 ** len(self.filters)
         if min(height, width) < shrink:
+            pools = "1 pool leaves" if len(self.filters) == 1 else f"{len(self.filters)} pools leave"
             raise ValueError(
-                f"filters={list(self.filters)}: {len(self.filters)} pools leave nothing of a {height}x{width} image; "
+                f"filters={list(self.filters)}: {pools} nothing of a {height}x{width} image; "
                 f"use at most {min(height, width).bit_length() - 1}"
             )
         return height // shrink, width // shrink
+
+    def check_shapes(self, shapes: Shapes) -> None:
+        self.pooled(shapes)
 
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn

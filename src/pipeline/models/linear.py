@@ -20,11 +20,11 @@ class Linear(Model):
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn
 
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shapes.image), shapes.classes))
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shapes.numbers), shapes.classes))
 
     def keras(self, shapes: Shapes) -> Any:
         import keras
 
         return keras.Sequential(
-            [keras.Input(shapes.image), keras.layers.Flatten(), keras.layers.Dense(shapes.classes)], name="linear"
+            [keras.Input(shapes.numbers), keras.layers.Flatten(), keras.layers.Dense(shapes.classes)], name="linear"
         )

@@ -40,7 +40,7 @@ class Mlp(Model):
 
         from pipeline.models import torch_layers as layers
 
-        widths = [math.prod(shapes.image), *self.units]
+        widths = [math.prod(shapes.numbers), *self.units]
         *hidden, last = self._dtypes()
         stack: list[nn.Module] = [nn.Flatten()]
         for inputs, units, dtype in zip(widths, self.units, hidden, strict=False):
@@ -55,7 +55,7 @@ class Mlp(Model):
 
         activation = keras_layers.activation(self.activation)
         *hidden, last = self._dtypes()
-        stack = [keras.Input(shapes.image), keras.layers.Flatten()]
+        stack = [keras.Input(shapes.numbers), keras.layers.Flatten()]
         for units, dtype in zip(self.units, hidden, strict=True):
             stack.append(keras.layers.Dense(units, activation=activation, dtype=dtype))
             if self.dropout:

@@ -46,6 +46,9 @@ class MnistCnn(Model):
             )
         return height, width
 
+    def check_shapes(self, shapes: Shapes) -> None:
+        self.pooled(shapes)
+
     def torch(self, shapes: Shapes) -> Any:
         from torch import nn
 

@@ -64,6 +64,9 @@ class Vit(Model):
             return as_small_as_embeddings(drawn)
         return drawn
 
+    def check_shapes(self, shapes: Shapes) -> None:
+        self._image(shapes)
+
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import torch_vit
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
+from pipeline.contracts import Model
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import RunError, UserError
@@ -33,9 +34,11 @@ from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.measuring import is_tried, measure, try_metrics
 from pipeline.stages.rates import median_rate, rate_metrics, timings
+from pipeline.stages.shapes import check_shapes, said_of_layout
 from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.tasks import Judge, Task
 
+MANY = 1000  # examples: fewer than any dataset of ours has for training, as it comes
 TEXT = ("tokens", "pairs of sequences")  # kinds of examples that a vocabulary is of
 
 if TYPE_CHECKING:
@@ -73,6 +76,8 @@ def train(
     plan = Plan.of(experiment, len(data.train))
     for note in of_length(experiment.training, plan.steps, plan.periods, plan.batches):
         run.note(note)
+    if said := said_of_layout(experiment, data.task.shapes):
+        run.note(said)
     say_of_start(experiment, data, run)
     judge = data.task.judge(experiment.loss)
     if watched is not None:
@@ -158,6 +163,9 @@ def asks_the_data(experiment: Experiment) -> bool:
     return (
         asks_the_model(experiment)
         or not is_ours(data)
+        or data.of_user
+        or training.batch_size > MANY
+        or (has_own_check(experiment.data_model) and "cache" not in experiment.config["dataset"])  # else: fetched
         or bool(data.user_code or data.user_files)
         or any(map(is_tried, training.metrics))
         or experiment.augmentation.active
@@ -173,6 +181,11 @@ def asks_the_data(experiment: Experiment) -> bool:
 def asks_the_model(experiment: Experiment) -> bool:
     """Whether something of the config can only be checked with the model built for the data."""
     return not is_ours(experiment.model) or experiment.starting.active
+
+
+def has_own_check(model: Model) -> bool:
+    """Whether a model can say, without being built, for which examples it is."""
+    return type(model).check_shapes is not Model.check_shapes
 
 
 def is_ours(part: Part) -> bool:
@@ -206,6 +219,7 @@ def check_settings(experiment: Experiment, data: Data) -> None:
             f"training.batch_size={training.batch_size}: larger than the {examples:,} training examples; "
             f"choose 1 to {examples}"
         )
+    check_shapes(experiment, data.task.shapes)
     experiment.loss.check(data.task)
     check_vocabulary(experiment, data.task)
     check_validation(experiment, data)
