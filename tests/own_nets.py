@@ -199,6 +199,7 @@ class Wrong(Model):
             "pair": Pair,
             "bilinear": Twice,
             "none": lambda: None,
+            "heads": lambda: nn.MultiheadAttention(64, 3),
         }
         return made[self.how]()
 

@@ -114,6 +114,8 @@ WRONG = {
     ): "model: fails on a batch of shape (1, 8, 8, 1): RuntimeError: All tensors must have the same "
     "dtype, got input1: c10::BFloat16, input2: c10::BFloat16, weight: float, bias: float",
     ("torch", "pair"): "model: gives a tuple; give one tensor",
+    ("torch", "heads"): "model: its builder fails: AssertionError: embed_dim must be divisible by num_heads "
+    "(own_nets.py, line LINE)",
     ("torch", "none"): "model: torch() gives a NoneType; give a torch.nn.Module",
     ("jax", "compiled"): "model: sequential is compiled, and this stage uses the loss and the optimizer of the config; "
     "give it uncompiled, or use stage=keras",
@@ -139,7 +141,10 @@ def test_what_cannot_be_trained_is_refused_before_the_run(mine: Path, tmp_path: 
     )
     if how == "bilinear":  # which torch's autocast leaves out
         named = (*named, "precision=mixed_bf16")
-    assert refused(tmp_path, *QUICK, *named, **allowed(mine)) == WRONG[backend, how]
+    (line,) = (
+        at for at, text in enumerate((HERE / "own_nets.py").read_text().splitlines(), 1) if '"heads": lambda' in text
+    )
+    assert refused(tmp_path, *QUICK, *named, **allowed(mine)) == WRONG[backend, how].replace("LINE", str(line))
 
 
 def test_channels_first_is_of_images() -> None:

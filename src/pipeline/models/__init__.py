@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Literal
 
 from pipeline.contracts import Model
@@ -63,13 +65,25 @@ class Shapes:
 
 
 def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
-    """What a model's builder makes of `shapes`. Its ValueError (a model too deep for the images) is a UserError."""
+    """What a model's builder makes of `shapes`. Its ValueError (a model too deep for the images) is a UserError.
+
+    So is whatever a builder of the user's raises, with the line of their file.
+    """
     try:
         return builder(shapes)
     except ValueError as error:
         message = " ".join(str(error).split())
         names_a_field = re.match(r"\w+=", message)
         raise UserError(f"model.{message}" if names_a_field else f"model: {message}") from error
+    except Exception as error:
+        module = type(getattr(builder, "__self__", None)).__module__
+        theirs = [at for at in walk_tb(error.__traceback__) if at[0].f_globals.get("__name__") == module]
+        if module.startswith("pipeline.") or not theirs:
+            raise
+        frame, line = theirs[-1]
+        where = f"{Path(frame.f_code.co_filename).name}, line {line}"
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(f"model: its builder fails: {type(error).__name__}: {cut(first, 300)} ({where})") from error
 
 
 def takes_channels_first(model: Model, shapes: Shapes) -> bool:
