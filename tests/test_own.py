@@ -282,6 +282,18 @@ UNFIT = {
 }
 
 
+def test_a_field_that_the_yaml_lacks_is_named(tmp_path: Path) -> None:
+    imports = "from pipeline.contracts import Model\nfrom pipeline.spec import spec\n"
+    code = f"{imports}\n\n@spec\nclass Bare(Model):\n    heads: int = 2\n"
+    write_files(tmp_path, {"bare.py": code, "conf/model/bare.yaml": "_target_: bare.Bare\n"})
+    words, known = ("--config-dir", "conf", "model=bare"), {"PIPELINE_MODULES": "bare", "PYTHONPATH": str(tmp_path)}
+    assert refused(tmp_path, *words, "model.heads=3", **known) == (
+        "model.heads: Bare has such a field and the YAML of this choice does not set it; +model.heads=<value> sets it, "
+        "or a line `heads: <value>` in that file"
+    )
+    assert refused(tmp_path, *words, "model.haeds=3", **known).startswith("model.haeds: no such key")
+
+
 @pytest.mark.parametrize("words", UNFIT)
 def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
     weights.save(tmp_path / "mine.npz", {"1.kernel": np.zeros((3, 10)), "1.bias": np.zeros(10)})

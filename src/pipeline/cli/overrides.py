@@ -125,6 +125,20 @@ def _elsewhere(key: str) -> str:
     return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it" if found else ""
 
 
+def _not_written(key: str, target: str) -> str | None:
+    """What to say of a field of a user's own spec that the YAML of its choice does not have; None for any other key."""
+    from pipeline.spec import fields_of
+
+    node, _, name = key.rpartition(".")
+    if target.startswith("pipeline.") or name not in fields_of(target, node):
+        return None
+    cls = target.rpartition(".")[2]
+    return (
+        f"{cut(key)}: {cls} has such a field and the YAML of this choice does not set it; +{cut(key)}=<value> sets it, "
+        f"or a line `{name}: <value>` in that file"
+    )
+
+
 def _check_hydras(key: str, text: str, *, grid: bool) -> None:
     """Refuse an override of Hydra's own part that this program does not use. Raises UserError."""
     if key == "hydra.mode":
@@ -206,6 +220,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         return UserError(f"{typed}: should be a {'list' if 'with ListConfig' in str(cause) else 'mapping'}")
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
+        if (said := _not_written(key, str(parent.get("_target_")))) is not None:
+            return UserError(said)
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
         if not names and "." in prefix:  # a mapping of a user's own spec
             return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
