@@ -181,6 +181,17 @@ def test_a_narrow_table_is_folded_between_the_parts_of_names_and_cells() -> None
     assert len(wide) == 4 and wide[2].endswith("  0.9 (0.8 to 0.95, n=3)  0.9 (0.8 to 0.95, n=3) *")
 
 
+def test_keys_and_paths_are_folded_behind_a_sign() -> None:
+    rows = (("optimizer.learning_rate", "0.001", "0.01"), ("model.start", "null", "/runs/2026-base-a39b/weights.npz"))
+    lines = printed(40, lambda console: show_table(console, Table("", ("", "a", "b"), rows), left=("a", "b")))
+    assert [line.split() for line in lines[1:]] == [
+        ["optimizer.", "0.001", "0.01"],
+        ["learning_rate"],
+        ["model.start", "null", "/runs/2026-base-"],
+        ["a39b/weights.npz"],
+    ]
+
+
 def test_brackets_and_colons_of_a_cell_are_printed() -> None:
     rows = [["[]", "0.1"], ["[conv1]", "[/a/b.png]"], ["[conv1,conv2]", ":fire:"]]
     table = Table("", ("model.freeze", "[relu]"), tuple(map(tuple, rows)))

@@ -12,6 +12,7 @@ from pipeline.runs.differences import account_of, by_seed, differing
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, rate
+from pipeline.stages.about_runs.compare import signed
 
 RECEIPT: dict[str, Any] = {
     "code_sha256": "c0de" * 16,
@@ -74,9 +75,10 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
 
 def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     """Of another model nothing was edited; an edit is named with its module."""
-    root, shared = tmp_path / "runs", {"pipeline.tasks": "a" * 64, "mine": "c" * 64}
+    root = tmp_path / "runs"
+    shared = {"pipeline.tasks": "a" * 64, "pipeline.models.start": "e" * 64, "mine": "c" * 64}
     codes = [shared | {"pipeline.models.cnn": "1" * 64}, shared | {"pipeline.models.mlp": "2" * 64}]
-    codes.append(codes[1] | {"mine": "d" * 64})
+    codes.append(codes[1] | {"mine": "d" * 64, "pipeline.models.start": "f" * 64})
     made = [a_run(root, 0.5, code_sha256=f"{n}" * 64) for n in range(3)]
     for run, code in zip(made, codes, strict=True):
         write_json(run / "code.json", code)
@@ -85,7 +87,13 @@ def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     assert "No module was edited" in text
     text = compared(*made[1:])
     assert ["mine", "c" * 12, "d" * 12] in words(text)
+    assert ["models.start", "or", "its", "files", "e" * 12, "f" * 12] in words(text)
     assert "No module was edited" not in text and "only here" not in text
+
+
+def test_differences_have_two_digits_and_no_powers_of_ten_above_one() -> None:
+    found = [signed(one) for one in (0.0, 0.25, -1234.5678, 12345.6, 99.7, 45.3, 1e-7)]
+    assert found == ["0", "+0.25", "-1,235", "+12,346", "+100", "+45", "+1e-07"]
 
 
 @pytest.mark.parametrize(

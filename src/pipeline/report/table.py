@@ -22,6 +22,8 @@ NARROWEST = 10  # letters that a column is given at least
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
 NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
 
+CELL_ENDS = r"(?<=[./_-])(?=\w)"  # where what a cell names may be, such as a key or a path
+
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     """Print `rows` of (name, value). A long value is folded between words: what has to be copied stays whole."""
@@ -65,13 +67,45 @@ def show_table(console: Console, table: Table, left: Collection[str] = (), whole
     if sum(width for _, width in widths) + GAP * (len(widths) - 1) > console.width:
         parts = tuple(tuple(_in_parts(cell) for cell in row) for row in table.rows)
         names = {name: name if name in whole else _in_parts(name, NAME_ENDS) for name in table.columns}
-        table = replace(table, columns=tuple(names.values()), rows=parts)
+        table = _at_ends(replace(table, columns=tuple(names.values()), rows=parts), whole, console.width)
         left = [names[name] for name in left if name in names]
     width = max(console.width, least_width(table, whole) if whole else 0)
     for line in console.render_lines(_drawn(table, left, whole), console.options.update(width=width), pad=False):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()  # what goes beyond the edge has no spaces behind it
         console.print(text, soft_wrap=True)
+
+
+def _at_ends(table: Table, whole: Collection[str], width: int) -> Table:
+    """A table that is still too wide, with its longest cells folded behind a sign: `optimizer.` and `learning_rate`."""
+    limits = [most for _, most in _widths(table)]
+    able = [place for place, name in enumerate(table.columns) if name not in whole]
+    over = sum(limits) + GAP * (len(limits) - 1) - width
+    for _ in range(over):  # a letter off the widest, as often as needed
+        widest = max(able, key=lambda place: limits[place], default=None)
+        if widest is None or limits[widest] <= NARROWEST:
+            break
+        limits[widest] -= 1
+    rows = (
+        tuple(_folded(cell, limits[place]) if place in able else cell for place, cell in enumerate(row))
+        for row in table.rows
+    )
+    return replace(table, rows=tuple(rows))
+
+
+def _folded(cell: str, width: int) -> str:
+    """A cell whose lines are no longer than `width`, as far as there are signs behind which to fold them."""
+    lines = []
+    for text in cell.split("\n"):
+        first, *others = re.split(CELL_ENDS, text)
+        line = first
+        for part in others:
+            if len(line) + len(part) > width:
+                lines.append(line)
+                line = ""
+            line += part
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def least_width(table: Table, whole: Collection[str]) -> int:

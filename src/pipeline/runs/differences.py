@@ -17,6 +17,8 @@ SECTIONS = ("config", "code", "data", "software", "machine")
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")  # what a run is called and where things lie decide nothing
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
 CODE = "code_sha256"
+# Modules whose hash holds what they read: the file of model.start, the user's data.
+READERS = ("models.start", "datasets.npz", "datasets.image_folder", "datasets.huggingface", "datasets.text")
 ABSENT = "-"  # of a key that one of the runs does not have
 
 
@@ -90,8 +92,13 @@ def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
         return {}
     every = [account.modules for account in accounts]
     others = [", ".join(name for name in one if not all(name in each for each in every)) for one in every]
-    rows = {name: [one[name] for one in every] for name in changed}
+    rows = {_with_files(name): [one[name] for one in every] for name in changed}
     return rows | ({"only here": [text or ABSENT for text in others]} if any(others) else {})
+
+
+def _with_files(module: str) -> str:
+    """A module as a row calls it: the hash of some holds the files that they read, which may be all that differs."""
+    return f"{module} or its files" if module in READERS else module
 
 
 def differing_metrics(accounts: Sequence[Account], *, of_machine: bool) -> dict[str, list[float | None]]:

@@ -189,7 +189,14 @@ def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
     if any(name not in one.metrics for one in accounts):
         return ("",)
     difference = accounts[1].metrics[name].value - accounts[0].metrics[name].value
-    return ("0" if difference == 0 else f"{difference:+.2g}",)
+    return (signed(difference),)
+
+
+def signed(difference: float) -> str:
+    """A difference in two digits, a large one as a whole number: `+0.0023`, `-12,345`."""
+    if difference == 0:
+        return "0"
+    return f"{difference:+,.0f}" if abs(difference) >= 99.5 else f"{difference:+.2g}"
 
 
 def _range(values: Sequence[float]) -> str:
