@@ -13,7 +13,7 @@ import pytest
 from command import TORCH_THEN_WIDE, message, pipeline, refused, status
 from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from test_sweep import trained
@@ -23,7 +23,9 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result
 from pipeline.sweep import search_claim, search_report, space
-from pipeline.sweep.search import Search, value_of
+from pipeline.sweep.search import value_of
+from pipeline.sweep.search_settings import Search
+from pipeline.sweep.search_study import samplers
 
 OPTUNA = ("-m", "hydra/sweeper=optuna", "dataset=digits", "model=mlp", "training.batch_size=64", "tracking=none")
 SPACE = ("optimizer.learning_rate=tag(log,interval(1e-4,1e-1))", "model.units=[8],[64]", "optimizer=adam,sgd")
@@ -102,17 +104,21 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
         "training.epochs=1",
         "hydra.sweeper.trials=6",
         "hydra.sweeper.sampler=random",
+        "sweep.jobs=2",
     )
     result = pipeline(tmp_path, *words)
     assert result.returncode == 0, result.stderr
-    assert len(study(tmp_path)) == 6
-    ran = len(trained(tmp_path))
-    assert ran <= 4  # two points; those that ran at the same time may have run twice
-    assert "6 done · 0 failed · 0 skipped · 0 running · 0 waiting" in result.stderr
-    assert result.stderr.count("(run before as ") == 6 - ran
+    assert sorted(trial.params["optimizer"] for trial in study(tmp_path)) == ["adam", "sgd"]
+    assert len(trained(tmp_path)) == 2
+    assert "the space has 2 points, 0 of them tried: the search ends when all are\n" in result.stderr
+    assert "2 done · 0 failed · 0 skipped · 0 running · 0 waiting" in result.stderr
+    assert result.stdout.startswith("the best of 2 finished trials\n")
     assert "validation/accuracy 0." in result.stderr and "test/" not in result.stderr  # the test images stay unseen
     rows = [dict(line) for line in _csv(session(tmp_path) / "artifacts" / "trials.csv")]
-    assert [row["state"] for row in rows] == ["done"] * 6
+    assert [row["state"] for row in rows] == ["done"] * 2
+    other = pipeline(tmp_path, *words, "hydra.sweeper.study=other")
+    assert other.stderr.count("(run before as ") == 2, other.stderr
+    assert "2 points, 2 of them tried" in pipeline(tmp_path, *words).stderr
 
 
 @pytest.mark.wide
@@ -137,7 +143,7 @@ def test_another_question_is_another_study(tmp_path: Path) -> None:
     assert other.returncode == 0, other.stderr
     assert "search was asked something else: seed 0 -> 1\nstudy search-2: 1 trials\n" in other.stderr
     assert other.stdout.startswith("the best of 1 finished trials")
-    assert len(study(tmp_path)) == 3
+    assert len(study(tmp_path)) == 2  # the space has no third point
 
 
 @pytest.mark.wide
@@ -217,6 +223,39 @@ def test_every_key_of_every_trial_has_a_column() -> None:
         ["0", "0.5000", "1"],
         ["1", "0.2500", "1"],
     ]
+
+
+def proposed(sampler: Any, searched: space.Space, trials: int) -> list[tuple[Any, ...]]:
+    """The points of a study's trials, of which the larger values are the better."""
+    import optuna
+
+    made = optuna.create_study(direction="maximize", sampler=sampler)
+    for _ in range(trials):
+        trial = made.ask(searched)
+        made.tell(trial, sum(value for value in trial.params.values() if isinstance(value, int)))
+    return [space.point_of(trial.params, searched) for trial in made.get_trials()]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
+@given(count=st.integers(1, 7), step=st.integers(1, 3), choices=st.integers(1, 3))
+@settings(max_examples=5, deadline=None)
+def test_no_point_of_a_discrete_space_comes_twice_while_others_are_left(
+    sampler: str, count: int, step: int, choices: int
+) -> None:
+    import optuna
+
+    from pipeline.sweep.search_sampler import Unrepeated
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    texts = [f"model.units=range(2,{2 + count * step},{step})", f"optimizer=choice({','.join('abc'[:choices])})"]
+    parsed = OverridesParser.create().parse_overrides(texts)
+    searched = {str(one.key_or_group): space.distribution(one) for one in parsed}
+    every = space.size(searched)
+    assert every == count * choices
+    points = proposed(Unrepeated(samplers(0)[sampler](), searched, 0, 0), searched, every + 2)
+    assert len(set(points[:every])) == every  # then any
+    # What is proposed for the first time is the base's own point.
+    assert points[0] == proposed(samplers(0)[sampler](), searched, 1)[0]
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ class OptunaSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from pipeline.spec import build_as
         from pipeline.sweep import space
-        from pipeline.sweep.search import Search, run_search
+        from pipeline.sweep.search import run_search
+        from pipeline.sweep.search_settings import Search
 
         assert isinstance(self.launcher, CellLauncher)
         params = {str(key): str(value) for key, value in (self.settings.pop("params", None) or {}).items()}

@@ -12,9 +12,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field, NonNegativeInt, PositiveInt
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
@@ -25,17 +23,16 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.resume import killed_experiments
-from pipeline.spec import spec
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
-from pipeline.sweep.search_metric import directions_of
-from pipeline.sweep.search_study import EPOCH, finished, open_study, study_file
+from pipeline.sweep.search_settings import Search
+from pipeline.sweep.search_study import EPOCH, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
-from pipeline.sweep.space import Space, as_overrides, as_text
+from pipeline.sweep.space import Space, as_overrides, as_text, size
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
@@ -44,48 +41,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline.runs.run import Run
-
-
-@spec
-class Search:
-    """What Optuna is asked for; see conf/hydra/sweeper/optuna.yaml. `direction`: None: as each metric declares."""
-
-    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] | None = None
-    trials: PositiveInt = 20
-    metric: str | tuple[str, ...] = "validation/accuracy"
-    direction: Sought | tuple[Sought, ...] | None = None
-    sampler: Literal["tpe", "random", "cmaes"] = "tpe"
-    pruner: Literal["none", "median", "hyperband"] = "none"
-    seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        if self.given is not None and len(self.metrics) != len(self.given):
-            raise UserError(
-                f"hydra.sweeper.direction={self.direction}: give one for each of the {len(self.metrics)} metrics"
-            )
-        if self.pruner != "none" and len(self.metrics) > 1:
-            raise UserError(
-                f"hydra.sweeper.pruner={self.pruner}: Optuna prunes by one metric; give one, or pruner=none"
-            )
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return (self.metric,) if isinstance(self.metric, str) else self.metric
-
-    @property
-    def given(self) -> tuple[Sought, ...] | None:
-        """The directions that the user gave."""
-        return (self.direction,) if isinstance(self.direction, str) else self.direction
-
-    @property
-    def directions(self) -> tuple[Sought, ...]:
-        """That of each metric, once `decided`."""
-        assert self.given is not None, "a search goes by `decided`"
-        return self.given
-
-    def decided(self, experiment: Experiment) -> Search:
-        """With a direction for each metric: of what its trials measure. Raises UserError where it has none."""
-        return replace(self, direction=directions_of(self.metrics, self.given, experiment))
 
 
 class Trials(Source):
@@ -101,7 +56,7 @@ class Trials(Source):
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before
 
     def next(self) -> Cell | None:
-        while finished(self.study) + self.failed + len(self.open) < self.search.trials:
+        while finished(self.study) + self.failed + len(self.open) < self.search.trials and self.left != 0:
             trial = self.study.ask(self.space)
             cell, run = self._cell(trial)
             if run is None:
@@ -111,6 +66,11 @@ class Trials(Source):
             self._tell(trial, run, cell.experiment)  # the very same has run before
             self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
         return None
+
+    @property
+    def left(self) -> int | None:
+        """How many points are left to propose; None where there is no end to them."""
+        return left(self.study, self.space)
 
     def taken(self) -> list[Outcome]:
         found, self.reused = self.reused, []
@@ -217,7 +177,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     for note in notes:
         say(console, note)
     with lock:
-        study = open_study(study_file(folder, name), name, search, epochs)
+        study = open_study(study_file(folder, name), name, search, epochs, space)
         ask_killed_again(study, cells, space, killed_experiments(folder))
         trials = Trials(study, study_file(folder, name), search, cells, space, history)
         return _go_on(trials, first, texts, executor, console)
@@ -260,8 +220,12 @@ def _go_on(
     before = finished(study)
     done = f", {before} of them done before" if before else ""
     say(console, f"study {study.study_name}: {search.trials} trials{done}")
+    whole, todo = size(trials.space), search.trials - before
+    if trials.left is not None and trials.left < todo:
+        say(console, f"the space has {whole:,} points, {before:,} of them tried: the search ends when all are")
+        todo = trials.left
     outcomes: list[Outcome] = []
-    if before < search.trials:
+    if todo > 0:
         about: dict[str, Any] = {"search": {name: str(value) for name, value in vars(search).items()}}
         about |= {"fixed": list(trials.cells.fixed), "space": dict(texts)}
 
@@ -273,7 +237,7 @@ def _go_on(
 
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)
-        outcomes = session.run(trials, executor, [], search.trials - before, keep)
+        outcomes = session.run(trials, executor, [], todo, keep)
     beside = edited(study.user_attrs.get(IMPORTED, {}))
     if beside:
         name = study.study_name

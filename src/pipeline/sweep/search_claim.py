@@ -30,7 +30,7 @@ from pipeline.sweep.search_study import begin_study, finished, study_in
 
 if TYPE_CHECKING:
     from pipeline.experiment.settings import Sought
-    from pipeline.sweep.search import Search
+    from pipeline.sweep.search_settings import Search
 
 DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3, ...
 CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from rich.console import Console
 
-    from pipeline.sweep.search import Search
+    from pipeline.sweep.search_settings import Search
 
 
 def show(console: Console, study: Study, search: Search) -> None:
@@ -34,6 +34,8 @@ def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ..
         return ()
     many = len(search.metrics) > 1
     title = "trials that no other beats in every metric" if many else f"the best of {len(ranked)} finished trials"
+    points = len({tuple(sorted(trial.params.items())) for trial in ranked})
+    title += f", which are {points} points" if points < len(ranked) else ""
     shown = study.best_trials if many else ranked[:most]
     keys = list(dict.fromkeys(key for trial in shown for key in trial.params))
     rows = []

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Pruned, UserError
+from pipeline.sweep.space import Space, point_of, size
 
 if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
     from pipeline.experiment.settings import Sought
     from pipeline.runs.records import Record
-    from pipeline.sweep.search import Search
+    from pipeline.sweep.search_settings import Search
 
 
 EPOCH = "epoch/number"  # in an epoch's record of the journal
@@ -83,15 +85,21 @@ def begin_study(folder: Path, name: str, directions: Sequence[Sought], attribute
         study.tell(trial.number, state=TrialState.FAIL)
 
 
-def open_study(file: Path, name: str, search: Search, epochs: int) -> Study:
-    """The study with the sampler and the pruner of this search."""
+def samplers(seed: int) -> dict[str, Callable[[], BaseSampler]]:
+    """Optuna's samplers by the name that `hydra.sweeper.sampler` gives."""
+    from optuna import samplers
+
+    return {
+        "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
+        "random": lambda: samplers.RandomSampler(seed=seed),
+        "cmaes": lambda: samplers.CmaEsSampler(seed=seed),
+    }
+
+
+def open_study(file: Path, name: str, search: Search, epochs: int, space: Space) -> Study:
+    """The study with the sampler and the pruner of this search; the points of a discrete space are not repeated."""
     import optuna
 
-    samplers: dict[str, Any] = {
-        "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
-        "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
-        "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed),
-    }
     pruners: dict[str, Any] = {
         "none": optuna.pruners.NopPruner,
         "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=4),
@@ -99,7 +107,12 @@ def open_study(file: Path, name: str, search: Search, epochs: int) -> Study:
     }
     study = optuna.load_study(study_name=name, storage=_storage(file), pruner=pruners[search.pruner]())
     # A study that goes on must not ask for the points that it began with.
-    study.sampler = samplers[search.sampler](search.seed + len(study.get_trials(deepcopy=False)))
+    first = len(study.get_trials(deepcopy=False))
+    study.sampler = samplers(search.seed + first)[search.sampler]()
+    if size(space) is not None:
+        from pipeline.sweep.search_sampler import Unrepeated
+
+        study.sampler = Unrepeated(study.sampler, space, search.seed + first, first)
     study.set_user_attr("pruner", {"pruner": search.pruner, "epochs": epochs})
     return study
 
@@ -118,6 +131,21 @@ def load_study(file: Path, name: str) -> Study:
     else:
         study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4)
     return study
+
+
+def left(study: Study, space: Space) -> int | None:
+    """How many points of a discrete space are neither tried nor running; None where a key is a real number."""
+    from optuna.trial import TrialState
+
+    from pipeline.sweep.search_sampler import Unrepeated, tried
+
+    whole = size(space)
+    if whole is None:
+        return None
+    first = study.sampler.first if isinstance(study.sampler, Unrepeated) else 0
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    known = tried(study, space, first) - {point_of(one.system_attrs.get("fixed_params", {}), space) for one in waiting}
+    return whole - len(known)
 
 
 def ranking(study: Study) -> list[FrozenTrial]:

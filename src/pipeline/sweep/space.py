@@ -8,9 +8,11 @@ range(a,b[,step])               an integer (or a multiple of step) from a up to,
 
 from __future__ import annotations
 
+import math
+import random
 import re
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,6 +28,7 @@ MOST_CHOICES = 1000
 WHOLE_ENDS = re.compile(r"interval\(\s*(start=)?[+-]?\d+\s*,\s*(end=)?[+-]?\d+\s*\)")
 
 Space = dict[str, "BaseDistribution"]
+Point = tuple[Any, ...]  # a value for each key of the space, in its order
 
 
 def split(arguments: Sequence[str], params: Mapping[str, str], loader: Any) -> tuple[list[str], Space]:
@@ -67,6 +70,40 @@ def distribution(override: Override) -> BaseDistribution:
         return optuna.CategoricalDistribution(choices)
     except (ValueError, ArithmeticError) as error:
         raise UserError(f"{override.input_line}: {error}") from error
+
+
+def values_of(distribution: BaseDistribution) -> Sequence[Any] | None:
+    """Every value of a key; None of real numbers."""
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return tuple(choices)
+    low, high, step = (getattr(distribution, name) for name in ("low", "high", "step"))
+    if distribution.single():
+        return (low,)
+    return range(low, high + 1, step) if isinstance(low, int) else None
+
+
+def size(space: Space) -> int | None:
+    """How many points a discrete space has; None where a key is a real number."""
+    values = [values_of(distribution) for distribution in space.values()]
+    return math.prod(len(one) for one in values if one is not None) if None not in values else None
+
+
+def point_of(params: Mapping[str, Any], space: Space) -> Point:
+    """The point of these values, to be compared with others."""
+    return tuple(params.get(key) for key in space)
+
+
+def drawn(space: Space, draw: random.Random) -> dict[str, Any]:
+    """Any point of a discrete space."""
+    return {key: draw.choice(values_of(distribution) or ()) for key, distribution in space.items()}
+
+
+def untried(space: Space, tried: Collection[Point]) -> dict[str, Any] | None:
+    """The first point of a discrete space that is not among those `tried`; None where all are."""
+    every = product(*(values_of(distribution) or () for distribution in space.values()))
+    point = next((one for one in every if one not in tried), None)
+    return None if point is None else dict(zip(space, point, strict=True))
 
 
 def as_overrides(params: Mapping[str, Any]) -> list[str]:
