@@ -220,6 +220,8 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "modell=mlp,cnn").startswith("modell: no such key (did you mean model?); ")
     assert refused(tmp_path, "-m", "seed=1,2", "seed=3").startswith("seed: set 2 times (seed=1,2, seed=3); ")
     assert refused(tmp_path, "-m", "training.epochs=3,-1").endswith("(cell 2: training.epochs=-1)")
+    long = refused(tmp_path, "-m", "schedule=cosine,step", "training.steps=10")  # known without the data
+    assert long.endswith("the training has 10 optimizer steps; choose fewer (cell 2: schedule=step)")
     lacking = refused(tmp_path, "-m", "model=mlp,linear", "model.units=[8],[16]")
     assert lacking.startswith("model.units: no such key") and lacking.endswith("(cell 3: model=linear model.units=[8])")
     unknown = refused(tmp_path, "-m", "optimizer=adamw,sgd", "optimizer.decay=some")  # the default has no such key
