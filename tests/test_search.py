@@ -214,7 +214,7 @@ def test_every_key_of_every_trial_has_a_column() -> None:
     from optuna.distributions import IntDistribution
 
     made = create_study(direction="maximize")
-    for value, key in ((0.5, "one"), (0.25, "two")):
+    for value, key in ((0.5, "one"), (0.25, "++two")):
         made.tell(made.ask({key: IntDistribution(1, 1)}), value)
     written = io.StringIO()
     search_report.show(Console(file=written, width=80), made, Search(direction="maximize"))

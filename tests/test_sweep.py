@@ -15,6 +15,7 @@ from rich.console import Console
 from pipeline.report.table import show_table
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import read_result
+from pipeline.sweep.plan import varied_by
 
 QUIET = ("tracking=none", *DIGITS)
 
@@ -211,6 +212,16 @@ def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
     line = next(line for line in result.stdout.splitlines() if line.startswith("mlp"))
     values = sorted(float(row["test/accuracy"]) for row in table(grid) if row["model"] == "mlp")
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
+
+
+def test_an_added_key_is_named_without_its_plus() -> None:
+    words = ["+stage.arguments.rate=0.1", "++stage.arguments.width=4", "model=mlp", "name=a\\:b=+c", "~stage.epochs"]
+    assert varied_by(words) == {
+        "stage.arguments.rate": "0.1",
+        "stage.arguments.width": "4",
+        "model": "mlp",
+        "name": "a:b=+c",
+    }
 
 
 def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pipeline.sweep import summary
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
-from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide
+from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
 from pipeline.sweep.session import MakeExecutor, Session, say
@@ -66,7 +66,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
 
 def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tuple[Cell, str | None]]:
     """The checked cells, each with why it cannot run here if it cannot."""
-    split = [dict(text.replace("\\:", ":").split("=", 1) for text in words if "=" in text) for words in overrides]
+    split = [varied_by(words) for words in overrides]
     counts = {key: len({cell.get(key) for cell in split}) for cell in split[:1] for key in cell}
     swept = [key for key, count in counts.items() if count > 1]
     fixed = [key for key in swept if key.partition(".")[0] in ("sweep", "output_dir")]

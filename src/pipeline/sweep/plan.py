@@ -110,6 +110,11 @@ def check(
     return Cell(number, swept, config, keys, experiment, resolved, kind=kind), None
 
 
+def varied_by(words: Sequence[str]) -> dict[str, str]:
+    """The values of overrides by key, as tables and messages name it: without the `+` of a key that is added."""
+    return dict(word.replace("\\:", ":").lstrip("+").split("=", 1) for word in words if "=" in word)
+
+
 def label_of(swept: Mapping[str, str]) -> str:
     """A cell as it is called in messages."""
     return " ".join(f"{key}={value}" for key, value in swept.items()) or "the one cell"

@@ -26,7 +26,7 @@ from pipeline.runs.resume import killed_experiments
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
-from pipeline.sweep.plan import Cell, compose_cell, decide_one
+from pipeline.sweep.plan import Cell, compose_cell, decide_one, varied_by
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_settings import Search
@@ -131,8 +131,7 @@ class Cells:
     def at(self, params: Mapping[str, Any], number: int) -> tuple[Cell, str | None]:
         """The cell at a point, and why it cannot run here if it cannot. Raises UserError."""
         words = as_overrides(params)
-        swept = dict(word.split("=", 1) for word in words)
-        return compose_cell(self.composer, number, swept, [*self.fixed, *words])
+        return compose_cell(self.composer, number, varied_by(words), [*self.fixed, *words])
 
     def first(self, space: Space) -> Cell:
         """At the start of the space, to check what is fixed before anything is asked for. Raises UserError."""

@@ -42,7 +42,7 @@ def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ..
     for trial in shown:
         values = [f"{value:.4f}" for value in trial.values or ()]
         rows.append((str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys)))
-    return (Table(title, ("trial", *search.metrics, *keys), tuple(rows)),)
+    return (Table(title, ("trial", *search.metrics, *(key.lstrip("+") for key in keys)), tuple(rows)),)
 
 
 def best(study: Study, search: Search) -> tuple[Metric, ...]:
