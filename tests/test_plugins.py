@@ -187,7 +187,8 @@ def test_refusals(mine: Path, tmp_path: Path) -> None:
     )
     assert refused(tmp_path, *folder, "model=droped", **known) == (
         "model=droped: no such choice (did you mean dropped?); "
-        "choose from broken, cnn, dropped, fnn, gpt, linear, mlp, mnist_cnn, narrow, only_torch, vit"
+        "choose from broken, cnn, conv1d, dropped, encoder_decoder, fnn, gpt, gru, linear, mlp, mnist_cnn, narrow, "
+        "only_torch, vit"
     )
     assert refused(tmp_path, "--config-dir", "nowhere", **known).endswith("nowhere' not found")
     assert list(tmp_path.iterdir()) == []
