@@ -109,6 +109,7 @@ NAMED = {
         "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, sgd have it)..."
     ),
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
+    "output_dir={null:1}": "output_dir: no such key...",
     "stage.see=1": "stage.see: no such key; choose from stage.probe",
     "batch_size=64": "batch_size: no such key (did you mean training.batch_size?); choose from ...",
     "training.optimizer=sgd": "training.optimizer: no such key (optimizer=<choice> is a group); choose from ...",

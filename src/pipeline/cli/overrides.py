@@ -220,7 +220,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         return UserError(f"{typed}: should be a {'list' if 'with ListConfig' in str(cause) else 'mapping'}")
     if key and isinstance(parent, DictConfig):
         prefix = key.rpartition(".")[0]
-        if (said := _not_written(key, str(parent.get("_target_")))) is not None:
+        target = str(parent["_target_"]) if "_target_" in list(parent) else ""  # a null has no keys, and no get()
+        if (said := _not_written(key, target)) is not None:
             return UserError(said)
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
         if not names and "." in prefix:  # a mapping of a user's own spec
