@@ -31,6 +31,7 @@ BENCHMARKS = (
     "search",
     "amp",
     "gpt",
+    "gpt_fast",
     "generation",
     "pinn",
 )

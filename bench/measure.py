@@ -37,9 +37,12 @@ class Side:
         return statistics.median(self.values(figure))
 
 
-def alternate(sides: Sequence[Side], rounds: int) -> None:
-    """One uncounted round, then `rounds` counted ones, the sides in turn, every other round backwards."""
-    for number in range(rounds + 1):
+def alternate(sides: Sequence[Side], rounds: int, *, uncounted: int = 1) -> None:
+    """An uncounted round, then `rounds` counted ones, the sides in turn, every other round backwards.
+
+    `uncounted=0`: of sides that take minutes, which the first reading of a file does not change.
+    """
+    for number in range(1 - uncounted, rounds + 1):
         for side in sides if number % 2 == 0 else list(reversed(sides)):
             row = side.once()
             if number:

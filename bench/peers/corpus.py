@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pipeline.datasets import Split
@@ -12,13 +14,31 @@ from pipeline.tasks.language_modelling import LanguageModelling
 CONTEXT = 64
 
 
-def load() -> tuple[np.ndarray, np.ndarray, int]:
-    """The tokens to train on and those held out for validation, int64, and how many different ones there are."""
+@dataclass(frozen=True)
+class Corpus:
+    """Streams of tokens, int64, and `lengths`: the bytes of each token of the vocabulary."""
+
+    training: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    lengths: np.ndarray
+
+
+def load() -> Corpus:
+    """The pipeline's splits of the text."""
     data = MobyDick(context=CONTEXT).load(cache_root(None), 0)
     assert isinstance(data.task, LanguageModelling)
-    return stream(data.train), stream(data.validation), data.task.vocabulary
+    assert data.task.tokens is not None
+    return Corpus(stream(data.train), stream(data.validation), stream(data.test), data.task.tokens.lengths())
 
 
 def stream(split: Split) -> np.ndarray:
     """Sequences that follow each other without a gap, as one array again."""
     return np.concatenate([np.ravel(split.x), split.y[-1, -1:]]).astype(np.int64)
+
+
+def sequences(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A stream cut into contexts, and the next token of each position: (N, CONTEXT) each."""
+    count = (len(tokens) - 1) // CONTEXT
+    x, y = (part[: count * CONTEXT].reshape(count, CONTEXT) for part in (tokens[:-1], tokens[1:]))
+    return x, y

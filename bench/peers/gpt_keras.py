@@ -11,7 +11,7 @@ os.environ["KERAS_BACKEND"] = sys.argv[1]
 
 import keras
 import numpy as np
-from corpus import CONTEXT, load
+from corpus import CONTEXT, load, sequences
 
 BATCH, LAYERS, HEADS, WIDTH = 12, 4, 4, 128
 UNTIMED = 20
@@ -63,17 +63,16 @@ class Gpt(keras.Model):
 
 def main(steps: int) -> None:
     keras.utils.set_random_seed(0)
-    training, held_out, vocabulary = load()
-    first = np.random.default_rng(0).integers(len(training) - CONTEXT, size=steps * BATCH)
-    windows = training[first[:, None] + np.arange(CONTEXT + 1)].astype(np.int32)
+    corpus = load()
+    first = np.random.default_rng(0).integers(len(corpus.training) - CONTEXT, size=steps * BATCH)
+    windows = corpus.training[first[:, None] + np.arange(CONTEXT + 1)].astype(np.int32)
     schedule = keras.optimizers.schedules.CosineDecay(1e-5, steps - 100, 0.1, warmup_target=1e-3, warmup_steps=100)
     optimizer = keras.optimizers.AdamW(schedule, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0)
-    model = Gpt(vocabulary)
+    model = Gpt(len(corpus.lengths))
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     clock = Clock()
     model.fit(windows[:, :-1], windows[:, 1:], batch_size=BATCH, epochs=1, verbose=0, shuffle=False, callbacks=[clock])
-    count = (len(held_out) - 1) // CONTEXT
-    x, y = (part[: count * CONTEXT].reshape(count, CONTEXT).astype(np.int32) for part in (held_out[:-1], held_out[1:]))
+    x, y = (part.astype(np.int32) for part in sequences(corpus.validation))
     loss = float(model.evaluate(x, y, batch_size=100, verbose=0))
     tokens = (steps - UNTIMED) * BATCH * CONTEXT
     print(json.dumps({"tokens_per_s": tokens / clock.seconds, "validation_loss": loss, "seconds": clock.seconds}))
