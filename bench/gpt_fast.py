@@ -1,7 +1,7 @@
 """Row E1: experiment=gpt_fast against the plain loop's 2,000 steps: in a third of its time, and in as much time.
 
-The sides' tokens differ, so that losses are compared by the byte of the test text. Times are of whole processes, ours with
-tracking; what ours computes and draws beside the training is left out.
+The sides' tokens differ, so that losses are compared by the byte of the test text. Times are of whole processes, ours
+with tracking; what ours computes and draws beside the training is left out.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
-from torch.nn import functional
+from torch.autograd.function import once_differentiable
 
-# Multiply-adds from which oneDNN's product, and taking its operands there and back, costs less than MKL's
-# (see docs/decisions.md, 2026-11-22).
-WORTH_ONEDNN = 2**24
+WORTH_ONEDNN = 2**24  # multiply-adds from which oneDNN's product gains (see docs/decisions.md, 2026-11-22)
 
 
 def plain_float32_on_cpu(x: torch.Tensor) -> bool:
@@ -27,13 +27,44 @@ class Conv2d(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """torch's Dense layer, with large products by oneDNN: torch asks MKL, which on an AMD CPU takes twice the time."""
+    """torch's Dense layer, with large products by oneDNN: torch asks MKL, which on an AMD CPU stays below AVX-512."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         worth = x.numel() * self.out_features >= WORTH_ONEDNN
         if not (worth and torch.backends.mkldnn.is_available() and plain_float32_on_cpu(x)):
             return super().forward(x)
-        return functional.linear(x.to_mkldnn(), self.weight, self.bias).to_dense()
+        found: torch.Tensor = OneDnnLinear.apply(x, self.weight, self.bias)
+        return found
+
+
+class OneDnnLinear(torch.autograd.Function):
+    """x W^T + b by oneDNN, and its gradients: x (..., inputs), W (outputs, inputs), b (outputs,) or None."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return onednn_product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        rows = gradient.flatten(0, -2)
+        return (
+            onednn_product(gradient, weight.T) if of_x else None,
+            onednn_product(rows.T, x.flatten(0, -2).T) if of_weight else None,
+            rows.sum(0) if of_bias else None,
+        )
+
+
+def onednn_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """a b^T + bias of float32 on a CPU: a (..., k), b (n, k), bias (n,).
+
+    By the operation that torch's own compiler calls: no public one takes a tensor in memory as it lies.
+    """
+    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    return found
 
 
 class Dropout(nn.Dropout):

@@ -17,8 +17,7 @@ PRODUCTS = (
     "addmm",
     "bmm",
     "baddbmm",
-    "mkldnn_linear",
-    "mkldnn_linear_backward",
+    "_linear_pointwise",
     "convolution",
     "convolution_backward",
 )
@@ -45,7 +44,7 @@ class Observer(TorchDispatchMode):
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
         if name in PRODUCTS or ATTENTION.fullmatch(name):
-            # addmm's first operand is the bias, mkldnn_linear's the last (of the same dtype); what attention has beside
+            # addmm's first operand is the bias, oneDNN's last (of the same dtype); what attention has beside
             # queries, keys and values comes after them (a mask, sums in float32).
             operand = operands[-1] if name in PRODUCTS else operands[0]
             self.observation.matmuls[str(operand.dtype).removeprefix("torch.")] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 
 from pipeline.backends.shared.step_breakdown import (
     NUMBERS,
@@ -27,6 +26,7 @@ from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
+from pipeline.models.torch_quick import onednn_product
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -78,9 +78,8 @@ class OnDevice:
         return moved
 
     def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        if a.is_mkldnn:  # oneDNN's is of a and b transposed, which costs the same
-            return functional.linear(a, b)
-        return a @ b
+        # oneDNN's is of a and b transposed, which costs the same
+        return onednn_product(a, b) if torch_products.onednn_multiplies(a) else a @ b
 
     def wait(self, result: torch.Tensor) -> None:
         if self.device.type == "cuda":
@@ -94,8 +93,6 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
         numbers = torch.ones(NUMBERS, dtype=getattr(torch, form.parameters))
         side = SIDE[device.type]
         square = torch.randn(side, side, device=device).to(getattr(torch, form.compute))
-        if torch_products.onednn_multiplies(square):
-            square = square.to_mkldnn()
         return Machine.measure(OnDevice(device), numbers, square)
 
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.backends.shared.gpu_kernels import ON_TENSOR_CORES
 from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
 from pipeline.machine.quiet import captured_stderr
+from pipeline.models.torch_quick import onednn_product
 
 MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
-LINEAR = ("aten::mkldnn_linear", "aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights")
+LINEAR = "mkldnn::_linear_pointwise"
 FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
 BACKWARD = ("aten::convolution_backward",)
 ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
@@ -45,14 +45,14 @@ def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, floa
 
 def kind_of(event: Any) -> str | None:
     """The kind of an operation; None for what is none (a range, a kernel, the engine's own events)."""
-    if not event.name.startswith("aten::"):
+    if not event.name.startswith("aten::") and event.name != LINEAR:
         return None
     above = event.cpu_parent
     while above is not None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in (*MATMULS, *LINEAR, *FORWARD, *BACKWARD) or ATTENTION.match(event.name):
+    if event.name in (*MATMULS, LINEAR, *FORWARD, *BACKWARD) or ATTENTION.match(event.name):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
@@ -97,23 +97,15 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
         left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
         batch = left[0] if len(left) == 3 else 1
         return "product", left[-2], right[-1], left[-1], batch
-    if event.name in LINEAR:
-        return "product", *_linear(event.name, shapes), 1
+    if event.name == LINEAR:
+        (*rows, inputs), (units, _) = shapes[:2]
+        return "product", math.prod(rows), units, inputs, 1
     if event.name in FORWARD and _pair(shapes) in outputs:
         return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
     if event.name in BACKWARD:
         given = [*example[-1:], *example[:-1]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
         return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
     return None
-
-
-def _linear(name: str, shapes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
-    """(m, n, k) of oneDNN's Dense layer on (N, inputs), of its input's gradient, or of its kernel's."""
-    if name == "aten::mkldnn_linear":
-        (rows, inputs), (units, _) = shapes[:2]
-        return rows, units, inputs
-    (rows, units), (_, inputs) = shapes[1:3] if name.endswith("input") else shapes[:2]
-    return (rows, inputs, units) if name.endswith("input") else (units, inputs, rows)
 
 
 def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -205,8 +197,7 @@ def ways_to_multiply(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], torc
     """Calls that each give a @ b: torch's own, and in float32 on a CPU oneDNN's too."""
     ways = [lambda: torch.mm(a, b)]
     if onednn_multiplies(a):
-        left, right = a.to_mkldnn(), b.T.contiguous().to_mkldnn()
-        ways.append(lambda: functional.linear(left, right))
+        ways.append(lambda: onednn_product(a, b.T))
     return ways
 
 
