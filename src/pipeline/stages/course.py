@@ -13,38 +13,30 @@ import numpy as np
 
 from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
-from pipeline.contracts import Model
 from pipeline.datasets import Data
-from pipeline.datasets.loading import load_ahead, load_data
+from pipeline.datasets.loading import load_data
 from pipeline.errors import RunError, UserError
-from pipeline.experiment.checks import check_monitor
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.models.weights import STATISTICS, kind_of
-from pipeline.profilers import window
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
-from pipeline.spec import choice
 from pipeline.stages import training_table
-from pipeline.stages.measuring import is_tried, measure, try_metrics
+from pipeline.stages.data_checks import check_settings, check_task
+from pipeline.stages.measuring import measure, try_metrics
 from pipeline.stages.rates import median_rate, rate_metrics, timings
-from pipeline.stages.shapes import check_shapes, said_of_layout
+from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.tasks import Judge, Task
-
-MANY = 1000  # examples: fewer than any dataset of ours has for training, as it comes
-TEXT = ("tokens", "pairs of sequences")  # kinds of examples that a vocabulary is of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.contracts import Part
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run, Watcher
 
@@ -128,126 +120,12 @@ def train(
     )
 
 
-def rehearse(
-    experiment: Experiment,
-    resolved: Resolved,
-    task: type[Task] | None,
-    also: Callable[[Task], object] | None = None,
-) -> None:
-    """Refuse what only the data show to be wrong. `also`: what else checks their task. Raises UserError.
-
-    Shipped models and metrics are known to work, but not the user's patterns and weights to start from. What is not a
-    mistake of the user's is left to the run, which has a journal.
-    """
-    if not (asks_the_data(experiment) or also):
-        return
-    try:
-        data = load_ahead(experiment)
-        check_task(experiment, data, task)
-        check_settings(experiment, data)
-        try_metrics(experiment.training.metrics, data)
-        if also is not None:
-            also(data.task)
-        if asks_the_model(experiment):
-            experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
-    except UserError:
-        raise
-    except Exception:
-        return
-
-
-def asks_the_data(experiment: Experiment) -> bool:
-    """Whether something of the config can only be checked with the data at hand."""
-    training, longest = experiment.training, experiment.schedule.longest()
-    data = experiment.data_source
-    return (
-        asks_the_model(experiment)
-        or not is_ours(data)
-        or data.of_user
-        or training.batch_size > MANY
-        or (has_own_check(experiment.data_model) and "cache" not in experiment.config["dataset"])  # else: fetched
-        or bool(data.user_code or data.user_files)
-        or any(map(is_tried, training.metrics))
-        or experiment.augmentation.active
-        or experiment.inputs.normalise
-        or not is_ours(experiment.schedule)
-        or experiment.loss.asks_the_data
-        or training.validates_for is not None
-        or (experiment.starting.start is not None and data.task.example_kind in TEXT)
-        or (longest is not None and longest[1] > 0 and training.steps is None)
-    )
-
-
-def asks_the_model(experiment: Experiment) -> bool:
-    """Whether something of the config can only be checked with the model built for the data."""
-    return not is_ours(experiment.model) or experiment.starting.active
-
-
-def has_own_check(model: Model) -> bool:
-    """Whether a model can say, without being built, for which examples it is."""
-    return type(model).check_shapes is not Model.check_shapes
-
-
-def is_ours(part: Part) -> bool:
-    """Whether a part is of this package."""
-    return type(part).__module__.startswith("pipeline.")
-
-
 def check_same_data(experiment: Experiment, run: Run) -> None:
     """Refuse to go on with other data than the run began with. Raises UserError."""
     if run.checkpoint is None or not experiment.training.checkpoint.strict:
         return
     if run.checkpoint.progress["identity"]["data_sha256"] != run.identity["data_sha256"]:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
-
-
-def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:
-    """Refuse data of another task than the dataset and the stage say. Raises UserError."""
-    for who, wanted in (
-        (f"dataset={choice(experiment.dataset)}", experiment.data_source.task),
-        (f"stage={choice(experiment.stage)}", task),
-    ):
-        if wanted is not None and not isinstance(data.task, wanted):
-            raise UserError(f"{who}: its task is {wanted.__name__}, and load() gave data of {type(data.task).__name__}")
-
-
-def check_settings(experiment: Experiment, data: Data) -> None:
-    """What only the data can tell. Raises UserError."""
-    training, examples = experiment.training, len(data.train)
-    if training.batch_size > examples:
-        raise UserError(
-            f"training.batch_size={training.batch_size}: larger than the {examples:,} training examples; "
-            f"choose 1 to {examples}"
-        )
-    check_shapes(experiment, data.task.shapes)
-    experiment.loss.check(data.task)
-    check_vocabulary(experiment, data.task)
-    check_validation(experiment, data)
-    window(experiment.profiler, Plan.of(experiment, examples))
-
-
-def check_vocabulary(experiment: Experiment, task: Task) -> None:
-    """Refuse to start from a saved run whose tokens stand for other text. Raises UserError."""
-    start = experiment.starting
-    now = task.card().get("tokens")
-    if start.start is None or start.start_layers or now is None:
-        return
-    saved = read_json(Path(start.start).parent / "card.json").get("tokens", now)
-    if saved != now:
-        raise UserError(
-            f"model.start={start.start}: it was trained with another vocabulary ({saved['kind']}) than that of "
-            f"dataset={choice(experiment.dataset)} ({now['kind']}); with dataset.tokens=bytes every text has the same, "
-            "and model.start_layers=[blocks*] takes the blocks alone"
-        )
-
-
-def check_validation(experiment: Experiment, data: Data) -> None:
-    """Refuse what needs a validation that the data or the task do not allow. Raises UserError."""
-    check_monitor(experiment.training, data.task.score)
-    key = experiment.training.validates_for
-    if key is not None and not len(data.validation):
-        dataset = choice(experiment.dataset)
-        raise UserError(f"{key} with dataset={dataset}: it holds no examples out for validation; leave it out")
 
 
 def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:

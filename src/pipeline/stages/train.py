@@ -28,9 +28,9 @@ class Train(Stage):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse a model of the user's own that cannot be trained on the data."""
-        from pipeline.stages import course
+        from pipeline.stages import data_checks
 
-        course.rehearse(experiment, resolved, self.task)
+        data_checks.rehearse(experiment, resolved, self.task)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises UserError for data that do not fit and RunError where training cannot go on."""

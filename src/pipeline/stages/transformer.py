@@ -78,10 +78,10 @@ class Transformer(Train):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """As stage=train, and prompts that the model could not go on with."""
-        from pipeline.stages import course, samples
+        from pipeline.stages import data_checks, samples
 
         also = partial(samples.tokens_of, self.samples.prompts) if self.samples.prompts else None
-        course.rehearse(experiment, resolved, self.task, also)
+        data_checks.rehearse(experiment, resolved, self.task, also)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""
