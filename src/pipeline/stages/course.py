@@ -6,6 +6,7 @@ import importlib
 import json
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
 from pipeline.stages import training_table
-from pipeline.stages.data_checks import check_settings, check_task
-from pipeline.stages.measuring import measure, try_metrics
+from pipeline.stages.data_checks import check_data
+from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import card_of, said_of_inputs
@@ -56,54 +57,22 @@ def train(
     Raises UserError for data that do not fit the settings and RunError where training cannot go on.
     """
     receipt = receipts.before(experiment, resolved) | resumptions(run)
-    if run.checkpoint is None:  # a run that goes on keeps its own until the data are known to be the same
-        run.journal.write_receipt(receipt)
-    data = load_data(experiment)
-    run.identity = {**identity(), "data_sha256": data.sha256}
-    check_same_data(experiment, run)
-    run.journal.write_receipt(receipt)
-    check_task(experiment, data, task)
-    check_settings(experiment, data)
-    try_metrics(experiment.training.metrics, data)  # of a grid's cell for the first time
-    plan = Plan.of(experiment, len(data.train))
-    for note in of_length(experiment.training, plan.steps, plan.periods, plan.batches):
-        run.note(note)
-    if said := said_of_layout(experiment, data.task.shapes):
-        run.note(said)
-    say_of_start(experiment, data, run)
+    data = prepared(experiment, run, receipt, task)
     judge = data.task.judge(experiment.loss)
     if watched is not None:
         run.watchers.append(watched(data.task))
-    run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
     backend = experiment.backend.load()
+
+    run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
     fit: Fit = backend.fit(experiment, data, resolved, run)
     check_weights(experiment, fit)
-    if experiment.starting.freeze:
-        receipt["parameters_frozen"] = sum(
-            fit.weights[name].size for name in fit.start.frozen if kind_of(name) not in STATISTICS
-        )
-    if experiment.optimizer.several:
-        receipt["updates"] = updates(experiment, fit, data)
+    receipt |= of_updates(experiment, fit, data.task)
     fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
-    receipt["card_sha256"] = save_model(run, fit, data)
-    receipt["task"] = {"name": type(data.task).__name__.lower(), "unit": data.task.unit, "units": data.task.units}
-    receipt["task"]["score"] = data.task.score
-    if data.normalisation is not None:
-        receipt["normalisation"] = data.normalisation.plain()
-    save_placement(run, experiment, fit.observed)
-    try:
-        receipts.after(receipt, experiment, resolved, fit, data.sha256)
-    finally:
-        run.journal.write_receipt(receipt)
+    keep(experiment, resolved, run, receipt, fit, data)
+
     predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
-
-    def check(outputs: np.ndarray, first: int) -> None:
-        wrong = not_finite(outputs)
-        if wrong is not None:
-            raise ended(experiment, fit, f"an output for test example {first + wrong[0]} became {wrong[1]}")
-
-    measured = measure(experiment, resolved, data, predict, judge, check)
+    measured = measure(experiment, resolved, data, predict, judge, partial(check_outputs, experiment, fit))
     draw(run, experiment, data, fit, judge, measured.metrics)
     receipt |= timings(run, fit.epochs, data.task.unit)
     if probe:
@@ -120,6 +89,24 @@ def train(
     )
 
 
+def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: type[Task] | None) -> Data:
+    """The data, checked, and notes on what of the settings does not suit them. Raises UserError."""
+    if run.checkpoint is None:  # a run that goes on keeps its own receipt until the data are known to be the same
+        run.journal.write_receipt(receipt)
+    data = load_data(experiment)
+    run.identity = {**identity(), "data_sha256": data.sha256}
+    check_same_data(experiment, run)
+    run.journal.write_receipt(receipt)
+    check_data(experiment, data, task)
+    plan = Plan.of(experiment, len(data.train))
+    for note in of_length(experiment.training, plan.steps, plan.periods, plan.batches):
+        run.note(note)
+    for said in (said_of_layout(experiment, data.task.shapes), said_of_start(experiment, data)):
+        if said:
+            run.note(said)
+    return data
+
+
 def check_same_data(experiment: Experiment, run: Run) -> None:
     """Refuse to go on with other data than the run began with. Raises UserError."""
     if run.checkpoint is None or not experiment.training.checkpoint.strict:
@@ -128,24 +115,25 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
 
 
-def say_of_start(experiment: Experiment, data: Data, run: Run) -> None:
-    """Say where a saved model whose weights this training starts from was trained on inputs of another kind."""
+def said_of_start(experiment: Experiment, data: Data) -> str | None:
+    """Where a saved model whose weights this training starts from was trained on inputs of another kind."""
     start = experiment.starting.start
     card = {} if start is None else card_of(Path(start))
-    if said := said_of_inputs(card, data.normalisation, experiment.inputs.normalise):
-        run.note(said)
+    return said_of_inputs(card, data.normalisation, experiment.inputs.normalise)
 
 
-def updates(experiment: Experiment, fit: Fit, data: Data) -> dict[str, list[str]]:
-    """Which weights got which kind of update, of an optimizer with several."""
-    trained = {
-        name: array.shape
-        for name, array in fit.weights.items()
-        if name not in fit.start.frozen and kind_of(name) not in STATISTICS
-    }
-    found: dict[str, list[str]] = {}
-    for name, kind in experiment.optimizer.kinds(trained, data.task.shapes.outputs[-1]).items():
-        found.setdefault(kind, []).append(name)
+def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
+    """For the receipt: how many weights stayed as they were; which got which update, of an optimizer with several."""
+    found: dict[str, Any] = {}
+    shapes = {name: array.shape for name, array in fit.weights.items() if kind_of(name) not in STATISTICS}
+    if experiment.starting.freeze:
+        found["parameters_frozen"] = sum(prod(shapes[name]) for name in fit.start.frozen if name in shapes)
+    if experiment.optimizer.several:
+        trained = {name: shape for name, shape in shapes.items() if name not in fit.start.frozen}
+        kinds = experiment.optimizer.kinds(trained, task.shapes.outputs[-1])
+        found["updates"] = {
+            kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
+        }
     return found
 
 
@@ -168,6 +156,13 @@ def check_weights(experiment: Experiment, fit: Fit) -> None:
             raise ended(experiment, fit, f"weight {name} became nan")
 
 
+def check_outputs(experiment: Experiment, fit: Fit, outputs: np.ndarray, first: int) -> None:
+    """That a batch of the test set, from example `first`, gave numbers. Raises RunError."""
+    wrong = not_finite(outputs)
+    if wrong is not None:
+        raise ended(experiment, fit, f"an output for test example {first + wrong[0]} became {wrong[1]}")
+
+
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
     steps = sum(epoch.steps for epoch in fit.epochs)
@@ -182,6 +177,20 @@ def merged(fit: Fit, run: Run) -> Fit:
     together, alone = adapters.split(fit.weights)
     adapters.save(run.artifact("model/adapters.npz"), alone)
     return replace(fit, weights=together)
+
+
+def keep(experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str, Any], fit: Fit, data: Data) -> None:
+    """Save the model, and what was observed of its training. Raises RunError where that is not what was asked for."""
+    task = data.task
+    receipt["card_sha256"] = save_model(run, fit, data)
+    receipt["task"] = {"name": type(task).__name__.lower(), "unit": task.unit, "units": task.units, "score": task.score}
+    if data.normalisation is not None:
+        receipt["normalisation"] = data.normalisation.plain()
+    save_placement(run, experiment, fit.observed)
+    try:
+        receipts.after(receipt, experiment, resolved, fit, data.sha256)
+    finally:
+        run.journal.write_receipt(receipt)
 
 
 def save_model(run: Run, fit: Fit, data: Data) -> str:

@@ -44,9 +44,7 @@ def rehearse(
         return
     try:
         data = load_ahead(experiment)
-        check_task(experiment, data, task)
-        check_settings(experiment, data)
-        try_metrics(experiment.training.metrics, data)
+        check_data(experiment, data, task)
         if also is not None:
             also(data.task)
         if asks_the_model(experiment):
@@ -92,6 +90,13 @@ def has_own_check(model: Model) -> bool:
 def is_ours(part: Part) -> bool:
     """Whether a part is of this package."""
     return type(part).__module__.startswith("pipeline.")
+
+
+def check_data(experiment: Experiment, data: Data, task: type[Task] | None) -> None:
+    """Refuse data that do not fit the settings. `task`: what the stage's data have to be of. Raises UserError."""
+    check_task(experiment, data, task)
+    check_settings(experiment, data)
+    try_metrics(experiment.training.metrics, data)  # in a grid's cell for the first time
 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:
