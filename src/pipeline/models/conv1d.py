@@ -6,14 +6,14 @@ section 3; without their normalisation, and plain unless `dilation` is set.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.weights import as_small_as_embeddings
+from pipeline.models.weights import small_logits
 from pipeline.spec import spec
 
 
@@ -26,7 +26,7 @@ class Conv1d(Model):
     """
 
     shared_start: ClassVar[bool] = True
-    takes: ClassVar[Literal["tokens"]] = "tokens"
+    takes = "tokens"
 
     layers: PositiveInt = 4
     width: PositiveInt = 64
@@ -44,33 +44,23 @@ class Conv1d(Model):
         return 1 + (self.kernel_size - 1) * sum(self.apart)
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
-        if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
-            return as_small_as_embeddings(drawn)
-        return drawn
+        return small_logits(name, drawn)
 
     def torch(self, shapes: Shapes) -> Any:
-        from torch import nn
-
-        from pipeline.models.torch_sequences import Convolution
+        from pipeline.models.torch_sequences import Convolution, token_stack
 
         _, vocabulary = shapes.sequence
-        net = nn.Sequential()
-        net.add_module("tokens", nn.Embedding(vocabulary, self.width))
-        for number, apart in enumerate(self.apart):
-            net.add_module(f"convolution_{number}", Convolution(self.width, self.kernel_size, apart))
-        net.add_module("logits", nn.Linear(self.width, vocabulary, bias=False))
-        return net
+        convolutions = {
+            f"convolution_{number}": Convolution(self.width, self.kernel_size, apart)
+            for number, apart in enumerate(self.apart)
+        }
+        return token_stack(vocabulary, self.width, convolutions)
 
     def keras(self, shapes: Shapes) -> Any:
-        import keras
-        from keras import layers
+        from pipeline.models.keras_sequences import Convolution, token_stack
 
-        from pipeline.models.keras_sequences import Convolution
-
-        length, vocabulary = shapes.sequence
-        stack = [keras.Input((length,), dtype="int32"), layers.Embedding(vocabulary, self.width, name="tokens")]
-        stack += [
+        convolutions = [
             Convolution(self.kernel_size, apart, name=f"convolution_{number}")
             for number, apart in enumerate(self.apart)
         ]
-        return keras.Sequential([*stack, layers.Dense(vocabulary, use_bias=False, name="logits")], name="conv1d")
+        return token_stack("conv1d", *shapes.sequence, self.width, convolutions)

@@ -5,15 +5,15 @@ Vaswani et al., "Attention is all you need", 2017, section 3, with the changes t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.transformer import Activation, Block, Norm, NormPlace, Positions, Stacks, inner_width
-from pipeline.models.weights import as_small_as_embeddings
+from pipeline.models.transformer import Activation, Norm, NormPlace, Positions, Stacks, block_of, check_heads
+from pipeline.models.weights import small_logits
 from pipeline.spec import spec
 
 
@@ -26,7 +26,7 @@ class EncoderDecoder(Model):
     """
 
     shared_start: ClassVar[bool] = True
-    takes: ClassVar[Literal["pairs of sequences"]] = "pairs of sequences"
+    takes = "pairs of sequences"
 
     layers: PositiveInt = 2
     heads: PositiveInt = 4
@@ -42,34 +42,15 @@ class EncoderDecoder(Model):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
-        if self.positions in ("rotary", "sinusoidal") and (self.width // self.heads) % 2:
-            raise ValueError(
-                f"positions={self.positions}: needs heads of an even width, not {self.width // self.heads}"
-            )
+        check_heads(self.width, self.heads, self.positions)
 
     def stacks(self) -> Stacks:
         """All its settings, for a framework's builder."""
-        block = Block(
-            width=self.width,
-            heads=self.heads,
-            key_heads=self.heads,
-            hidden=self.hidden or inner_width(self.width, self.activation),
-            norm=self.norm,
-            norm_place=self.norm_place,
-            activation=self.activation,
-            bias=self.bias,
-            normed_heads=self.normed_heads,
-            rotary=self.positions == "rotary",
-            dropout=self.dropout,
-        )
+        block = block_of(self, key_heads=self.heads, rotary=self.positions == "rotary")
         return Stacks(block, self.layers, self.positions, self.tied)
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
-        if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
-            return as_small_as_embeddings(drawn)
-        return drawn
+        return small_logits(name, drawn)
 
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import torch_encoder_decoder

@@ -13,8 +13,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions, inner_width
-from pipeline.models.weights import as_small_as_embeddings
+from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions, block_of, check_heads
+from pipeline.models.weights import small_logits
 from pipeline.runs.weights import Weights
 from pipeline.spec import spec
 
@@ -50,14 +50,9 @@ class Gpt(Model):
     recompute: bool = False
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
+        check_heads(self.width, self.heads, self.positions)
         if self.heads % self._key_heads:
             raise ValueError(f"key_heads={self.key_heads}: heads={self.heads} cannot share them evenly")
-        if self.positions in ("rotary", "sinusoidal") and (self.width // self.heads) % 2:
-            raise ValueError(
-                f"positions={self.positions}: needs heads of an even width, not {self.width // self.heads}"
-            )
 
     @property
     def _key_heads(self) -> int:
@@ -65,20 +60,7 @@ class Gpt(Model):
 
     def block(self) -> Block:
         """The settings of its blocks."""
-        return Block(
-            width=self.width,
-            heads=self.heads,
-            key_heads=self._key_heads,
-            hidden=self.hidden or inner_width(self.width, self.activation),
-            norm=self.norm,
-            norm_place=self.norm_place,
-            activation=self.activation,
-            bias=self.bias,
-            normed_heads=self.normed_heads,
-            rotary=self.positions == "rotary",
-            dropout=self.dropout,
-            recompute=self.recompute,
-        )
+        return block_of(self, key_heads=self._key_heads, rotary=self.positions == "rotary")
 
     def decoder(self) -> Decoder:
         """All its settings, for a framework's builder."""
@@ -97,9 +79,7 @@ class Gpt(Model):
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):
             return np.zeros_like(drawn)
-        if name == "logits.kernel":  # small, as the embeddings: the loss of a fresh model is then log V
-            return as_small_as_embeddings(drawn)
-        return drawn
+        return small_logits(name, drawn)
 
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import torch_gpt

@@ -1,13 +1,21 @@
-"""Causal convolutions in Keras. Imported only by a model's Keras builder."""
+"""Layers over tokens, and causal convolutions, in Keras. Imported only by a model's Keras builder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import layers, ops
 
 from pipeline.models.keras_layers import gelu
+
+
+def token_stack(name: str, length: int, vocabulary: int, width: int, stacked: Sequence[Any]) -> Any:
+    """Tokens (B, T) to logits (B, T, V): embeddings, layers from (B, T, width) to the same, and a kernel."""
+    tokens = layers.Embedding(vocabulary, width, name="tokens")
+    logits = layers.Dense(vocabulary, use_bias=False, name="logits")
+    return keras.Sequential([keras.Input((length,), dtype="int32"), tokens, *stacked, logits], name=name)
 
 
 @keras.saving.register_keras_serializable("pipeline")

@@ -1,10 +1,19 @@
-"""Recurrent units and causal convolutions in torch. Imported only by a model's torch builder."""
+"""Recurrent units and causal convolutions over tokens in torch. Imported only by a model's torch builder."""
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+
+def token_stack(vocabulary: int, width: int, layers: Mapping[str, nn.Module]) -> nn.Sequential:
+    """Tokens (B, T) to logits (B, T, V): embeddings, `layers` from (B, T, width) to the same by name, and a kernel."""
+    tokens, logits = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
+    return nn.Sequential(OrderedDict({"tokens": tokens, **layers, "logits": logits}))
 
 
 class Cell(nn.Module):

@@ -6,15 +6,15 @@ et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a class 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.models import Shapes
-from pipeline.models.transformer import Activation, Block, Encoder, Norm, inner_width
-from pipeline.models.weights import as_small_as_embeddings
+from pipeline.models.transformer import Activation, Encoder, Norm, block_of, check_heads
+from pipeline.models.weights import small_logits
 from pipeline.spec import spec
 
 
@@ -27,7 +27,7 @@ class Vit(Model):
     """
 
     shared_start: ClassVar[bool] = True
-    takes: ClassVar[Literal["numbers"]] = "numbers"
+    takes = "numbers"
 
     patch: PositiveInt = 4
     layers: PositiveInt = 4
@@ -40,29 +40,15 @@ class Vit(Model):
     recompute: bool = False
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width={self.width}: not divisible by heads={self.heads}")
+        check_heads(self.width, self.heads)
 
     def encoder(self) -> Encoder:
         """All its settings, for a framework's builder."""
-        block = Block(
-            width=self.width,
-            heads=self.heads,
-            key_heads=self.heads,
-            hidden=self.hidden or inner_width(self.width, self.activation),
-            norm=self.norm,
-            activation=self.activation,
-            bias=True,
-            causal=False,
-            dropout=self.dropout,
-            recompute=self.recompute,
-        )
+        block = block_of(self, key_heads=self.heads, bias=True, causal=False)
         return Encoder(block, self.layers, self.patch)
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
-        if name == "logits.kernel":  # small: the loss of a fresh model is then log(classes)
-            return as_small_as_embeddings(drawn)
-        return drawn
+        return small_logits(name, drawn)
 
     def check_shapes(self, shapes: Shapes) -> None:
         self._image(shapes)

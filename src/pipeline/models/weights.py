@@ -70,8 +70,13 @@ def _start(kind: str, array: np.ndarray, generator: np.random.Generator) -> np.n
     return generator.uniform(-limit, limit, array.shape).astype(array.dtype)
 
 
-def as_small_as_embeddings(drawn: np.ndarray) -> np.ndarray:
-    """A kernel (in, out) of the shared start, made small: as the last, it makes logits near 0."""
+def small_logits(name: str, drawn: np.ndarray) -> np.ndarray:
+    """A weight of the shared start, of which the kernel (in, out) of the logits is made as small as embeddings.
+
+    The logits of a fresh model are then near 0 and its loss is log(classes).
+    """
+    if name != "logits.kernel":
+        return drawn
     return drawn * np.asarray(EMBEDDING_DEVIATION * math.sqrt(sum(drawn.shape) / 2), drawn.dtype)
 
 

@@ -6,8 +6,8 @@ Vaswani et al., "Attention is all you need", 2017. Letters behind a name are its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 Positions = Literal["none", "linear", "sinusoidal", "learned", "rotary"]
 Norm = Literal["layer", "rms"]
@@ -47,9 +47,23 @@ class Block:
         return self.width // self.heads
 
 
-def inner_width(width: int, activation: Activation) -> int:
-    """The usual inner width of an MLP: four times the width; of swiglu, which has three kernels, 8/3 of it."""
-    return 8 * width // 3 if activation == "swiglu" else 4 * width
+def block_of(model: Any, **more: Any) -> Block:
+    """The block that a model's settings describe, those of the same names. `more`: what is not a setting of it.
+
+    A `hidden` of None is the usual one: four times the width; of swiglu, which has three kernels, 8/3 of it.
+    """
+    names = {field.name for field in fields(Block)}
+    settings = {field.name: getattr(model, field.name) for field in fields(model) if field.name in names}
+    usual = 8 * model.width // 3 if model.activation == "swiglu" else 4 * model.width
+    return Block(**settings | {"hidden": model.hidden or usual} | more)
+
+
+def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
+    """Refuse a width that the heads do not divide, or not into parts that the positions can use. Raises ValueError."""
+    if width % heads:
+        raise ValueError(f"width={width}: not divisible by heads={heads}")
+    if positions in ("rotary", "sinusoidal") and (width // heads) % 2:
+        raise ValueError(f"positions={positions}: needs heads of an even width, not {width // heads}")
 
 
 @dataclass(frozen=True)
