@@ -120,7 +120,7 @@ class Export(Stage):
         if data.normalisation is not None:
             write_normalisation(folder, data, data.normalisation)
             notes += said_of_rounding(wrote, own, expected)
-        notes += said_of_layout(experiment, data, self.format)
+        notes += said_of_axes(experiment, data, self.format)
         folder = self._moved(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
@@ -187,7 +187,7 @@ def write_normalisation(folder: Path, data: Data, by: Normalisation) -> None:
     (folder / "normalisation.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def said_of_layout(experiment: Experiment, data: Data, form: str) -> tuple[str, ...]:
+def said_of_axes(experiment: Experiment, data: Data, form: str) -> tuple[str, ...]:
     """In which order a torch format takes an image; a net of somebody else's would load the weights all the same."""
     shapes = data.task.shapes
     if experiment.backend.name != "torch" or len(shapes.x) != 3:
