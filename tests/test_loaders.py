@@ -93,7 +93,7 @@ import os
 os.environ["KERAS_BACKEND"] = "{backend}"
 from types import SimpleNamespace as Names
 import numpy as np
-from pipeline.backends.keras import fit as keras
+from pipeline.backends.keras.blocks import feeder
 from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.threads import Threads
 from pipeline.datasets import Data, Split
@@ -122,7 +122,7 @@ experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
 profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
 watch = Names(profile=profile, plan=plan, batches=0, run=Names(mark=lambda name: None))
 watch.blocks, watch.keeper = lambda most: plan.period(0, most), Names(interrupts=lambda: False)
-for _ in keras._feed(Engine(), experiment, data, watch)():
+for _ in feeder(Engine(), experiment, data, watch)():
     pass
 print(len(most), max(most))
 """

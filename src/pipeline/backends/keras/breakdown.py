@@ -16,12 +16,12 @@ import numpy as np
 
 from pipeline.backends.keras import bare as keras_bare
 from pipeline.backends.keras import xla_ops
+from pipeline.backends.keras.blocks import prepared
 from pipeline.backends.keras.fit import (
     BACKEND,
     _initial_model,
     _loss,
     _optimizer,
-    _prepared,
     engine_module,
     keras,
     runtime_settings,
@@ -105,7 +105,7 @@ class Block:
 
     def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
         steps = experiment.loader.steps_per_execution
-        engine.resident(*_prepared(data, data.train), steps)
+        engine.resident(*prepared(data, data.train), steps)
         block = next(Plan.of(experiment, len(data.train)).period(0, steps))
         self.engine, self.block, self.waited = engine, block[: steps_to_watch(step_s, len(block))], 0.0
         self.steps = len(self.block)

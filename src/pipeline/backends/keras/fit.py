@@ -11,21 +11,19 @@ import contextlib
 import math
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
 from pipeline.backends.keras import state
+from pipeline.backends.keras.engine import Engine
 from pipeline.backends.shared.keeper import observation_of
 from pipeline.backends.shared.progress import Watch
-from pipeline.datasets import Data, Split
-from pipeline.loaders import ahead, paced
-from pipeline.loaders.batch_plan import Block, Plan
-from pipeline.loaders.memory import Memory, resident
+from pipeline.datasets import Data
+from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
@@ -34,7 +32,7 @@ from pipeline.machine.quiet import quiet_import, quiet_imports
 from pipeline.models import Shapes, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
-from pipeline.runs.fit import Fit, Observation, Predict, Start
+from pipeline.runs.fit import Fit, Predict, Start
 from pipeline.runs.weights import Weights
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -47,6 +45,7 @@ keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 with quiet_imports():
     from pipeline.backends.keras import net
+    from pipeline.backends.keras.blocks import HeldOut, feeder, run_period
     from pipeline.models import keras_adapters
 
 if TYPE_CHECKING:
@@ -68,56 +67,6 @@ POLICIES = {
 KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 
 
-class Engine(Protocol):
-    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they are known."""
-
-    compile_s: float
-    optimizer: Any
-
-    def block(self, block: Block) -> tuple[np.ndarray, ...]:
-        """The block's batches, of the resident data; mean losses (k,) and sums of scores (k,).
-
-        Where the loss is scaled, also the scale (k,) after each; where it is measured, the gradient's norm (k,).
-        """
-        ...
-
-    def batch(self, x: Any, y: Any, block: Block) -> tuple[Any, ...]:
-        """A batch from the host, which `block` describes; what `block` returns, as scalars on the device."""
-        ...
-
-    def values(self) -> list[np.ndarray]:
-        """All that decides the rest of the training, copied to the host."""
-        ...
-
-    def snapshot(self) -> Callable[[], list[np.ndarray]]:
-        """What gives these values, later and from another thread, until the next snapshot."""
-        ...
-
-    def put(self, values: list[np.ndarray]) -> None:
-        """Put back what `values` returned."""
-        ...
-
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """The moving average in the place of the model's weights, where there is one."""
-        ...
-
-    def waiter(self) -> Callable[[], Any]:
-        """A function that waits until the device has done the steps on batches so far."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until the device has done the steps so far."""
-        ...
-
-    def sync(self) -> None:
-        """Bring the Keras model's variables up to date with the steps that have run."""
-        ...
-
-    def observe(self) -> Observation:
-        """What the compiled step that ran consists of."""
-        ...
-
-
 def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
@@ -130,7 +79,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         watch.keeper.observation = lambda: engine.observe() if watch.finished else None  # no step is left to observe
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))
-        feed = _feed(engine, experiment, data, watch)
+        feed = feeder(engine, experiment, data, watch)
         held_out = HeldOut(experiment, data, engine_module.inference(model))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
@@ -138,7 +87,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             over = watch.finished
             with watch.keeper.stops_held_back():
                 while not over:
-                    _period(engine, feed, watch)
+                    run_period(engine, feed, watch)
                     if seen is None:
                         seen = engine.observe()
                         run.check_seen(seen)
@@ -195,66 +144,6 @@ def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subjec
     return Subject(model, current, engine.settle, shapes, keras.config.floatx(), place)
 
 
-def _feed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> Any:
-    """A function to the next period's (block, losses, scores, scales if any, norms if any), block by block."""
-    profile = watch.profile
-    batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
-    most = loader.steps_per_execution
-    if resident(loader, data):
-        engine.resident(*_prepared(data, data.train), loader.steps_per_execution)  # type: ignore[attr-defined]
-
-        def in_memory() -> Iterator[tuple[Any, ...]]:
-            for block in profile.blocks(watch.blocks(most)):
-                yield block, *engine.block(block)
-
-        return in_memory
-    start = divmod(watch.batches, watch.plan.batches)
-    stream = loader.stream(data, keras.config.floatx(), batch_size, seed, start)
-    batches: Iterator[Any] | None = None  # of an epoch that has begun
-
-    def streamed() -> Iterator[tuple[Any, ...]]:
-        nonlocal batches
-        for block in watch.blocks(most):
-            batches = batches or paced(profile.loading(stream), engine.waiter)
-            steps: list[tuple[Any, ...]] = []
-            for x, y in profile.steps(islice(batches, len(block))):
-                at = len(steps)
-                steps.append(engine.batch(x, y, block[at : at + 1]))
-                if not watch.batches and len(steps) == 1:
-                    engine.settle()
-                    watch.run.mark("first_step_s")
-                if watch.keeper.interrupts():
-                    break
-            yield (
-                block[: len(steps)],
-                *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True)),
-            )
-            if block.ends_epoch:
-                next(batches, None)  # the loader sees its end
-                batches = None
-
-    return streamed
-
-
-def _period(engine: Engine, feed: Any, watch: Watch) -> None:
-    watch.begin_epoch()
-    scaled = hasattr(engine.optimizer, "dynamic_scale")
-    for block, losses, scores, *others in feed():
-        if not watch.batches and "first_step_s" not in watch.run.marks:  # a block of one call has one end
-            watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
-        watch.compiled(engine.compile_s)
-        scales = others.pop(0) if scaled else None
-        watch.block(block, losses, scores, scales, *others)
-    watch.pause()
-
-
-def _prepared(data: Data, split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets as the engine takes them: integers in 32 bits."""
-    floatx = keras.config.floatx()
-    targets = data.targets(split.y, floatx)
-    return data.inputs(split.x, floatx), targets.astype(np.int32) if targets.dtype.kind == "i" else targets
-
-
 def _loss(experiment: Experiment) -> Any:
     """The experiment's loss over outputs widened to float32 at least (see pipeline.losses)."""
     loss = experiment.loss.keras()
@@ -264,39 +153,6 @@ def _loss(experiment: Experiment) -> Any:
         return loss(keras.ops.cast(outputs, wide), *targets)
 
     return widened
-
-
-class HeldOut:
-    """The validation examples: prepared at once for a loader that keeps all in memory, else by a thread, ahead."""
-
-    def __init__(self, experiment: Experiment, data: Data, forward: Any) -> None:
-        self.data, self.forward = data, forward
-        self.loss: Any = experiment.loss.keras()
-        self.size = experiment.training.evaluation_batch_size
-        self.whole = _prepared(data, data.validation) if isinstance(experiment.loader, Memory) else None
-
-    def measured(self) -> tuple[float, float]:
-        """Mean loss and mean score."""
-        loss = score = 0.0
-        task, examples = self.data.task, len(self.data.validation)
-        for x, y in self._batches():
-            outputs = self.forward(x).astype(np.float64)
-            wanted = y.astype(np.float64) if y.dtype.kind == "f" else y
-            loss += float(task.loss_of(self._of_arrays, np, outputs, wanted)) * len(y)
-            score += float(np.sum(task.scores(np, outputs, y))) if task.score is not None else 0.0
-        return loss / examples, score / (examples * task.units)
-
-    def _of_arrays(self, *compared: np.ndarray) -> Any:
-        return self.loss(*map(keras.ops.convert_to_tensor, compared))
-
-    def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        split = self.data.validation
-        parts = [slice(first, first + self.size) for first in range(0, len(split), self.size)]
-        if self.whole is None:
-            yield from ahead(lambda rows: _prepared(self.data, Split(split.x[rows], split.y[rows])), parts, 2)
-            return
-        for rows in parts:
-            yield self.whole[0][rows], self.whole[1][rows]
 
 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

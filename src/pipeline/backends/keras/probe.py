@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.backends.keras.blocks import prepared
 from pipeline.backends.keras.breakdown import step_breakdown as step_breakdown
 from pipeline.backends.keras.fit import (
     BACKEND,
     _initial_model,
     _loss,
     _optimizer,
-    _prepared,
     engine_module,
     keras,
     runtime_settings,
@@ -38,7 +38,7 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
                 layer.rate = 0.0
         optimizer, loss = _optimizer(experiment, model, resolved), _loss(experiment)
         rows = first_batch(experiment, data)
-        x, y = map(keras.ops.convert_to_tensor, _prepared(data, data.training(rows, 0)))
+        x, y = map(keras.ops.convert_to_tensor, prepared(data, data.training(rows, 0)))
 
         def loss_of(outputs: Any) -> Any:
             return data.task.loss_of(loss, engine_module.OPS, engine_module.widened(outputs), y)
