@@ -16,7 +16,7 @@ from pipeline.loaders import ahead, one_ahead, paced
 from pipeline.loaders.batch_plan import Block
 
 if TYPE_CHECKING:
-    from pipeline.backends.torch.fit import Training
+    from pipeline.backends.torch.training import Training
 
 
 class HeldOut:

@@ -17,11 +17,11 @@ from pipeline.backends.shared.step_breakdown import (
 )
 from pipeline.backends.torch import products as torch_products
 from pipeline.backends.torch import steps_in_profile as torch_look
-from pipeline.backends.torch.fit import to_tensor
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import initial_net
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import Step
+from pipeline.backends.torch.training import to_tensor
 from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
