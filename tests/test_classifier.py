@@ -138,13 +138,13 @@ def test_receipt_is_complete(trained: dict[str, Path], backend: str) -> None:
     assert "not installed" not in receipt["versions"].values()
     assert 50e6 < receipt["peak_memory"]["process_bytes"] < 100e9
     assert receipt["wall_time_s"] > receipt["training_s"] > 0
-    # a block of steps is one call on TensorFlow and JAX: the first step of it has no end that could be told
+    # a block of steps is one call on TensorFlow and JAX: the end of its first step cannot be measured
     marks = [name for name in receipt if name.startswith("first_")]
     assert marks == ["first_step_s" if backend == "torch" else "first_block_s"]
     assert receipt["wall_time_s"] > receipt[marks[0]] > 0
     assert ("compile_s" in receipt) == (backend != "torch")
     compiling = receipt.get("compile_s", 0.0)
-    assert receipt["wall_time_s"] > receipt["training_s"] + compiling  # which is no training
+    assert receipt["wall_time_s"] > receipt["training_s"] + compiling  # which is not training
     assert backend == "torch" or compiling > 0
     assert receipt["task"] == {"name": "classification", "unit": "images", "units": 1, "score": "accuracy"}
     rate = receipt["training_rate"]
@@ -246,7 +246,7 @@ def test_another_loss_is_measured_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("held_out", ["", "dataset.validation=0"])
 def test_a_run_that_blows_up_in_its_last_step_has_failed(held_out: str, tmp_path: Path) -> None:
-    """The loss of the only step is that of the initial weights; it is the weights that it leaves that are no use."""
+    """The loss of the only step is that of the initial weights; only the weights that it leaves are unusable."""
     size = TRAINING if not held_out else 1437
     words = ["model=mlp", f"model.units={[32] * 8}", "dataset=digits", "training.epochs=1"]
     words += ["optimizer=sgd", "optimizer.learning_rate=1000", "optimizer.weight_decay=1000"]  # a factor of 1e6 a layer

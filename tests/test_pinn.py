@@ -103,17 +103,17 @@ def test_what_a_run_leaves(ode: Path) -> None:
 
 
 def test_the_receipt_of_a_run(ode: Path) -> None:
-    paper = receipt(ode)
-    assert paper["precision"]["observed"] == {"parameters": "float64", "loss": "float64"}
-    assert paper["precision"]["guard"]["relative_errors"].keys() >= {"value", "first", "residual y1' - y2"}
-    assert paper["precision"]["guard"]["warnings"] == []
-    assert paper["precision"]["guard"]["network"] == "a Glorot network of the run's shape, not the solver's start"
-    floor = paper["precision"]["trained"]["loss_floor"]
+    found = receipt(ode)
+    assert found["precision"]["observed"] == {"parameters": "float64", "loss": "float64"}
+    assert found["precision"]["guard"]["relative_errors"].keys() >= {"value", "first", "residual y1' - y2"}
+    assert found["precision"]["guard"]["warnings"] == []
+    assert found["precision"]["guard"]["network"] == "a Glorot network of the run's shape, not the solver's start"
+    floor = found["precision"]["trained"]["loss_floor"]
     assert 0 < floor < 1e-20 * figures(ode)["train/loss"]
     assert figures(ode)["train/loss_floor"] == floor
-    assert paper["versions"]["deepxde"][0].isdigit()
-    assert paper["parameters"] == 20 + 20 + 40 + 2
-    assert len(paper["points_sha256"]) == 64
+    assert found["versions"]["deepxde"][0].isdigit()
+    assert found["parameters"] == 20 + 20 + 40 + 2
+    assert len(found["points_sha256"]) == 64
 
 
 def test_the_error_is_that_of_the_saved_network(ode: Path, place: Path) -> None:
@@ -140,10 +140,10 @@ def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, gr
     (tmp_path / "saved" / "config.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "p.csv").write_text("1\n")
     run = done(tmp_path, "stage=predict", "run=saved", "stage.points=p.csv", "tracking=none")
-    paper = receipt(run)
-    assert paper[group]["requested"] == name
-    assert (paper["device"]["effective"], paper["precision"]["effective"]) == ("cpu", "fp64")
-    assert paper["backend"] == "numpy"
+    found = receipt(run)
+    assert found[group]["requested"] == name
+    assert (found["device"]["effective"], found["precision"]["effective"]) == ("cpu", "fp64")
+    assert found["backend"] == "numpy"
 
 
 @pytest.mark.wide

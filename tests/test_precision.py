@@ -152,16 +152,16 @@ def test_products_on_another_device_fail_the_run_if_strict(names: list[str]) -> 
     fit = Fit(weights={}, epochs=(), observed=seen, parameters=0, peak_memory={})
     for strict in (True, False):
         wanted = in_backend.experiment("torch", precision=("fp32", {"strict": strict}))
-        paper: dict[str, Any] = {"device": {"effective": "gpu:1"}, "precision": {}}
+        found: dict[str, Any] = {"device": {"effective": "gpu:1"}, "precision": {}}
         error = None
         try:
-            receipt.after(paper, wanted, GPU, fit, "")
+            receipt.after(found, wanted, GPU, fit, "")
         except RunError as raised:
             error = str(raised)
-        problem = paper["device"]["problem"]
+        problem = found["device"]["problem"]
         assert problem.startswith("device=gpu:1 but the matrix products ran on ")
-        assert problem.endswith(paper["device"]["effective"])
-        assert (paper["device"]["as_requested"], paper["precision"]["as_requested"]) == (False, True)
+        assert problem.endswith(found["device"]["effective"])
+        assert (found["device"]["as_requested"], found["precision"]["as_requested"]) == (False, True)
         assert error == (problem + LET_PASS if strict else None)
 
 
@@ -262,11 +262,11 @@ def test_tf32_that_was_set_and_not_seen_is_neither_as_requested_nor_a_failure() 
     fit = Fit(weights={}, epochs=(), observed=seen, parameters=0, peak_memory={})
     for precision, requested in (("tf32", None), ("fp32", True)):
         resolved = Resolved(GPU.place, precision, "", "")
-        paper: dict[str, Any] = {"device": {}, "precision": {}}
-        receipt.after(paper, in_backend.experiment("torch", precision=precision), resolved, fit, "")
-        assert paper["precision"]["as_requested"] is requested
-        assert paper["precision"].get("problem") == ("TF32: set, not seen" if requested is None else None)
-        assert (paper["precision"]["observed"]["tf32"], paper["precision"]["observed"]["tf32_by"]) == (
+        found: dict[str, Any] = {"device": {}, "precision": {}}
+        receipt.after(found, in_backend.experiment("torch", precision=precision), resolved, fit, "")
+        assert found["precision"]["as_requested"] is requested
+        assert found["precision"].get("problem") == ("TF32: set, not seen" if requested is None else None)
+        assert (found["precision"]["observed"]["tf32"], found["precision"]["observed"]["tf32_by"]) == (
             None,
             "set, not seen",
         )

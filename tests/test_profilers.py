@@ -369,7 +369,7 @@ def test_the_allocators_history_ends_with_the_window(
     assert calls == ["all", "None"]
 
 
-# Stands where NVIDIA's nsys would: notes what it was told, runs the command, leaves a file where a report should be.
+# Stands where NVIDIA's nsys would: notes its arguments, runs the command, leaves a file where a report should be.
 NSYS = """#!/bin/sh
 if [ "$2" = --help ]; then printf '\t%s=\n' $OPTIONS; exit 0; fi
 printf '%s\\n' "$@" > "$NOTED"

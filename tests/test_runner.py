@@ -51,7 +51,7 @@ def test_too_little_memory_names_a_key_that_the_stage_takes(tmp_path: Path, stag
     said = str(explained(MemoryError(), RESOLVED, tmp_path, stage))
     assert said.startswith("out of memory: ") and said.endswith(f"; {advice}")
     for key in re.findall(r"training\.\w+", advice) if stage.starts_from_run else ():
-        assert key in saved.SINGLE  # what a stage refuses is no advice
+        assert key in saved.SINGLE  # do not advise what a stage refuses
 
 
 # As the libraries say it, through the framework that calls them.

@@ -1,4 +1,4 @@
-"""hydra/sweeper=optuna: the space, what is asked and told, pruning, resuming."""
+"""hydra/sweeper=optuna: the space, what is proposed and reported, pruning, resuming."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
         assert [found[f"seed_{seed}/{name.replace('/', '_')}"] for seed in (5, 6, 7)] == values
     with (whole / "artifacts" / "seeds.csv").open() as file:
         assert [row["seed"] for row in csv.DictReader(file)] == ["5", "6", "7"]
-    paper, first = read_json(whole / "receipt.json"), read_json(runs[0] / "receipt.json")
-    assert paper["data_sha256"] == first["data_sha256"]
-    assert paper["precision"]["observed"] == first["precision"]["observed"]
+    whole_receipt, first = read_json(whole / "receipt.json"), read_json(runs[0] / "receipt.json")
+    assert whole_receipt["data_sha256"] == first["data_sha256"]
+    assert whole_receipt["precision"]["observed"] == first["precision"]["observed"]
     epochs = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert len(epochs) == 2
     assert "test accuracy" in result.stdout

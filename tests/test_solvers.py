@@ -294,7 +294,7 @@ def test_a_corner_that_is_none() -> None:
 
 
 def test_free_memory_is_also_that_of_the_control_groups(tmp_path: Path) -> None:
-    """Of the group itself and of those around it; 'max' is no limit."""
+    """Of the group itself and of those around it; 'max' does not limit them."""
     for group, limit, used in (("", "max", 9), ("a", "10000", 3000), ("a/b", "max", 1000), ("a/b/c", "8000", 500)):
         (tmp_path / group).mkdir(exist_ok=True)
         (tmp_path / group / "memory.max").write_text(f"{limit}\n")

@@ -446,7 +446,7 @@ def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Pa
     train(journal)
     journal.finish("FINISHED")
     check(server, tracker.close(LONG).rpartition(" ")[2], journal)
-    # The other way round is told: what a server made for itself has artifacts that only it can reach.
+    # The other way round there is a message: what a server made for itself has artifacts that only it can reach.
     client_of(server).create_experiment("made by the server")
     journal, tracker = track(tmp_path / "runs", database, experiment="made by the server")
     journal.finish("FINISHED")

@@ -64,7 +64,7 @@ SERVERS: dict[str, Warm] = {}  # of this session, by backend
 
 
 def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str]) -> Warm | None:
-    """The process that has imported what a command in `folder` needs; None where that cannot be told from its words.
+    """The process that has imported what a command in `folder` needs; None where that does not follow from its words.
 
     `usual`: the environment that one is started in.
     """

@@ -230,7 +230,7 @@ def named_object(target: str, key: str) -> Any:
 
 
 def fields_of(target: str, key: str) -> tuple[str, ...]:
-    """The fields of the spec that `key._target_` names; none where it is no spec that can be imported."""
+    """The fields of the spec that `key._target_` names; none where it is not a spec that can be imported."""
     try:
         return tuple(field.name for field in dataclasses.fields(_spec_class(target, key)))
     except Exception:  # a module of the user's may raise anything; building the spec says what

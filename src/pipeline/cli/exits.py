@@ -128,6 +128,6 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:
-    """A stop that was raised where Python ignores it is no news to the user: `raise_if_stopped` has it again."""
+    """A stop that was raised where Python ignores it is not the user's to see: `raise_if_stopped` raises it again."""
     if not isinstance(what.exc_value, Stopped):
         sys.__unraisablehook__(what)

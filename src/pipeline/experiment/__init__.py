@@ -59,7 +59,7 @@ SINCE = {
     "augmentation": {"_target_": "pipeline.augmentations.none.Off"},
 }
 
-# The keys that every choice of a group has, whoever wrote it; where unset, no part of what decides the result.
+# The keys that every choice of a group has, whoever wrote it; those that are unset do not decide the result.
 Keys = TypeVar("Keys")
 COMMON: dict[str, type] = {"model": Starting, "dataset": Inputs}
 
@@ -222,7 +222,7 @@ def about_runs_of(config: Config) -> AboutRuns | None:
 
 
 def settings_of(config: Config) -> Settings:
-    """The keys of the top level that are no group. Raises UserError."""
+    """The keys of the top level that are not groups. Raises UserError."""
     return build_as(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
 
 

@@ -23,7 +23,7 @@ Sought = Literal["maximize", "minimize"]  # what the user says of a metric that 
 
 @spec
 class Settings:
-    """The keys of the top level that are no group."""
+    """The keys of the top level that are not groups."""
 
     name: Text | None = None
     seed: NonNegativeInt = Field(default=0, lt=2**32)

@@ -87,7 +87,7 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
 
 
 def takes_channels_first(model: Model, shapes: Shapes) -> bool:
-    """Whether a model's module takes (N, C, H, W). Raises UserError where the examples are no images."""
+    """Whether a model's module takes (N, C, H, W). Raises UserError where the examples are not images."""
     if model.layout == "channels_first":
         try:
             return bool(shapes.image)

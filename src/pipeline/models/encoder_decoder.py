@@ -64,7 +64,7 @@ class EncoderDecoder(Model):
 
 
 def _sizes(shapes: Shapes) -> tuple[int, int, int]:
-    """Lengths of source and target, and the vocabulary. Raises ValueError where the examples are no such pairs."""
+    """Lengths of source and target, and the vocabulary. Raises ValueError where the examples are not such pairs."""
     if shapes.vocabulary is None or len(shapes.x) != 1 or len(shapes.outputs) != 2 or shapes.outputs[0] >= shapes.x[0]:
         raise ValueError(
             f"takes a source and a target side by side, and the examples of this dataset have shape {shapes.x} and "

@@ -25,7 +25,7 @@ NOTHING = contextlib.nullcontext()
 
 
 class Session:
-    """One per fit. `leave_out` takes the seconds that the profiler needed for itself, which are no training."""
+    """One per fit. `leave_out` takes the seconds that the profiler needed for itself, which are not training."""
 
     def __init__(self, experiment: Experiment, run: Run, plan: Plan, leave_out: Callable[[float], None]) -> None:
         self.run, self.leave_out = run, leave_out

@@ -61,7 +61,7 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | None:
     """A choice's `_target_`, and the settings in which it differs from the other choices of that class.
 
-    None for what is no choice of conf/<group>/.
+    None for what is not a choice of conf/<group>/.
     """
     every = _choices(conf_path() / group)
     node = every.get(name, {})

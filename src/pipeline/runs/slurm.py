@@ -163,7 +163,7 @@ def has_gpus(partition: str | None) -> bool:
 
 
 def cancel(ids: Iterable[str]) -> None:
-    """Cancel jobs: SIGTERM, and after KillWait SIGKILL. One that has ended is no matter."""
+    """Cancel jobs: SIGTERM, and after KillWait SIGKILL. One that has ended is left alone."""
     run(["scancel", "--quiet", *ids])
 
 

@@ -196,7 +196,7 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
         if not offers(problem, Problem.classical):
             continue
         grid = problem.domain.grid(points)
-        problem.classical(grid[:2])  # what is imported for it is no part of its time
+        problem.classical(grid[:2])  # what is imported for it does not count in its time
         started = time.perf_counter()
         name, answer = problem.classical(grid)
         seconds = time.perf_counter() - started

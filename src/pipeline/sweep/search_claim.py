@@ -72,7 +72,7 @@ class Asked:
                 found += _changed(
                     _without(searched, config), _without(searched, then["cells"][label]["config"])
                 ) or _filled_otherwise(self.cells[label], config, then["cells"][label]["receipt"], searched)
-        # Where the config differs, so does the code: another model's. That would be no news.
+        # Where the config differs, so does the code: another model's. Saying so would add nothing.
         return list(dict.fromkeys(found or self._circumstances(then["cells"], seen, history)))
 
     def _circumstances(self, then: Mapping[str, Any], seen: Mapping[str, Any], history: History) -> list[str]:

@@ -35,7 +35,7 @@ class SequenceToSequence(Task):
     target and END. Both are filled up with PADDING, which counts in no loss and no metric.
 
     `source`: S. `target`: T. `tokens`: what the numbers from SPECIAL on stand for. `counted_share`: of y in the
-    training split, what is no padding.
+    training split, what is not padding.
     """
 
     unit: ClassVar[str] = "sequences"

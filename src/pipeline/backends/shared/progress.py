@@ -80,7 +80,7 @@ class Watch:
         self.profile.begin_epoch()
 
     def leave_out(self, seconds: float) -> None:
-        """Seconds of this epoch that were no training (a compilation, a profiler at work)."""
+        """Seconds of this epoch that were not training (a compilation, a profiler at work)."""
         self.epoch_started += seconds
 
     def compiled(self, seconds: float) -> None:

@@ -204,7 +204,7 @@ def ways_to_multiply(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], torc
 def tensor_core_share(events: Iterable[Any]) -> float | None:
     """Share of the GPU's busy time in kernels that, by their names, run on Tensor Cores; None where none ran.
 
-    The profiler draws our named ranges over the kernels too: those are no work of their own.
+    The profiler draws our named ranges over the kernels too: those are not work.
     """
     on_gpu = [event for event in events if str(event.device_type).endswith("CUDA")]
     kernels = [event for event in on_gpu if not event.is_user_annotation]

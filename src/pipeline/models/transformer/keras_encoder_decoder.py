@@ -16,7 +16,7 @@ from pipeline.models.transformer.keras_parts import Attention, Logits, Mlp, OfBl
 
 @keras.saving.register_keras_serializable("pipeline")
 class Seen(WithSettings):
-    """Of sources and targets side by side (N, S + T), which tokens of the source are no padding: (N, 1, 1, S)."""
+    """Of sources and targets side by side (N, S + T), which tokens of the source are not padding: (N, 1, 1, S)."""
 
     settings = ("source",)
 
@@ -93,7 +93,7 @@ class Sums(OfBlock):
 
 @keras.saving.register_keras_serializable("pipeline")
 class EncoderBlock(Sums):
-    """Attention among the tokens of a source that are no padding, and an MLP."""
+    """Attention among the tokens of a source that are not padding, and an MLP."""
 
     def call(self, x_NSD: Any, seen_N11S: Any, training: bool | None = None) -> Any:
         """Of a batch."""

@@ -81,7 +81,7 @@ class Sums(nn.Module):
 
 
 class EncoderBlock(Sums):
-    """Attention among the tokens of a source that are no padding, and an MLP."""
+    """Attention among the tokens of a source that are not padding, and an MLP."""
 
     def forward(self, x_NSD: torch.Tensor, seen_N11S: torch.Tensor) -> torch.Tensor:
         x_NSD = self.added(x_NSD, lambda x: self.attention(x, seen=seen_N11S), self.attention_norm)

@@ -147,7 +147,7 @@ def _products(row: Compared, step_breakdown: Mapping[str, Any]) -> list[str]:
 
 
 def _of_bare(ratio: float) -> str:
-    """The rate of a step's product as a share of a bare one's, of which there is no more than all."""
+    """The rate of a step's product as a share of a bare one's; above 1 as a factor."""
     return f"{ratio:.0%}" if ratio <= 1 else f"{ABOVE} ({ratio:.2f}x)"
 
 
@@ -160,7 +160,7 @@ def _longest(step_breakdown: Mapping[str, Any]) -> list[str]:
 
 
 def misses(row: Compared, product: Mapping[str, Any]) -> list[str]:
-    """The sizes n and k that are no multiple of what Tensor Cores take at this dtype; on a CPU there are none."""
+    """The sizes n and k that are not a multiple of what Tensor Cores take at this dtype; on a CPU there are none."""
     if row.runs[0].on_cpu:
         return []
     multiple = multiple_of(row)
