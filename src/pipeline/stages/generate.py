@@ -123,7 +123,7 @@ class Generate(Stage):
             card.tokens.encode(text.encode(), f"stage.stop={shown(text)}")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Generate. Raises UserError for a model that its run did not save, RunError for logits that are NaN."""
+        """Generate. Raises UserError for a model that its run did not save, RunError for logits that are not finite."""
         source = Path(str(experiment.settings.run))
         saved, card = saved_weights(source), read_card(source)
         notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(saved_card(source))})
