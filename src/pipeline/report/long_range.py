@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter, ScalarFormatter
 
 from pipeline.report.canvas import COLOURS, GREY, canvas, plain
 
@@ -50,8 +50,9 @@ def figure(
         axes.set_ylabel(up)
         plain(axes)
     time.set_yscale("log")
-    for formatter in (time.yaxis.set_major_formatter, time.yaxis.set_minor_formatter):
-        formatter(FormatStrFormatter("%g"))
+    time.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # a label at each step of ten runs into its neighbours
+    time.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    time.yaxis.set_minor_formatter(NullFormatter())
     memory.set_ylim(bottom=0)
     accuracy.legend(frameon=False, fontsize=8)
     drawn.suptitle(title, fontsize=10)
