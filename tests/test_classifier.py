@@ -28,7 +28,7 @@ from rich.console import Console
 from pipeline.backends.shared.progress import Watch
 from pipeline.errors import RunError
 from pipeline.loaders.batch_plan import Block, Plan
-from pipeline.report.figures import image_sheet
+from pipeline.report.figures import by, image_sheet
 from pipeline.runs import weights
 from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.journal import Journal
@@ -652,6 +652,12 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
         "backend=jax",
     )
     assert probabilities(inverted)["dark.png"] == pytest.approx(found["grey.png"], abs=1e-4)
+
+
+def test_curves_are_drawn_along_steps_where_validations_are_counted_in_them() -> None:
+    epochs = [Epoch(number, seconds=1.0, steps=steps, units=8, train_loss=1.0) for number, steps in ((1, 50), (2, 30))]
+    assert by(epochs) == ("epoch", [1, 2])
+    assert by([replace(epoch, passes=0.5 * epoch.number) for epoch in epochs]) == ("step", [50, 80])
 
 
 def test_names_above_the_pictures(tmp_path: Path) -> None:

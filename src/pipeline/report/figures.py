@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +17,21 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
 from pipeline.runs.fit import Epoch
 
+FLAT = 6  # letters of a class's name that need not be turned below a column
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
 def training_curves(path: Path, epochs: Sequence[Epoch], at_end: Mapping[str, float], title: str) -> None:
-    """Loss and score of training and validation by epoch, with the test set's as a line.
+    """Loss and score of training and validation by epoch or step, with the test set's as a line.
 
     `at_end`: the test set's loss and, where the task has one, its score by name.
     """
     figure = canvas(4.5 * len(at_end), 3.6)
+    along, numbers = by(epochs)
     for number, (name, at_test) in enumerate(at_end.items(), start=1):
         field = "loss" if name == "loss" else "score"
         axes = figure.add_subplot(1, len(at_end), number)
-        numbers = [epoch.number for epoch in epochs]
         axes.plot(
             numbers, [getattr(epoch, f"train_{field}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
         )
@@ -37,13 +39,20 @@ def training_curves(path: Path, epochs: Sequence[Epoch], at_end: Mapping[str, fl
         if held_out[0] is not None:
             axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
         axes.axhline(at_test, color=GREY, ls="--", label=f"test, at the end: {at_test:.4f}")
-        axes.set_xlabel("epoch")
+        axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=10)
     _save(figure, path)
+
+
+def by(epochs: Sequence[Epoch]) -> tuple[str, list[int]]:
+    """What curves are drawn along: the number of each epoch, or of its last step where validations are by steps."""
+    if epochs[0].passes is None:
+        return "epoch", [epoch.number for epoch in epochs]
+    return "step", list(accumulate(epoch.steps for epoch in epochs))
 
 
 def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], title: str) -> None:
@@ -58,7 +67,10 @@ def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], tit
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)
     ticks = range(len(classes))
-    axes.set_xticks(ticks, classes, rotation=45, ha="right", fontsize=8)
+    if max(map(len, classes)) > FLAT:
+        axes.set_xticks(ticks, classes, rotation=45, ha="right", fontsize=8)
+    else:
+        axes.set_xticks(ticks, classes, fontsize=8)
     axes.set_yticks(ticks, classes, fontsize=8)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
