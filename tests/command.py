@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warm import server
+from warm import Begun, server
 
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.records import Status, read_status
@@ -48,6 +48,16 @@ def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
         return warm.run(folder, arguments, result, LONG)
     command = [*COMMAND, *arguments]
     return subprocess.run(command, cwd=folder, env=result, capture_output=True, text=True, timeout=LONG, check=False)
+
+
+def begun(folder: Path, *arguments: str, **changes: str) -> Begun | subprocess.Popen[bytes]:
+    """The same, not waited for. Only one of a backend at a time."""
+    result = environment(**changes)
+    warm = server(folder, arguments, environment())
+    if warm is not None and warm.suits(result):
+        return warm.begin(folder, arguments, result)
+    command, nowhere = [*COMMAND, *arguments], subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=folder, env=result, stdout=nowhere, stderr=nowhere)
 
 
 def done(folder: Path, *arguments: str, **changes: str) -> Path:

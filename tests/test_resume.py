@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs
+from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -46,11 +46,8 @@ LANGUAGE = (
 def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL, **changes: str) -> int:
     """Start a command, and send it a signal so many seconds after its first checkpoint or its resumption."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pipeline", *words]
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment(**changes), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
     started = time.time()
+    process = begun(folder, *words, **changes)
     while process.poll() is None and not any(path.stat().st_mtime > started for path in folder.glob(CHECKPOINTS)):
         time.sleep(0.01)
     time.sleep(after)
@@ -140,7 +137,8 @@ def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: st
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_killed_at_twenty_moments(tmp_path: Path, backend: str) -> None:
     """In the middle of writing a checkpoint too, which happens at every block."""
     kept = (word for word in EVERYTHING if not word.startswith("training.checkpoint"))

@@ -1,6 +1,7 @@
 """`python -m pipeline ...` in a process that is forked from one that has imported the framework, as a grid's cells are.
 
-    python tests/warm.py <backend>      serves: a command a line (JSON) on standard input, its exit status on the other
+    python tests/warm.py <backend>      serves: a command a line (JSON) on standard input; on the other the command's
+                                        pid, and then its exit status
 
 An import takes longer than most of what is tested. What a new process does before it, and without it, is tested by
 new processes (test_lean_import.py, test_command_line.py).
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 BACKENDS = ("torch", "tensorflow", "jax")
@@ -42,22 +44,58 @@ class Warm:
         different = dict(environment).items() ^ self.environment.items()
         return {name for name, _ in different} <= set(FREE)
 
+    def begin(self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Begun:
+        """One command; the one before it must have ended."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        place = tempfile.TemporaryDirectory()
+        out, err = Path(place.name) / "out", Path(place.name) / "err"
+        result = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
+        line = json.dumps({**result, "out": str(out), "err": str(err)})
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+        return Begun(self.process, int(self.process.stdout.readline()), place)
+
     def run(
         self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """One command. Raises TimeoutExpired."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with tempfile.TemporaryDirectory() as place:
-            out, err = Path(place) / "out", Path(place) / "err"
-            result = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
-            line = json.dumps({**result, "out": str(out), "err": str(err)})
-            self.process.stdin.write(f"{line}\n".encode())
-            self.process.stdin.flush()
-            if not select.select([self.process.stdout], [], [], timeout)[0]:
-                self.process.kill()
-                raise subprocess.TimeoutExpired(list(arguments), timeout)
-            status = int(self.process.stdout.readline())
-            return subprocess.CompletedProcess(list(arguments), status, out.read_text(), err.read_text())
+        """One command to its end. Raises TimeoutExpired."""
+        begun = self.begin(folder, arguments, environment)
+        status, place = begun.wait(timeout), Path(begun.place.name)
+        out, err = ((place / name).read_text() for name in ("out", "err"))
+        return subprocess.CompletedProcess(list(arguments), status, out, err)
+
+
+@dataclass
+class Begun:
+    """A command in a forked process: what of a subprocess.Popen the tests use. `place`: has what it says."""
+
+    server: subprocess.Popen[bytes]
+    pid: int
+    place: tempfile.TemporaryDirectory[str]
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit status of one that has ended."""
+        return self._ended(0)
+
+    def wait(self, timeout: float) -> int:
+        """Its exit status. Raises TimeoutExpired, and ends the server."""
+        status = self._ended(timeout)
+        if status is None:
+            self.server.kill()
+            raise subprocess.TimeoutExpired("pipeline", timeout)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Where it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _ended(self, timeout: float) -> int | None:
+        assert self.server.stdout is not None
+        if self.returncode is None and select.select([self.server.stdout], [], [], timeout)[0]:
+            self.returncode = int(self.server.stdout.readline())
+        return self.returncode
 
 
 SERVERS: dict[str, Warm] = {}  # of this session, by backend
@@ -87,11 +125,16 @@ def saved_backend(folder: Path, words: Mapping[str, str]) -> str | None:
     from pipeline.runs import lookup
     from pipeline.runs.records import read_config
 
-    if "run" not in words:
+    if "run" not in words and "resume" not in words:
         return None
     try:
-        target = read_config(lookup.find_run(folder / "runs", words["run"]))["backend"]["_target_"]
-    except (UserError, OSError, KeyError, TypeError):
+        run = (
+            lookup.find_run(folder / "runs", words["run"])
+            if "run" in words
+            else lookup.run_folders(folder / "runs")[-1]
+        )
+        target = read_config(run)["backend"]["_target_"]
+    except (UserError, OSError, KeyError, TypeError, IndexError):
         return None
     return str(target).rpartition(".")[2].lower()
 
@@ -110,6 +153,7 @@ def serve(backend: str) -> None:
         if not child:
             become(json.loads(line))
             leave(command())
+        print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
