@@ -306,12 +306,15 @@ def test_no_control_characters_reach_the_terminal() -> None:
 
 
 def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
-    result = pipeline(tmp_path, "--help")
+    result = pipeline(tmp_path, "--help", COLUMNS="80")
     assert result.returncode == 0
+    listed = result.stdout.partition("\n\naugmentation: ")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) > 20 and max(map(len, listed)) <= 80
+    said = " ".join(result.stdout.split())
     for folder in sorted((ROOT / "conf").iterdir()):
         if folder.is_dir() and folder.name != "hydra":
             choices = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-            assert f"{folder.name}: {choices}\n" in result.stdout
+            assert f"{folder.name}: {choices} " in said
     assert "hydra/launcher: ray, submitit_local, submitit_slurm, workers\n" in result.stdout
     assert "python -m pipeline stage=evaluate run=latest" in result.stdout
 

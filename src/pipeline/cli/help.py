@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
@@ -54,7 +56,9 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
         if not Path(own).is_dir():
             raise UserError(f"--config-dir {own}: no such folder")
         folders.append(Path(own))
-    return TEXT.format(groups="\n".join(f"{group}: {', '.join(found)}" for group, found in choices(folders).items()))
+    width = get_terminal_size(fallback=(120, 24)).columns
+    groups = [f"{group}: {', '.join(found)}" for group, found in choices(folders).items()]
+    return TEXT.format(groups="\n".join(fill(line, width, subsequent_indent="  ") for line in groups))
 
 
 def choices(folders: Sequence[Path]) -> dict[str, list[str]]:
