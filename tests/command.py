@@ -42,8 +42,12 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
     """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
+    return _run(folder, arguments, changes, refused=False)
+
+
+def _run(folder: Path, arguments: tuple[str, ...], changes: dict[str, str], *, refused: bool) -> Done:
     result = environment(**changes)
-    warm = server(folder, arguments, environment())
+    warm = server(folder, arguments, environment(), refused=refused)
     if warm is not None and warm.suits(result):
         return warm.run(folder, arguments, result, LONG)
     command = [*COMMAND, *arguments]
@@ -73,7 +77,7 @@ def done(folder: Path, *arguments: str, **changes: str) -> Path:
 def refused(folder: Path, *arguments: str, **changes: str) -> str:
     """The message of a command that is refused: one line, exit status 2, and nothing written or removed."""
     before = contents(folder)
-    result = pipeline(folder, *arguments, **changes)
+    result = _run(folder, arguments, changes, refused=True)
     assert contents(folder) == before
     return message(result)
 

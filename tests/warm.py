@@ -101,10 +101,11 @@ class Begun:
 SERVERS: dict[str, Warm] = {}  # of this session, by backend
 
 
-def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str]) -> Warm | None:
+def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str], *, refused: bool = False) -> Warm | None:
     """The process that has imported what a command in `folder` needs; None where that does not follow from its words.
 
-    `usual`: the environment that one is started in.
+    `usual`: the environment that one is started in. `refused`: the command is to end early, most before a framework is
+    imported: no process of TensorFlow, which takes longest, is started for it.
     """
     words = dict(word.split("=", 1) for word in arguments if "=" in word)
     if "experiment" in words:
@@ -114,6 +115,8 @@ def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str]) -> 
         return None  # DeepXDE chooses its Keras before TensorFlow is imported
     if backend not in BACKENDS:
         return None
+    if refused and backend == "tensorflow" and backend not in SERVERS:
+        backend = "torch"
     if backend not in SERVERS or SERVERS[backend].process.poll() is not None:
         SERVERS[backend] = Warm(backend, usual)
     return SERVERS[backend]
