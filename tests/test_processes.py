@@ -15,7 +15,7 @@ import pytest
 from command import done, environment, pipeline, refused, runs, status
 from hypothesis import given
 from hypothesis import strategies as st
-from test_resume import CHECKPOINTS, outcome
+from test_resume import CHECKPOINTS, killed, outcome
 
 from pipeline.backends.torch.group import Group
 from pipeline.runs import weights
@@ -60,6 +60,11 @@ LONG = (
 )
 
 
+def instead(words: tuple[str, ...], word: str) -> tuple[str, ...]:
+    """The same words but for one of its key."""
+    return tuple(word if one.partition("=")[0] == word.partition("=")[0] else one for one in words)
+
+
 @given(count=st.integers(1, 9), size=st.integers(1, 100))
 def test_the_parts_make_up_the_batch(count: int, size: int) -> None:
     groups = [Group(rank, count) for rank in range(count)]
@@ -81,6 +86,15 @@ def test_the_parts_make_up_the_batch(count: int, size: int) -> None:
 )
 def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> None:
     one, two = (done(tmp_path, *ALWAYS, *words, f"device.processes={count}") for count in (1, 2))
+    check_same(one, two)
+    receipt = read_json(two / "receipt.json")["processes"]
+    assert (receipt["count"], receipt["backend"]) == (2, "gloo")
+    assert [each["device"] for each in receipt["each"]] == ["cpu", "cpu"]
+    assert "processes" not in read_json(one / "receipt.json")
+
+
+def check_same(one: Path, two: Path) -> None:
+    """That two trainings took the same steps, and end with the same weights, within 1e-10."""
     alone, together = (
         [{name: value for name, value in record.metrics.items() if "per_s" not in name} for record in read_metrics(run)]
         for run in (one, two)
@@ -89,12 +103,35 @@ def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> N
     for left, right in zip(alone, together, strict=True):
         assert right == pytest.approx(left, abs=1e-10)
     first, second = (weights.load(run / "artifacts/model/weights.npz") for run in (one, two))
+    assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_allclose(second[name], array, rtol=0, atol=1e-10)
-    receipt = read_json(two / "receipt.json")["processes"]
-    assert (receipt["count"], receipt["backend"]) == (2, "gloo")
-    assert [each["device"] for each in receipt["each"]] == ["cpu", "cpu"]
-    assert "processes" not in read_json(one / "receipt.json")
+
+
+@two_cores
+@pytest.mark.wide
+@pytest.mark.parametrize("key", ["device.processes", "device.split"])
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        pytest.param(PLAIN, 101, id="plain"),
+        pytest.param(instead(EVERYTHING, "model=mlp"), 57, id="everything"),
+        pytest.param(LANGUAGE, 12, id="language"),
+    ],
+)
+def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...], size: int, key: str) -> None:
+    one, two = (done(tmp_path, *ALWAYS, *words, "backend=jax", f"{key}={count}") for count in (1, 2))
+    check_same(one, two)
+    found = read_json(two / "receipt.json")["processes"]
+    assert found["devices"] == ["cpu:0", "cpu:1"]
+    whole = sum(array.nbytes for name, array in weights.load(one / "artifacts/model/weights.npz").items())
+    if key == "device.processes":
+        half = -(-size // 2)
+        assert found["rows_of_first_batch"] == {"cpu:0": [0, half], "cpu:1": [half, size]}
+        assert found["exchanges_in_program"]["all-reduce"] >= 1
+    else:
+        assert found["rows_of_first_batch"] == {"cpu:0": [0, size], "cpu:1": [0, size]}
+        assert all(0.5 <= held / whole <= 0.51 for held in found["weight_bytes"].values())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +142,18 @@ def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> N
             ("device.processes=2", "backend=tensorflow"),
             "backend=tensorflow: it trains in one process",
         ),
-        (("device.processes=2", "backend=jax"), "backend=jax: it trains in one process"),
+        (("device.processes=2", "backend=tensorflow"), "on one device; use backend=torch or backend=jax"),
+        (
+            ("device.split=2",),
+            "device.split=2 with backend=torch: each of its devices has whole weights; use backend=jax",
+        ),
+        (("device.split=2", "device.processes=2", "backend=tensorflow"), "use backend=jax"),
+        (("device.split=2", "stage=amp", "backend=jax"), "stage=amp: it works in one process"),
+        ((f"device.split={CORES + 1}", "device=cpu", "backend=jax"), f"choose 1 to {CORES}"),
+        (
+            ("device.split=2", f"device.processes={CORES}", "device=cpu", "backend=jax"),
+            f"device.processes={CORES} device.split=2 on cpu: more than the cores",
+        ),
         (("device.processes=2", "loader=dataloader"), "loader=memory and loader=threads make each its part"),
         (("device.processes=2", "profiler=torch"), "use profiler=none"),
         (("device.processes=2", "backend.compile=true"), "exchanges no gradients"),
@@ -159,10 +207,19 @@ def test_the_processes_end_with_the_command(tmp_path: Path, number: signal.Signa
         assert goes_on_to_the_same_end(tmp_path)
 
 
-def goes_on_to_the_same_end(folder: Path) -> bool:
+@two_cores
+@pytest.mark.wide
+@pytest.mark.parametrize("key", ["device.processes", "device.split"])
+def test_a_training_on_two_devices_of_jax_goes_on_after_a_kill(tmp_path: Path, key: str) -> None:
+    words = (*instead(LONG[:-1], "model=mlp"), "backend=jax", "training.steps=1000", f"{key}=2")
+    assert killed(tmp_path, words, 0.1) == -signal.SIGKILL
+    assert goes_on_to_the_same_end(tmp_path, words)
+
+
+def goes_on_to_the_same_end(folder: Path, words: tuple[str, ...] = (*LONG, "training.steps=200")) -> bool:
     result = pipeline(folder, "resume=latest")
     assert result.returncode == 0, result.stderr
     whole = folder / "whole"
     whole.mkdir()
-    done(whole, *LONG, "training.steps=200")
+    done(whole, *words)
     return outcome(folder) == outcome(whole)

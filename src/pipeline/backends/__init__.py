@@ -119,6 +119,7 @@ class Jax(Backend):
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_jax")
     probe: ClassVar[str] = "pipeline.backends.keras.probe"
+    shards: ClassVar[bool] = True
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""

@@ -82,6 +82,7 @@ class Backend(Part):
     """What trains a model: a framework. `builder`: the method by which it builds models, optimizers and losses.
 
     `modules`: what it imports to train; `probe`: to take a step apart. `distributes`: it trains in several processes.
+    `shards`: one process of it trains on several devices.
     """
 
     name: ClassVar[str]
@@ -89,6 +90,7 @@ class Backend(Part):
     modules: ClassVar[tuple[str, ...]]
     probe: ClassVar[str]
     distributes: ClassVar[bool] = False
+    shards: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -184,8 +184,8 @@ class Experiment:
 
     def _deciding(self, key: str) -> object:
         locations = self.part(key).locations if key in GROUPS else ()
-        if key == "device" and self.device.processes == 1:  # as in runs from before there could be several
-            locations = (*locations, "processes")
+        if key == "device":  # as in runs from before there could be several
+            locations = (*locations, *(name for name in ("processes", "split") if getattr(self.device, name) == 1))
         if key in COMMON:
             locations = (*locations, *(name for name in _names(COMMON[key]) if not _set(self.config[key].get(name))))
         if not locations:

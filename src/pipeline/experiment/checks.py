@@ -26,32 +26,43 @@ def check_run(experiment: Experiment) -> None:
 
 
 def check_processes(experiment: Experiment) -> None:
-    """Refuse several processes where something would not be done by all of them. Raises UserError."""
-    count = experiment.device.processes
-    if count == 1 or experiment.stage.starts_from_run:  # which is over: what is left is one process's work
+    """Refuse several processes, or devices, where something would not be done by all of them. Raises UserError."""
+    device, backend = experiment.device, experiment.backend
+    keys = [f"device.{key}={value}" for key in ("processes", "split") if (value := getattr(device, key)) > 1]
+    if not keys or experiment.stage.starts_from_run:  # which is over: what is left is one process's work
         return
-    asked = f"device.processes={count} with"
+    asked = f"{' '.join(keys)} with"
     if not experiment.stage.distributes:
         raise UserError(
             f"{asked} stage={choice(experiment.stage)}: it works in one process; "
             "stage=train, classifier, transformer and seq2seq train in several"
         )
-    if not experiment.backend.distributes:
-        raise Impossible(f"{asked} backend={experiment.backend.name}: it trains in one process; use backend=torch")
-    if not experiment.loader.distributes:
+    if device.split > 1 and not backend.shards:
+        raise Impossible(f"{asked} backend={backend.name}: each of its devices has whole weights; use backend=jax")
+    if not (backend.distributes or backend.shards):
         raise Impossible(
-            f"{asked} loader={choice(experiment.loader)}: this loader makes whole batches in each process; "
-            "loader=memory and loader=threads make each its part"
+            f"{asked} backend={backend.name}: it trains in one process, on one device; use backend=torch or backend=jax"
         )
+    if experiment.stage.probe:
+        raise UserError(f"{asked} stage.probe=true: takes a step of one process apart; leave one of them out")
     if experiment.profiler.active:
         raise Impossible(
             f"{asked} profiler={choice(experiment.profiler)}: it would measure one process, which waits for the "
             "others; use profiler=none"
         )
+    if backend.distributes:
+        _check_each_process(experiment, asked)
+
+
+def _check_each_process(experiment: Experiment, asked: str) -> None:
+    """Refuse what a process among several does not do for its part of a batch. Raises Impossible."""
+    if not experiment.loader.distributes:
+        raise Impossible(
+            f"{asked} loader={choice(experiment.loader)}: this loader makes whole batches in each process; "
+            "loader=memory and loader=threads make each its part"
+        )
     if experiment.backend.compile:
         raise Impossible(f"{asked} backend.compile=true: a compiled step exchanges no gradients; leave one of them out")
-    if experiment.stage.probe:
-        raise UserError(f"{asked} stage.probe=true: takes a step of one process apart; leave one of them out")
 
 
 def check_training(experiment: Experiment) -> None:

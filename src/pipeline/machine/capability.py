@@ -169,21 +169,18 @@ def _check_limits(backend: str, device: Device, place: Place) -> None:
 
 
 def check_count(device: Device, place: Place, gpus: int) -> None:
-    """Refuse more processes than there are cores, or GPUs from `place` on. Raises UserError."""
-    count = device.processes
-    if count == 1:
+    """Refuse more processes or devices than there are cores, or GPUs from `place` on. Raises Impossible."""
+    asked = {f"device.{key}": count for key in ("processes", "split") if (count := getattr(device, key)) > 1}
+    most = len(os.sched_getaffinity(0)) if place.kind == "cpu" else gpus - place.index
+    if not asked or device.processes * device.split <= most:
         return
-    if place.kind == "cpu":
-        cores = len(os.sched_getaffinity(0))
-        if count > cores:
-            raise Impossible(
-                f"device.processes={count} on cpu: more than the cores that this command may use; choose 1 to {cores}"
-            )
-    elif place.index + count > gpus:
-        raise Impossible(
-            f"device.processes={count} from {place} on: a process takes a GPU, and there are {gpus}; "
-            f"choose 1 to {gpus - place.index}"
-        )
+    words = " ".join(f"{key}={count}" for key, count in asked.items())
+    why = {
+        "cpu": f"{words} on cpu: more than the cores that this command may use",
+        "gpu": f"{words} from {place} on: each takes a GPU, and there are {gpus}",
+    }
+    choices = f"1 to {most}" if len(asked) == 1 else f"a product of {most} at the most"
+    raise Impossible(f"{why[place.kind]}; choose {choices}")
 
 
 def runnable(backend: str, kind: Literal["cpu", "gpu"], gpu: Gpu | None = None) -> dict[str, Refusal | None]:

@@ -190,7 +190,8 @@ class Device(Part):
     `name` takes any notation of NOTATIONS. `memory_limit` bounds the device's memory (GPU only). `logical_devices`
     splits the device into several (TensorFlow: CPU and GPU; JAX: CPU), each with `memory_limit`. `placement_log` writes
     the device and dtype of every operation of one training step into the run's folder. `processes`: so many train
-    together, each with its part of every batch: on the CPU's cores, or on as many GPUs from `name` on (PyTorch).
+    together, each with its part of every batch: on the CPU's cores, or on as many GPUs from `name` on (PyTorch; on JAX
+    one process trains on so many devices). `split`: so many devices share each weight (JAX).
     """
 
     name: str = "auto"
@@ -198,6 +199,7 @@ class Device(Part):
     logical_devices: int = Field(default=1, ge=1, le=64)
     placement_log: bool = False
     processes: int = Field(default=1, ge=1, le=1024)
+    split: int = Field(default=1, ge=1, le=1024)
 
     def __post_init__(self) -> None:
         canonical(self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pipeline.machine import cuda
 from pipeline.machine import host as machine
 from pipeline.runs.fit import Fit, Observation
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import canonical, gpus
+from pipeline.machine.device import Device, canonical, gpus
 from pipeline.machine.environment import environment
 from pipeline.contracts import Model
 from pipeline.contracts.physics import Network
@@ -106,7 +107,7 @@ def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Re
     """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["device"]["effective"] = ", ".join(places(seen)) or "none seen"
     receipt["precision"]["observed"] = observed(seen)
-    found = {"device": device_mismatch(resolved, seen), "precision": mismatch(experiment, resolved, seen)}
+    found = {"device": device_mismatch(resolved, seen, experiment.device), "precision": mismatch(experiment, resolved, seen)}
     for part, problem in found.items():
         receipt[part]["as_requested"] = problem is None
         if problem:
@@ -145,21 +146,25 @@ def places(seen: Observation) -> list[str]:
 
 
 def _place(name: str) -> str:
+    if name.startswith("cpu:"):  # of several devices that JAX makes of the one CPU
+        return "cpu"
     try:
         return canonical(name)
     except UserError:  # a name that nobody would write: shown as it is, and surely not the one asked for
         return name
 
 
-def device_mismatch(resolved: Resolved, seen: Observation) -> str | None:
-    """How the devices of the matrix products differ from the one asked for, or None.
+def device_mismatch(resolved: Resolved, seen: Observation, device: Device = Device()) -> str | None:
+    """How the devices of the matrix products differ from the one asked for, or from that and the next ones, or None.
 
     Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
     """
+    first = resolved.place
+    asked = {str(replace(first, index=first.index + n)) for n in range(device.processes * device.split)}
     found = places(seen)
-    if not found or found == [str(resolved.place)]:
+    if set(found) <= asked:
         return None
-    return f"device={resolved.place} but the matrix products ran on {', '.join(found)}"
+    return f"device={first} but the matrix products ran on {', '.join(found)}"
 
 
 def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:

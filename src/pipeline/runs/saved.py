@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
-TRAINING_ONLY = ("device.placement_log", "device.processes")  # of the rechoosable groups, what only a training step has
+# Of the rechoosable groups, what only a training step has.
+TRAINING_ONLY = ("device.placement_log", "device.processes", "device.split")
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 
 SWAPPED = {

@@ -64,3 +64,7 @@ class Engine(Protocol):
     def observe(self) -> Observation:
         """What the compiled step that ran consists of."""
         ...
+
+    def accounts(self) -> dict[str, object] | None:
+        """For the receipt: what several devices had, where there are several."""
+        ...

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import dtypes
 
+from pipeline.backends.keras.devices_jax import devices_of, near
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
@@ -48,7 +49,8 @@ class Engine:
         self.training = experiment.training
         # Not donated to the program: Keras's variables share these buffers, and a block is long beside one copy.
         values = tuple([v.value for v in group] for group in self.variables)
-        self.state: tuple[Any, ...] = (*values, self._beside(values[0]))
+        self.devices = devices_of(experiment.device)
+        self.state: tuple[Any, ...] = self.devices.placed((*values, self._beside(values[0])))
         rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
         self.rate_at = next((at for at, variable in enumerate(optimizer.variables) if variable is rate), None)
         scale = getattr(optimizer, "dynamic_scale", None)  # of Keras's LossScaleOptimizer alone
@@ -65,7 +67,8 @@ class Engine:
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
-        self.x, self.y, self.steps = jnp.asarray(x), jnp.asarray(y), steps
+        self.x, self.y = self.devices.everywhere((jnp.asarray(x), jnp.asarray(y)))
+        self.steps = steps
 
     def block(self, block: Block) -> tuple[np.ndarray, ...]:
         count, indices = len(block), padded(block.rows, self.steps, self.batch_size)  # the program runs `count` steps
@@ -106,7 +109,7 @@ class Engine:
         """Put back what `values` returned."""
         leaves, form = jax.tree.flatten(self.state)
         restored = [jnp.asarray(value, old.dtype) for value, old in zip(values, leaves, strict=True)]
-        self.state = jax.tree.unflatten(form, restored)
+        self.state = self.devices.placed(jax.tree.unflatten(form, restored))
         self.sync()
 
     def sync(self) -> None:
@@ -133,7 +136,7 @@ class Engine:
         """
         if shape not in self._programs:
             started = time.perf_counter()
-            traced = jax.jit(function).trace(self.state, *arguments)
+            traced = jax.jit(function, out_shardings=self.devices.places(self.state)).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
             self._programs[shape] = traced.lower().compile()
             self.compile_s += time.perf_counter() - started
@@ -150,6 +153,7 @@ class Engine:
 
     def _step(self, state: Any, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         trainable, fixed, optimizer, beside = state
+        x, y = self.devices.by_rows(x, y)
         gradient = jax.grad(self._loss, has_aux=True)
         gradients, (loss, outputs, fixed) = gradient(trainable, fixed, optimizer, x, y, control)
         with jax.named_scope("optimizer"):
@@ -213,6 +217,10 @@ class Engine:
 
         return jax.lax.fori_loop(0, count, step, (state, tuple(jnp.zeros(len(rows), dtype) for dtype in dtypes)))
 
+    def accounts(self) -> dict[str, object] | None:
+        """For the receipt: what lay on which device, of a training by several."""
+        return self.devices.accounts(self.state[0], self.program() if self._programs else "")
+
     def program(self) -> str:
         """What XLA made of the first call, as HLO text."""
         text: str = next(iter(self._programs.values())).as_text()
@@ -221,19 +229,20 @@ class Engine:
     def observe(self) -> Observation:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""
         assert self._jaxpr is not None, "observe() before the first step"
-        # One program for one device: that of the state, which the program gave back.
-        (device,) = map(str, self.state[0][0].devices())
-        seen = Observation(how="jaxpr of the training step, compiled as one program for the one device")
+        # One program for the device, or the devices, of the state, which the program gave back.
+        devices = sorted(map(str, self.state[0][0].devices()))
+        count = "the one device" if len(devices) == 1 else f"{len(devices)} devices"
+        seen = Observation(how=f"jaxpr of the training step, compiled as one program for {count}")
         for equation in _equations(self._jaxpr.jaxpr):
             dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
-            seen.operations[(equation.primitive.name, device, dtype)] += 1
-            seen.devices[device] += 1
+            seen.operations.update((equation.primitive.name, device, dtype) for device in devices)
+            seen.devices.update(devices)
             if equation.primitive.name in PRODUCTS:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
-                seen.product_devices[device] += 1
+                seen.product_devices.update(devices)
         program = self.program()
         seen.compiled = Counter(products(program))
-        on_cpu = self.state[0][0].device.platform == "cpu"
+        on_cpu = next(iter(self.state[0][0].devices())).platform == "cpu"
         seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
         return seen
 
@@ -257,7 +266,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 
     def run(x: np.ndarray) -> np.ndarray:
         state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
-        return np.asarray(forward(*state, jnp.asarray(x)).astype(keras.config.floatx()))
+        return np.asarray(forward(*state, near(state[0], x)).astype(keras.config.floatx()))
 
     return run
 
@@ -280,8 +289,11 @@ def runtime_settings(experiment: Experiment, resolved: Resolved, form: Format) -
     JAX multiplies float32 in TF32 on a GPU unless set otherwise, and makes float64 float32 unless x64 is on.
     """
     with contextlib.suppress(RuntimeError):  # already started: an earlier call has set them
-        if experiment.device.logical_devices > 1:
-            jax.config.update("jax_num_cpu_devices", experiment.device.logical_devices)
+        device = experiment.device
+        if (count := max(device.logical_devices, device.processes * device.split)) > 1:
+            jax.config.update("jax_num_cpu_devices", count)
+            # Steps that are under way together would each hold a core and wait for the other's exchange, for ever.
+            jax.config.update("jax_cpu_enable_async_dispatch", False)
     wide = "float64" in (form.parameters, *experiment.data_model.layer_dtypes)
     with (
         jax.enable_x64(wide),

@@ -245,6 +245,9 @@ class Engine:
         function, arguments, _ = self._ran
         return function.get_concrete_function(*arguments).graph
 
+    def accounts(self) -> None:
+        """One device has everything."""
+
     def observe(self) -> Observation:
         """The operations of the graph that ran, and the matrix products that XLA made of it."""
         assert self._ran is not None, "observe() before the first step"

@@ -109,6 +109,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             parameters=parameters,
             start=start,
             peak_memory=peak_memory(resolved),
+            processes=engine.accounts(),
             files={"model.json": net.description(model)},
         )
 
