@@ -389,46 +389,81 @@ V100 = Gpu(index=1, name="V100", memory_bytes=16 << 30, compute_capability=(7, 0
 UNLIKE = (A100, V100, replace(A100, index=2))
 
 
-def gpu_cell(number: int, name: str = "gpu") -> Cell:
+def gpu_cell(number: int, name: str = "gpu", processes: int = 1) -> Cell:
     """A cell that was judged by the GPU that its device names."""
     place = device.Place("gpu", int(name.partition(":")[2] or 0))
-    experiment: Any = SimpleNamespace(device=device.Device(name=name))
+    experiment: Any = SimpleNamespace(device=device.Device(name=name, processes=processes))
     return Cell(number, {}, {}, [], experiment, Resolved(place, "fp32", "", ""))
 
 
 @pytest.mark.parametrize(
     ("jobs", "device_name", "found", "expected"),
     [
-        (None, "gpu", UNLIKE, [0, 2, None]),  # the V100 would refuse what the A100 was asked for
-        (None, "gpu:1", UNLIKE, [1, None]),
-        (4, "gpu", (A100,), [0, 0, 0, 0]),
-        (4, "gpu", UNLIKE, [0, 2, 0, 2]),
-        (2, "gpu:1", UNLIKE, [1, 1]),
+        (None, "gpu", UNLIKE, [[0], [2], None]),  # the V100 would refuse what the A100 was asked for
+        (None, "gpu:1", UNLIKE, [[1], None]),
+        (None, "gpu", (*UNLIKE, replace(A100, index=3), replace(A100, index=4)), [[0, 2], [3, 4], None]),
+        (None, "gpu:1", UNLIKE, [[1, 2], None]),
+        (4, "gpu", (A100,), [[0], [0], [0], [0]]),
+        (4, "gpu", UNLIKE, [[0], [2], [0], [2]]),
+        (2, "gpu:1", UNLIKE, [[1], [1]]),
     ],
 )
 def test_which_gpu_a_cell_gets(
     jobs: int | None,
     device_name: str,
     found: tuple[Gpu, ...],
-    expected: list[int | None],
+    expected: list[list[int] | None],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("pipeline.sweep.cards.gpus", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     executor = Workers(Sweep(jobs=jobs), tmp_path)
-    got: list[int | None] = []
+    got: list[list[int] | None] = []
+    processes = len(expected[0] or ())
     for number in range(len(expected)):
-        cell = gpu_cell(number, device_name)
+        cell = gpu_cell(number, device_name, processes)
         if executor.room(cell):
             environment = executor.cards.take(cell)
-            got.append(executor.cards.taken[number])
+            got.append(taken := executor.cards.taken[number])
             visible = environment.get("CUDA_VISIBLE_DEVICES")
-            assert visible == (None if ":" in device_name else str(got[-1]))
-            shared = jobs is not None and len(set(expected)) < jobs
+            assert visible == (None if ":" in device_name else ",".join(map(str, taken)))
+            shared = jobs is not None and len({str(cards) for cards in expected}) < jobs
             assert environment.get("XLA_PYTHON_CLIENT_PREALLOCATE") == ("false" if shared else None)
         else:
             got.append(None)
     assert got == expected
     executor.cards.leave(0)
-    assert executor.cards.free(gpu_cell(9, device_name)) == expected[0]
+    assert executor.cards.free(gpu_cell(9, device_name, processes)) == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("cores", "running", "threads", "processes", "expected"),
+    [
+        (2, {}, None, 8, True),  # one cell always runs: whether it can is judged before
+        (2, {}, 1, 2, True),
+        (2, {1: 1}, 1, 2, False),
+        (2, {1: 1}, None, 1, False),
+        (4, {1: 2}, 1, 2, True),
+        (4, {1: 2, 2: 1}, 1, 1, True),
+        (4, {1: 2, 2: 2}, 1, 1, False),
+    ],
+)
+def test_a_cell_waits_until_its_processes_have_cores(
+    cores: int,
+    running: dict[int, int],
+    threads: int | None,
+    processes: int,
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {*range(cores)})
+    cpu = device.Device(name="cpu", processes=processes)
+    experiment: Any = SimpleNamespace(device=cpu, backend=SimpleNamespace(threads=threads))
+    cell = Cell(9, {}, {}, [], experiment, Resolved(device.Place("cpu"), "fp32", "", ""))
+    executor: Any = Workers(Sweep(), tmp_path)
+    executor.workers["torch"] = SimpleNamespace(cells=running)
+    assert executor.room(cell) is expected
+    running.clear()
+    assert executor.room(cell)

@@ -18,22 +18,23 @@ class Cards:
 
     def __init__(self, jobs: int | None) -> None:
         self.jobs = jobs
-        self.taken: dict[int, int] = {}  # cell -> its GPU
+        self.taken: dict[int, list[int]] = {}  # cell -> its GPUs
 
-    def free(self, cell: Cell) -> int | None:
-        """The GPU for a cell: the one with the fewest cells. None where each has one and nobody asked for more."""
-        counts = Counter(self.taken.values())
-        card = min(cards_for(cell), key=lambda card: counts[card])
-        return None if self.jobs is None and counts[card] else card
+    def free(self, cell: Cell) -> list[int] | None:
+        """The GPUs for a cell: those with the fewest cells. None where each has one and nobody asked for more."""
+        counts = Counter(card for cards in self.taken.values() for card in cards)
+        cards = sorted(cards_for(cell), key=lambda card: counts[card])[: devices_of(cell)]
+        return None if self.jobs is None and any(counts[card] for card in cards) else sorted(cards)
 
     def take(self, cell: Cell) -> dict[str, str]:
-        """Give a cell its GPU. Returns the environment in which it sees that one as the first."""
-        card = self.free(cell)
-        assert card is not None
-        self.taken[cell.number] = card
-        shared = self.jobs is not None and self.jobs > len(cards_for(cell)) and PREALLOCATE not in os.environ
+        """Give a cell its GPUs. Returns the environment in which it sees those as the first."""
+        cards = self.free(cell)
+        assert cards is not None
+        self.taken[cell.number] = cards
+        cells = len(cards_for(cell)) // devices_of(cell)  # that have GPUs to themselves
+        shared = self.jobs is not None and self.jobs > cells and PREALLOCATE not in os.environ
         environment = {PREALLOCATE: "false"} if shared else {}
-        return {**environment, VISIBLE: _as_cuda_knows(card)} if _any_card(cell) else environment
+        return {**environment, VISIBLE: ",".join(map(_as_cuda_knows, cards))} if _any_card(cell) else environment
 
     def leave(self, number: int) -> None:
         """A cell has ended."""
@@ -45,15 +46,21 @@ def on_gpu(cell: Cell) -> bool:
     return cell.resolved is not None and cell.resolved.place.kind == "gpu"
 
 
+def devices_of(cell: Cell) -> int:
+    """Devices, or cores, that a cell takes at once: one for each process, and each part of a split model."""
+    assert cell.experiment is not None
+    return cell.experiment.device.processes * cell.experiment.device.split
+
+
 def cards_for(cell: Cell) -> list[int]:
-    """The GPUs that a cell may run on: the one that it names, or those like the one that it was judged by.
+    """The GPUs that a cell may run on: the one that it names and the next ones, or those like the one it was judged by.
 
     On any other it would be refused what it was granted, and its result would not be comparable with the other cells'.
     """
     assert cell.resolved is not None
     index = cell.resolved.place.index
     if not _any_card(cell):
-        return [index]
+        return [*range(index, index + devices_of(cell))]
     judged = gpus()[index]
     return [gpu.index for gpu in gpus() if replace(gpu, index=index) == judged]
 

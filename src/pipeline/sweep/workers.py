@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.experiment.settings import Sweep
-from pipeline.sweep.cards import Cards, on_gpu
+from pipeline.sweep.cards import Cards, devices_of, on_gpu
 from pipeline.sweep.cell import log_file, violent
 from pipeline.sweep.plan import Cell
 
@@ -34,7 +34,7 @@ class Worker:
             )
         self.log, self.unread = log, b""
         self.pids: dict[int, int] = {}  # cell -> its process
-        self.cells: set[int] = set()
+        self.cells: dict[int, int] = {}  # those that run, and the cores that each takes
         self.alive = True
         self.stopped = False  # by us, before it could fork its cells
         about = {"config": cell.config, "keys": cell.keys, "swept": [*cell.swept]}
@@ -60,7 +60,7 @@ class Worker:
         if "pid" in message:
             self.pids[number] = message["pid"]
             return None
-        self.cells.discard(number)
+        self.cells.pop(number, None)
         self.pids.pop(number, None)
         return number, violent(message["status"])
 
@@ -97,17 +97,17 @@ class Workers:
         self.cards = Cards(settings.jobs)
 
     def room(self, cell: Cell) -> bool:
-        running = sum(len(worker.cells) for worker in self.workers.values())
+        running = [cores for worker in self.workers.values() for cores in worker.cells.values()]
         if self.settings.jobs is not None:
-            return running < self.settings.jobs
+            return len(running) < self.settings.jobs
         if on_gpu(cell):
             return self.cards.free(cell) is not None
-        return running < max(1, len(os.sched_getaffinity(0)) // _cores(cell))
+        return not running or sum(running) + _cores(cell) <= len(os.sched_getaffinity(0))
 
     def start(self, cell: Cell, job: Path) -> None:
         environment = self.cards.take(cell) if on_gpu(cell) else {}
         worker = self._worker(cell)
-        worker.cells.add(cell.number)
+        worker.cells[cell.number] = _cores(cell)
         worker.send({"cell": cell.number, "job": str(job), "log": str(log_file(job)), "environment": environment})
 
     def poll(self) -> list[tuple[int, str | None]]:
@@ -147,9 +147,12 @@ class Workers:
 
 
 def _cores(cell: Cell) -> int:
-    """CPU cores that a cell takes."""
+    """CPU cores that a cell takes; beside a GPU one."""
     assert cell.experiment is not None
-    return cell.experiment.backend.threads or len(os.sched_getaffinity(0))
+    if on_gpu(cell):
+        return devices_of(cell)
+    threads = cell.experiment.backend.threads
+    return threads * devices_of(cell) if threads else len(os.sched_getaffinity(0))
 
 
 def _last_words(log: Path) -> str:
