@@ -33,6 +33,7 @@ BENCHMARKS = (
     "gpt",
     "gpt_fast",
     "generation",
+    "processes",
     "pinn",
 )
 
