@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 
+SEVERAL = 2  # processes that a run may have had that goes on: only the first looks it up
+
+
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
@@ -30,11 +33,13 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     from pipeline.runs.slurm import restarts
 
     if config.get("resume") not in (None, AUTO):
-        return resume(config, overridden)
+        return 0 if trained_along(SEVERAL) else resume(config, overridden)
     about_runs = about_runs_of(config)
     if about_runs is not None:
         return act(about_runs, config, overridden)
     experiment, resolved = ready(config, overridden)
+    if trained_along(experiment.device.processes):
+        return 0
     status = experiment.profiler.rerun()  # of a profiler that has to be there before the process is
     if status is not None:
         return status
@@ -44,6 +49,19 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     again = config.get("resume") == AUTO or restarts() > 0
     checkpoint = begun_before(experiment, resolved) if again else None
     return record(experiment, resolved, checkpoint=checkpoint, keys=overridden)
+
+
+def trained_along(processes: int) -> bool:
+    """Train as one of several processes that a launcher has started, where this is not the first, which has the run."""
+    from pipeline.machine.launched import launched
+
+    mine = launched(processes)
+    if mine is None or mine.rank == 0:
+        return False
+    from pipeline.backends.torch.joined import train_along
+
+    train_along(mine)
+    return True
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
@@ -87,6 +105,7 @@ def _on_this_machine(
     from pipeline.machine.capability import check_count
     from pipeline.machine.device import gpus
     from pipeline.machine.installed import check_installed
+    from pipeline.machine.launched import check_launched, launched
     from pipeline.runs.code.unseen import check_seen
 
     _check_stage(experiment, overridden, swept)
@@ -95,7 +114,9 @@ def _on_this_machine(
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
     if not experiment.stage.starts_from_run:
-        check_count(experiment.device, resolved.place, len(gpus()) if resolved.place.kind == "gpu" else 0)
+        started, backend = launched(experiment.device.processes), experiment.backend
+        check_launched(started, experiment.device, backend.name, distributes=backend.distributes)
+        check_count(experiment.device, resolved.place, len(gpus()) if resolved.place.kind == "gpu" else 0, started)
     _check_device(experiment, resolved.place)
     return experiment, resolved
 

@@ -14,6 +14,7 @@ from typing import Literal
 from pipeline.errors import Impossible
 from pipeline.machine.architecture import architecture, since
 from pipeline.machine.device import Device, Gpu, Place, canonical
+from pipeline.machine.launched import Launched
 from pipeline.machine.precision import AUTO, FORMATS
 
 
@@ -168,13 +169,18 @@ def _check_limits(backend: str, device: Device, place: Place) -> None:
             )
 
 
-def check_count(device: Device, place: Place, gpus: int) -> None:
-    """Refuse more processes or devices than there are cores, or GPUs from `place` on. Raises Impossible."""
+def check_count(device: Device, place: Place, gpus: int, started: Launched | None = None) -> None:
+    """Refuse more processes or devices than there are cores, or GPUs from `place` on. Raises Impossible.
+
+    `started`: processes that a launcher has started, of which only those on this machine count.
+    """
+    here = device.processes if started is None else started.local_count
     asked = {f"device.{key}": count for key in ("processes", "split") if (count := getattr(device, key)) > 1}
     most = len(os.sched_getaffinity(0)) if place.kind == "cpu" else gpus - place.index
-    if not asked or device.processes * device.split <= most:
+    if not asked or here * device.split <= most:
         return
     words = " ".join(f"{key}={count}" for key, count in asked.items())
+    words += "" if started is None else f", {here} of them on this machine,"
     why = {
         "cpu": f"{words} on cpu: more than the cores that this command may use",
         "gpu": f"{words} from {place} on: each takes a GPU, and there are {gpus}",

@@ -17,6 +17,7 @@ import torch
 from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.backends.torch.group import Group
+from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import example, initial_net, made, peak_memory
@@ -28,6 +29,7 @@ from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
+from pipeline.machine.launched import launched
 from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Predict
@@ -45,11 +47,12 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     if experiment.device.processes == 1:
         return train(experiment, data, resolved, run, Alone())
-    peers = Peers(experiment, data, resolved, run)
+    first = Peers if launched(experiment.device.processes) is None else Lead
+    others = first(experiment, data, resolved, run)
     try:
-        return train(experiment, replace(data, part=peers.group.part), resolved, run, peers)
+        return train(experiment, replace(data, part=others.group.part), resolved, run, others)
     finally:
-        peers.close()
+        others.close()
 
 
 def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, others: Others) -> Fit:
@@ -134,10 +137,10 @@ def _trainer(periods: int, resolved: Resolved, group: Group) -> pl.Trainer:
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     warnings.filterwarnings("ignore", message="The `srun` command is available")  # a run is not Slurm's to start
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")  # of a convolution
-    gpu, first = resolved.place.kind == "gpu", resolved.place.index - group.rank
+    gpu = resolved.place.kind == "gpu"
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
-        devices=[*range(first, first + group.count)] if gpu else group.count,
+        devices=[resolved.place.index] if gpu else 1,
         strategy="auto" if group.count == 1 else data_parallel(group, resolved),
         precision="32-true",  # none of Lightning's: lowering.py does it
         max_epochs=periods,

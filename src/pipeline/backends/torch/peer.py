@@ -24,6 +24,8 @@ from pipeline.errors import RunError
 
 if TYPE_CHECKING:
     from pipeline.backends.torch.group import Group
+    from pipeline.backends.torch.peers import Others
+    from pipeline.datasets import Data
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
     from pipeline.runs.run import Run
@@ -50,6 +52,16 @@ def end_with_standard_input() -> None:
 
 def train_along(folder: Path, rank: int, job: dict[str, Any], answers: int) -> None:
     """Load what rank 0 has loaded, and do what it does. Raises RunError where that is something else here."""
+    experiment, data = loaded(job)
+    from pipeline.backends.torch.group import Group
+
+    group, resolved = Group(rank, job["count"]), resolved_of(job["resolved"], rank)
+    run = own_run(folder / str(rank), experiment, job["checkpoint"])
+    train(experiment, data, resolved, run, Peer(folder, group, resolved, answers))
+
+
+def loaded(job: dict[str, Any]) -> tuple[Experiment, Data]:
+    """The experiment of rank 0, its framework, and its data. Raises RunError where these are others here."""
     from pipeline.datasets.loading import load_data
     from pipeline.experiment import load
     from pipeline.machine.device import count_by_bus
@@ -58,16 +70,18 @@ def train_along(folder: Path, rank: int, job: dict[str, Any], answers: int) -> N
     count_by_bus()
     take_allow_list()
     experiment = load(job["config"])
-    backend = experiment.backend.load()
+    experiment.backend.load()
     data = load_data(experiment)
     if data.sha256 != job["data_sha256"]:
         raise RunError("its data are not those of process 0 (another sha256)")
-    from pipeline.backends.torch.group import Group
+    return experiment, data
 
-    group, resolved = Group(rank, job["count"]), resolved_of(job["resolved"], rank)
+
+def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, others: Others) -> None:
+    """Train along with the others. What comes of it is what rank 0 has."""
     quiet = replace(experiment, training=replace(experiment.training, checkpoint=no_checkpoints()))
-    run = own_run(folder / str(rank), experiment, job["checkpoint"])
-    backend.train(quiet, replace(data, part=group.part), resolved, run, Peer(folder, group, resolved, answers))
+    mine = replace(data, part=others.group.part)
+    experiment.backend.load().train(quiet, mine, resolved, run, others)
 
 
 class Peer:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -86,7 +86,7 @@ class Ranks(LightningEnvironment):
         return self.group.rank
 
     def local_rank(self) -> int:
-        return self.group.rank
+        return 0  # each process's Trainer knows of its own device alone
 
     def set_global_rank(self, rank: int) -> None:
         """It is known."""
@@ -173,18 +173,24 @@ def disconnect() -> None:
             dist.destroy_process_group()
 
 
+def job_of(experiment: Experiment, data: Data, resolved: Resolved) -> dict[str, Any]:
+    """What the others have to know, as JSON."""
+    return {
+        "config": experiment.config,
+        "resolved": asdict(resolved),
+        "data_sha256": data.sha256,
+        "count": experiment.device.processes,
+    }
+
+
 class Peers:
     """Ranks 1 and up, as rank 0 sees them."""
 
     def __init__(self, experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> None:
         self.group, self.backend, self.run = Group(0, experiment.device.processes), backend_of(resolved), run
         self.folder = Path(tempfile.mkdtemp(prefix="pipeline-group-"))
-        job = {
-            "config": experiment.config,
-            "resolved": asdict(resolved),
-            "data_sha256": data.sha256,
-            "count": self.group.count,
-            "checkpoint": None if run.checkpoint is None else str(run.checkpoint.folder),
+        job = job_of(experiment, data, resolved) | {
+            "checkpoint": None if run.checkpoint is None else str(run.checkpoint.folder)
         }
         (self.folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         self.processes: dict[int, subprocess.Popen[str]] = {}

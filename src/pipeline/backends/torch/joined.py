@@ -1,0 +1,189 @@
+"""The processes of a training that a launcher has started, on one machine or several (`machine.launched`).
+
+Rank 0 has the run, as with `peers`. The others get from it what to train, and where a run goes on its checkpoint too:
+their machines need not share a file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import torch.distributed as dist
+
+from pipeline.backends.torch import peer
+from pipeline.backends.torch.group import Group
+from pipeline.backends.torch.lean_import import lean_import
+from pipeline.backends.torch.peers import ANSWER_S, disconnect, is_of_connection, job_of
+from pipeline.cli.exits import SIGNALS
+from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.launched import Launched, launched
+from pipeline.runs.keeping import where_it_goes_on
+
+with lean_import():
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+
+if TYPE_CHECKING:
+    from pipeline.datasets import Data
+    from pipeline.experiment import Experiment
+    from pipeline.runs.checkpoint import Checkpoint
+    from pipeline.runs.run import Run
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
+JOURNAL = "metrics.jsonl"  # a checkpoint is read beside it
+
+
+class Lead:
+    """The others, as rank 0 sees them."""
+
+    def __init__(self, experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> None:
+        mine = launched(experiment.device.processes)
+        assert mine is not None
+        self.run, self.mine = run, mine
+        self.group = join(mine)
+        self.others: list[dict[str, Any]] = []
+        self._send(job_of(experiment, data, resolved) | {"checkpoint": packed(run.checkpoint)})
+
+    def _send(self, job: dict[str, Any]) -> None:
+        try:
+            dist.broadcast_object_list([job], 0)
+        except RuntimeError as error:
+            raise RunError(f"the other processes of the training do not answer: {first_line(error)}") from error
+
+    @contextlib.contextmanager
+    def connected(self, step: Callable[[], int]) -> Iterator[None]:
+        """Train together inside. `step`: how far the training is. Raises RunError where a process has ended."""
+        try:
+            self.others = self.group.gathered(about(self.mine, None))
+            for one in self.others:
+                if one["problem"]:
+                    raise RunError(f"{named(one)} ended: {one['problem']}")
+            yield
+        except RuntimeError as error:
+            if not is_of_connection(error):
+                raise
+            goes_on = where_it_goes_on(self.run.folder, step())
+            raise RunError(f"{self._lost(error)}, after step {step():,}; {goes_on}") from error
+
+    def _lost(self, error: RuntimeError) -> str:
+        """Who has ended, as far as the error's address says it."""
+        found = re.search(r"\[([0-9a-fA-F.:]+)\]:\d+", str(error))
+        gone = [one for one in self.others[1:] if found and found[1].removeprefix("::ffff:") == one["address"]]
+        if not gone:
+            return f"the connection to another process of the training is gone ({first_line(error)})"
+        return f"{' or '.join(map(named, gone))} is gone"
+
+    def close(self) -> None:
+        """Leave the others: they end by themselves, and so does what has started them."""
+        disconnect()
+
+
+class Follower:
+    """The others, as another rank sees them."""
+
+    def __init__(self, group: Group, mine: Launched) -> None:
+        self.group, self.mine = group, mine
+
+    @contextlib.contextmanager
+    def connected(self, step: Callable[[], int]) -> Iterator[None]:
+        """Say that all is loaded, and train together inside. Raises RunError where a process has ended."""
+        try:
+            self.group.gathered(about(self.mine, None))
+            yield
+        except RuntimeError as error:
+            if not is_of_connection(error):
+                raise
+            raise RunError(f"process {self.mine.rank}: the training has ended, after step {step():,}") from error
+
+
+def train_along(mine: Launched) -> None:
+    """Train as a rank above 0, whatever rank 0 says. Raises RunError where it cannot, or where others have ended."""
+    try:
+        group = join(mine)
+        found: list[Any] = [None]
+        dist.broadcast_object_list(found, 0)
+    except RuntimeError as error:
+        raise RunError(f"process {mine.rank}: process 0 does not answer: {first_line(error)}") from error
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # rank 0 saves what there is; then the connection is gone
+    job = found[0]
+    try:
+        experiment, data = peer.loaded(job)
+    except (UserError, RunError, OSError) as error:
+        group.gathered(about(mine, str(error)))
+        raise
+    with tempfile.TemporaryDirectory(prefix="pipeline-group-") as folder, contextlib.ExitStack() as at_end:
+        at_end.callback(disconnect)
+        checkpoint = unpacked(job["checkpoint"], Path(folder) / "from")
+        run = peer.own_run(Path(folder) / "run", experiment, checkpoint)
+        peer.train(experiment, data, peer.resolved_of(job["resolved"], mine.local_rank), run, Follower(group, mine))
+
+
+def join(mine: Launched) -> Group:
+    """Meet the others. Raises RuntimeError where they do not come."""
+    if mine.by == "srun":
+        slurm = SLURMEnvironment()
+        slurm.main_address, slurm.main_port  # noqa: B018  # which it sets in the environment, where nobody has
+    os.environ.setdefault(INTERFACE, "lo" if mine.local_count == mine.count else interface(os.environ["MASTER_ADDR"]))
+    # gloo for what lies in the host's memory, nccl for what lies on a GPU
+    dist.init_process_group(
+        None, init_method="env://", rank=mine.rank, world_size=mine.count, timeout=timedelta(seconds=ANSWER_S)
+    )
+    return Group(mine.rank, mine.count)
+
+
+def interface(address: str) -> str:
+    """The network interface from which an address is reached. Nothing is sent."""
+    family, kind, protocol, _, where = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(where)
+        own = probe.getsockname()[0]
+    names = psutil.net_if_addrs().items()
+    return next((name for name, has in names if own in {one.address for one in has}), "lo")
+
+
+def about(mine: Launched, problem: str | None) -> dict[str, Any]:
+    """What a process says of itself before the training. `problem`: why it does not take part."""
+    has = psutil.net_if_addrs().get(os.environ[INTERFACE], ())
+    address = next((one.address for one in has if one.family == socket.AF_INET), "?")
+    host = socket.gethostname()
+    return {"rank": mine.rank, "count": mine.count, "host": host, "address": address, "problem": problem}
+
+
+def named(one: dict[str, Any]) -> str:
+    """A process as an error names it."""
+    return f"process {one['rank']} of {one['count']} of the training (on {one['host']}, {one['address']})"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of torch's says, without where in its code."""
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+
+
+def packed(checkpoint: Checkpoint | None) -> dict[str, bytes] | None:
+    """The files of a checkpoint, and of the journal beside it, by their paths below the run."""
+    if checkpoint is None:
+        return None
+    run = checkpoint.folder.parent.parent
+    files = [path for path in checkpoint.folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(run)): path.read_bytes() for path in (*files, run / JOURNAL)}
+
+
+def unpacked(files: dict[str, bytes] | None, run: Path) -> str | None:
+    """The folder of a checkpoint that `packed` has read, written below `run`."""
+    if files is None:
+        return None
+    for name, contents in files.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_bytes(contents)
+    return str((run / next(name for name in files if name.endswith("progress.json"))).parent)
