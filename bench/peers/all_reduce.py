@@ -11,7 +11,7 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 ALONE = 3  # rounds before any counts
 
@@ -20,7 +20,7 @@ def main() -> None:
     """The median over the rounds, of a sum that is checked first."""
     size, rounds = int(sys.argv[1]), int(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(measured, (f"file://{folder}/group", size // 4, rounds), nprocs=2)
+        spawn(measured, (f"file://{folder}/group", size // 4, rounds), nprocs=2)
 
 
 def measured(rank: int, where: str, numbers: int, rounds: int) -> None:
