@@ -31,9 +31,9 @@ exit $status
 """
 
 
-def submitted(folder: Path, srun: str, options: str, steps: int) -> str:
+def submitted(folder: Path, srun: str, options: str, steps: int, *more: str) -> str:
     """The number of a job that trains."""
-    words = " ".join((*TRAINING, f"training.steps={steps}"))
+    words = " ".join((*TRAINING, f"training.steps={steps}", *more))
     (folder / "job.sh").write_text(SCRIPT.format(options=options, srun=srun, python=sys.executable, words=words))
     return command("env", "-C", str(folder), "CUDA_VISIBLE_DEVICES=-1", "sbatch", "--parsable", "job.sh").strip()
 

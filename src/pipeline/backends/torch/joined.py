@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.run import Run
 
+PORTS = 15_000  # from here on a job of Slurm has one, as with Lightning
 INTERFACE = "GLOO_SOCKET_IFNAME"
 JOURNAL = "metrics.jsonl"  # a checkpoint is read beside it
 
@@ -132,8 +133,9 @@ def train_along(mine: Launched) -> None:
 def join(mine: Launched) -> Group:
     """Meet the others. Raises RuntimeError where they do not come."""
     if mine.by == "srun":
-        slurm = SLURMEnvironment()
-        slurm.main_address, slurm.main_port  # noqa: B018  # which it sets in the environment, where nobody has
+        first = SLURMEnvironment.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"])
+        os.environ.setdefault("MASTER_ADDR", first)
+        os.environ.setdefault("MASTER_PORT", str(PORTS + int(os.environ["SLURM_JOB_ID"]) % 10_000))
     os.environ.setdefault(INTERFACE, "lo" if mine.local_count == mine.count else interface(os.environ["MASTER_ADDR"]))
     # gloo for what lies in the host's memory, nccl for what lies on a GPU
     dist.init_process_group(
