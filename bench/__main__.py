@@ -34,6 +34,7 @@ BENCHMARKS = (
     "gpt_fast",
     "generation",
     "processes",
+    "memory",
     "pinn",
 )
 

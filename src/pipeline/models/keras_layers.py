@@ -9,6 +9,11 @@ from typing import Any
 import keras
 
 
+def wide_dtype(x: Any) -> str:
+    """In which sums over x are taken: float32 at the least."""
+    return "float64" if keras.backend.standardize_dtype(x.dtype) == "float64" else "float32"
+
+
 @keras.saving.register_keras_serializable("pipeline")
 def gelu(x: Any) -> Any:
     """x times the normal distribution function. TensorFlow's own rounds its square root of two to float32."""

@@ -33,7 +33,7 @@ class Observation:
     `matmuls` counts matrix products and convolutions, forward and backward, by their operands' dtype, and
     `product_devices` by where they ran; `devices` and `operations` count every operation, by device and by (name,
     device, dtype). `compiled` is the count of matrix products after the compiler's passes, where a compiler stands
-    between (XLA). `how` names the way of looking.
+    between (XLA). `how` names the way of looking. `attention` counts the layers of attention by how they were computed.
 
     `tf32`: whether float32 products ran in TF32, seen as `tf32_by` says; None where it was set and not seen, for the
     reason in `tf32_by`.
@@ -45,6 +45,7 @@ class Observation:
     product_devices: Counter[str] = field(default_factory=Counter)
     operations: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     compiled: Counter[str] | None = None
+    attention: Counter[str] = field(default_factory=Counter)
     tf32: bool | None = None
     tf32_by: str = NOT_SEEN
 

@@ -135,6 +135,8 @@ def observed(seen: Observation) -> dict[str, Any]:
         "tf32": seen.tf32,
         "tf32_by": seen.tf32_by,
     }
+    if seen.attention:
+        plain["attention"] = dict(seen.attention)
     if seen.compiled is not None:
         plain["matrix_products_after_compilation"] = dict(seen.compiled)
     return plain

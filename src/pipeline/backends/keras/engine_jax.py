@@ -18,6 +18,7 @@ from keras.src.backend.common import dtypes
 
 from pipeline.backends.keras.devices_jax import devices_of, near
 from pipeline.backends.keras.hlo import products
+from pipeline.backends.keras.net import attention
 from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.errors import RunError
@@ -240,6 +241,7 @@ class Engine:
             if equation.primitive.name in PRODUCTS:
                 seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
                 seen.product_devices.update(devices)
+        seen.attention = attention(self.model)
         program = self.program()
         seen.compiled = Counter(products(program))
         on_cpu = next(iter(self.state[0][0].devices())).platform == "cpu"

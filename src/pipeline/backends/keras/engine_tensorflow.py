@@ -18,6 +18,7 @@ from tensorflow.python.eager import context as eager
 
 from pipeline.backends.keras import tensorflow_graph
 from pipeline.backends.keras.hlo import products
+from pipeline.backends.keras.net import attention
 from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.loaders import padded
@@ -259,6 +260,7 @@ class Engine:
             if name in PRODUCTS:
                 seen.matmuls[dtype] += 1
                 seen.product_devices[device] += 1
+        seen.attention = attention(self.model)
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
             seen.compiled = Counter(products(self.program()))

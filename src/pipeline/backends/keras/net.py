@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +18,11 @@ keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 
 KERAS_NAMES = "object_name_uids"
+
+
+def attention(model: Any) -> Counter[str]:
+    """Layers of attention by the way in which they were computed."""
+    return Counter(layer.way for layer in model._flatten_layers() if getattr(layer, "way", None))
 
 
 def made(model: Model, shapes: Shapes) -> Any:

@@ -110,6 +110,7 @@ def observation_of(checkpoint: Checkpoint) -> Observation | None:
         devices=Counter(kept["devices"]),
         product_devices=Counter(kept["product_devices"]),
         operations=Counter({(name, device, dtype): count for (name, device, dtype), count in kept["operations"]}),
+        attention=Counter(kept.get("attention", {})),
         compiled=None if kept["compiled"] is None else Counter(kept["compiled"]),
         tf32=kept["tf32"],
         tf32_by=kept["tf32_by"],

@@ -49,6 +49,8 @@ class Observer(TorchDispatchMode):
             operand = operands[-1] if name in PRODUCTS else operands[0]
             self.observation.matmuls[str(operand.dtype).removeprefix("torch.")] += 1
             self.observation.product_devices[str(operand.device)] += 1
+            if name not in PRODUCTS and "backward" not in name:
+                self.observation.attention[name.lstrip("_")] += 1
             if operand.is_cuda:
                 self._tf32(func, args, kwargs or {}, result)
         return result

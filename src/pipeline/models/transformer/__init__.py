@@ -16,6 +16,7 @@ Activation = Literal["gelu", "relu2", "swiglu"]
 
 EPSILON = 1e-5  # beside a variance
 ROTARY_BASE = 10_000.0
+BLOCKWISE_FROM = 1024  # queries or keys, from which attention in Keras is computed block by block
 
 
 @dataclass(frozen=True)

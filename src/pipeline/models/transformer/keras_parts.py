@@ -10,8 +10,9 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from pipeline.models.keras_layers import gelu
-from pipeline.models.transformer import EPSILON, Block, positions
+from pipeline.models.keras_layers import gelu, wide_dtype
+from pipeline.models.transformer import BLOCKWISE_FROM, EPSILON, Block, positions
+from pipeline.models.transformer.keras_blockwise import blockwise
 
 
 class WithSettings(layers.Layer):
@@ -51,18 +52,12 @@ class RmsNorm(layers.Layer):
 
     def call(self, x: Any) -> Any:
         """Of the last axis."""
-        return ops.cast(rms_normed(x) * ops.cast(self.gamma, rms_dtype(x)), x.dtype)
-
-
-def rms_dtype(x: Any) -> str:
-    """In which a mean of squares is taken."""
-    kind = keras.backend.standardize_dtype(x.dtype)
-    return "float64" if kind == "float64" else "float32"
+        return ops.cast(rms_normed(x) * ops.cast(self.gamma, wide_dtype(x)), x.dtype)
 
 
 def rms_normed(x: Any) -> Any:
     """x / sqrt(mean(x^2)) over the last axis."""
-    wide = ops.cast(x, rms_dtype(x))
+    wide = ops.cast(x, wide_dtype(x))
     return wide * ops.rsqrt(ops.mean(ops.square(wide), axis=-1, keepdims=True) + EPSILON)
 
 
@@ -75,7 +70,12 @@ def norm(block: Block, name: str, dtype: Any) -> Any:
 
 @keras.saving.register_keras_serializable("pipeline")
 class Attention(OfBlock):
-    """Several heads of softmax(Q K^T / sqrt(K)) V. A position that sees none gets zeros."""
+    """Several heads of softmax(Q K^T / sqrt(K)) V. A position that sees none gets zeros.
+
+    `way`: how it was computed when it was called last, plain or blockwise; the receipt says it.
+    """
+
+    way: str | None = None
 
     def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
         super().__init__(block, **more)
@@ -110,10 +110,13 @@ class Attention(OfBlock):
             return self._merged(found_BHTK), (keys, values)
         if block.key_heads != block.heads:
             key, value = (ops.repeat(one, block.heads // block.key_heads, axis=1) for one in (key, value))
-        if block.causal and seen is None and other_BSD is None:
-            seen = np.tril(np.ones((x_BTD.shape[1], other.shape[1]), bool))
-        found_BHTK = attention(query, key, value, seen)
-        return self._merged(found_BHTK)
+        causal = block.causal and seen is None and other_BSD is None
+        self.way = "blockwise" if max(x_BTD.shape[1], other.shape[1]) >= BLOCKWISE_FROM else "plain"
+        if self.way == "blockwise":
+            return self._merged(blockwise(query, key, value, seen, causal=causal))
+        if causal:
+            seen = np.tril(np.ones((x_BTD.shape[1],) * 2, bool))
+        return self._merged(attention(query, key, value, seen))
 
     def _merged(self, found_BHTK: Any) -> Any:
         merged = ops.transpose(found_BHTK, (0, 2, 1, 3))
@@ -127,11 +130,11 @@ class Attention(OfBlock):
 def attention(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any) -> Any:
     """softmax(Q K^T / sqrt(K)) V over what is `seen`; the softmax in float32 at the least."""
     scores = ops.matmul(q_BHTK, ops.transpose(k_BHSK, (0, 1, 3, 2)))
-    scores = ops.cast(scores, rms_dtype(scores)) / math.sqrt(q_BHTK.shape[-1])
+    scores = ops.cast(scores, wide_dtype(scores)) / math.sqrt(q_BHTK.shape[-1])
     if seen is None:
         weights = ops.softmax(scores)
     else:
-        lowest = np.finfo(rms_dtype(scores)).min
+        lowest = np.finfo(wide_dtype(scores)).min
         weights = ops.softmax(ops.where(seen, scores, lowest)) * ops.cast(
             ops.any(seen, -1, keepdims=True), scores.dtype
         )
