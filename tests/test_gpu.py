@@ -18,9 +18,11 @@ import pytest
 from command import pipeline, runs, status
 from in_backend import canary_on_gpu, outcomes
 
+from bench.measure import peer
 from pipeline.machine import gpu_support
 from pipeline.machine.capability import runnable
 from pipeline.machine.device import gpus
+from pipeline.runs.result import metrics_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")]
 
@@ -276,3 +278,19 @@ def test_copies_beside_the_steps_change_nothing(tmp_path: Path) -> None:
     receipts = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/receipt.json")]
     trained = [receipt["weights_sha256"] for receipt in receipts if "weights_sha256" in receipt]
     assert len(trained) == 2 and len(set(trained)) == 1
+
+
+def test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time(tmp_path: Path) -> None:
+    """experiment=gpt_gpu against nanoGPT's configuration for an A100, compiled and in bfloat16 too, on one text."""
+    plain = peer("gpt_plain.py", "5000", "0", "a100")
+    done = on_gpu(tmp_path, "experiment=gpt_gpu", "stage.baselines=false", "stage.attention=false", "tracking=none")
+    assert done.returncode == 0, done.stderr
+    receipt, (run,) = receipt_of(tmp_path), runs(tmp_path)
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"bfloat16"}  # type: ignore[index]
+    found = metrics_of(run)
+    share = found["model_flop_utilization"].value
+    ours = f"{receipt['training_s']} s, {found['validation/loss'].value} nats, {share:.1%} of a matmul's rate"
+    print(f"the plain loop: {plain}; ours: {ours}")
+    assert found["validation/loss"].value <= plain["validation_loss"]
+    assert float(str(receipt["training_s"])) <= plain["seconds"] / 3
+    assert share >= (0.45 if "H200" in gpus()[0].name else 0.0)

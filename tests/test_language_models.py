@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
 
+from pipeline.machine.device import gpus
 from pipeline.models.gpt import Gpt
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
@@ -144,6 +145,21 @@ def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -
         ended = pipeline(tmp_path, *words)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(runs(tmp_path)) >= 4
+
+
+@pytest.mark.skipif(bool(gpus()), reason="a GPU: tests/test_gpu.py runs it")
+def test_the_recipe_for_a_gpu_is_refused_without_one(tmp_path: Path) -> None:
+    assert refused(tmp_path, "experiment=gpt_gpu").startswith("device=gpu: ")
+
+
+@pytest.mark.wide
+def test_the_recipe_for_a_gpu_runs_as_it_is_on_a_cpu(tmp_path: Path) -> None:
+    """All but its sizes: its device, its steps, and the text that is fetched."""
+    small = ("model.width=24", "training.batch_size=2", "training.steps=3", "training.validate_every=3")
+    words = ("device=cpu", "dataset=python_docs", "dataset.context=64", "schedule.warm_up=1", "tracking=none", *small)
+    run = done(tmp_path, "experiment=gpt_gpu", *words)
+    assert set(read_json(run / "receipt.json")["precision"]["observed"]["matrix_products"]) == {"bfloat16"}
+    assert metrics_of(run)["model_flop_utilization"].value > 0
 
 
 @pytest.mark.wide

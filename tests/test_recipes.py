@@ -15,6 +15,7 @@ import yaml
 CONF = Path(__file__).parents[1] / "conf"
 RECIPES = sorted((CONF / "experiment").glob("*.yaml"))
 COMPARISONS = ("amp_ladder", "pinn_comparison", "long_range")  # of each: its rows have figures to reach
+ON_A_GPU = ("gpt_gpu",)  # tests/test_gpu.py runs them
 ROWS = {  # of the comparison: the recipe that is the same, whose figure holds
     "function-deepxde": "function_deepxde",
     "function-gauss_newton": "function_best",
@@ -68,7 +69,7 @@ def results(folder: Path, recipe: str, *overrides: str) -> list[dict[str, float]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [path.stem for path in RECIPES if path.stem not in COMPARISONS])
+@pytest.mark.parametrize("recipe", [path.stem for path in RECIPES if path.stem not in (*COMPARISONS, *ON_A_GPU)])
 def test_a_recipe_reaches_its_figure(recipe: str, tmp_path: Path) -> None:
     name, bound = figure(recipe)
     found = [result[name] for result in results(tmp_path, recipe) if name in result]

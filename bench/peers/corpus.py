@@ -24,9 +24,9 @@ class Corpus:
     lengths: np.ndarray
 
 
-def load() -> Corpus:
+def load(context: int = CONTEXT) -> Corpus:
     """The pipeline's splits of the text."""
-    data = MobyDick(context=CONTEXT).load(cache_root(None), 0)
+    data = MobyDick(context=context).load(cache_root(None), 0)
     assert isinstance(data.task, LanguageModelling)
     assert data.task.tokens is not None
     return Corpus(stream(data.train), stream(data.validation), stream(data.test), data.task.tokens.lengths())
@@ -37,8 +37,8 @@ def stream(split: Split) -> np.ndarray:
     return np.concatenate([np.ravel(split.x), split.y[-1, -1:]]).astype(np.int64)
 
 
-def sequences(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A stream cut into contexts, and the next token of each position: (N, CONTEXT) each."""
-    count = (len(tokens) - 1) // CONTEXT
-    x, y = (part[: count * CONTEXT].reshape(count, CONTEXT) for part in (tokens[:-1], tokens[1:]))
+def sequences(tokens: np.ndarray, context: int = CONTEXT) -> tuple[np.ndarray, np.ndarray]:
+    """A stream cut into contexts, and the next token of each position: (N, context) each."""
+    count = (len(tokens) - 1) // context
+    x, y = (part[: count * context].reshape(count, context) for part in (tokens[:-1], tokens[1:]))
     return x, y
