@@ -10,12 +10,15 @@ import subprocess
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from command import COMMAND, Done, environment, pipeline, refused, runs, status
 
+from pipeline.models.gpt import Gpt
 from pipeline.runs.records import read_config, read_metrics
+from pipeline.stages.ladder import Ladder
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
 SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")
@@ -147,6 +150,34 @@ def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
     )
     assert [row["name"] for row in table(ladder_of(tmp_path), "ladder.csv")] == ["baseline"]
     assert "failed: training.batch_size=5000: larger than the 320 training examples" in result.stdout
+
+
+@pytest.mark.wide
+def test_recomputation_is_a_rung_of_models_that_have_it(tmp_path: Path) -> None:
+    words = (
+        *("stage=ladder", "model=gpt", "dataset=python_docs", "dataset.context=128", "model.width=64", "tracking=none"),
+        *("training.batch_size=32", "training.steps=2", "training.validate_every=2", "schedule=cosine"),
+        *("training.evaluation_batch_size=32", "optimizer=adamw"),
+    )
+    left = [f"~stage.rungs.{name}" for name in ("baseline", "transfer", "workers", "threads", "amp", "compiled")]
+    result = pipeline(tmp_path, *words, *left)
+    assert result.returncode == 0, result.stdout + result.stderr
+    kept, recomputed = table(ladder_of(tmp_path), "ladder.csv")
+    assert (kept["name"], recomputed["name"]) == ("resident", "recompute")
+    assert float(recomputed["process_bytes"]) < float(kept["process_bytes"]) - 30 * 2**20
+    assert recomputed["test_accuracy"] == kept["test_accuracy"]
+
+
+def test_a_models_rung_is_changed_or_left_out_by_its_name() -> None:
+    gpt, recomputing = (cast(Any, SimpleNamespace(model=Gpt(recompute=recompute))) for recompute in (False, True))
+    rungs: dict[str, str | None] = {"amp": "precision=mixed"}
+    assert list(Ladder(rungs=rungs).all_rungs(gpt)) == ["amp", "recompute"]
+    assert list(Ladder(rungs=rungs).all_rungs(recomputing)) == ["amp"]
+    assert list(Ladder(rungs={**rungs, "recompute": None}).all_rungs(gpt)) == ["amp"]
+    changed = {**rungs, "recompute": "model.layers=2"}
+    assert Ladder(rungs=changed).all_rungs(gpt) == changed
+    with pytest.raises(ValueError, match=r"rungs={'amp': None}: a ladder has at least one rung"):
+        Ladder(rungs={"amp": None})
 
 
 def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ class Model(Part):
         """A weight of the shared start: as it was drawn, unless the model begins otherwise."""
         return drawn
 
+    def rungs(self) -> Mapping[str, str]:
+        """What stage=ladder tries of the model's settings, above its other rungs: a rung's name -> what it changes."""
+        return {}
+
     def check_shapes(self, shapes: Shapes) -> None:
         """Refuse, without building anything, examples that it cannot be built for. Raises ValueError."""
 

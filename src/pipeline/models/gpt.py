@@ -6,6 +6,7 @@ settings: rotary positions, RMSNorm, SwiGLU and ReLU squared, grouped keys, norm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -75,6 +76,9 @@ class Gpt(Model):
         looked_up = {"positions.embeddings", *(() if self.tied else ("tokens.embeddings",))}
         multiplied = sum(array.size for name, array in weights.items() if name not in looked_up)
         return 6.0 * multiplied + 12.0 * self.layers * self.width * length
+
+    def rungs(self) -> Mapping[str, str]:
+        return {} if self.recompute else {"recompute": "model.recompute=true"}
 
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         if self.zero_projections and name.endswith((".output.kernel", ".outer.kernel")):

@@ -6,6 +6,7 @@ et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a class 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -52,6 +53,9 @@ class Vit(Model):
 
     def check_shapes(self, shapes: Shapes) -> None:
         self._image(shapes)
+
+    def rungs(self) -> Mapping[str, str]:
+        return {} if self.recompute else {"recompute": "model.recompute=true"}
 
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.transformer import torch_vit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from pipeline.contracts import Stage
+from pipeline.contracts import Model, Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
@@ -41,21 +41,29 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @spec
 class Ladder(Stage):
-    """`rungs`: name -> what it changes of the rung below. `source_s`: the seconds that the source reports, by rung."""
+    """`rungs`: name -> what it changes of the rung below (None: leave it out). The model's are above them.
+
+    `source_s`: the seconds that the source reports, by rung.
+    """
 
     has_cells: ClassVar[bool] = True
     headline: ClassVar[str] = "gain"
 
-    rungs: dict[Name, str]
+    rungs: dict[Name, str | None]
     source_s: dict[str, Seconds] = Field(default_factory=dict)
     source: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.rungs:
-            raise ValueError("rungs={}: a ladder has at least one rung")
+        if all(text is None for text in self.rungs.values()):
+            raise ValueError(f"rungs={self.rungs}: a ladder has at least one rung")
         for name in self.source_s:
             if name not in self.rungs:
                 raise bad_choice("stage.source_s", name, self.rungs)
+
+    def all_rungs(self, experiment: Experiment) -> dict[str, str]:
+        """Those of the stage, then the model's; what the stage says of one of the model's holds."""
+        model = experiment.model.rungs() if isinstance(experiment.model, Model) else {}
+        return {name: text for name, text in {**self.rungs, **model, **self.rungs}.items() if text is not None}
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a rung that is a mistake, before anything runs."""
@@ -63,14 +71,14 @@ class Ladder(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a key that the first rung sets anew, so that nothing would be left of the user's."""
-        name, text = next(iter(self.rungs.items()))
+        name, text = next(iter(self.all_rungs(experiment).items()))
         refuse_overruled(keys, variant(experiment, {}, text).keys, f"stage.rungs.{name}={text!r}")
 
     def plan(self, experiment: Experiment) -> list[Decision]:
         """Every rung as a cell. What a rung changes holds for those above it, unless it cannot run here."""
         below: Variant | None = None
         decisions = []
-        for number, (name, text) in enumerate(self.rungs.items()):
+        for number, (name, text) in enumerate(self.all_rungs(experiment).items()):
             rung = _rung(experiment, name, text, below)
             decisions.append(decided(number, rung))
             below = rung if decisions[-1].verdict == "run" else below
@@ -83,7 +91,7 @@ class Ladder(Stage):
         """
         below: Variant | None = None
         found: list[Experiment] = []
-        for name, text in self.rungs.items():
+        for name, text in self.all_rungs(experiment).items():
             rung = _rung(experiment, name, text, below)
             one = experiment_of(rung)
             if one is not None:
