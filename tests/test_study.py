@@ -30,7 +30,8 @@ pytestmark = pytest.mark.timeout(1500)
 ROOT = Path(__file__).parents[1]
 WHOLE_SECONDS = 1400.0  # for the whole study, beside other tests on a slow machine
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
-STAGES = ["compose", "data", *EXPERIMENTS, "amp", "physics", "report"]
+OTHERS = ["amp", "transformer", "physics"]
+STAGES = ["compose", "data", *EXPERIMENTS, *OTHERS, "report"]
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
 classifier_torch: &short
@@ -43,6 +44,12 @@ classifier_torch: &short
 classifier_tensorflow: {<<: *short, backend: tensorflow, stage.repeats: 1}
 classifier_jax: {<<: *short, backend: jax}
 amp: {<<: *short, stage: amp, model: mlp, training: {epochs: 1}, stage.repeats: 1, stage.precisions: [fp32, mixed]}
+transformer:
+  experiment: gpt_tiny
+  dataset: python_docs
+  training: {steps: 4, validate_every: 2}
+  schedule.warm_up: 1
+  tracking: {wait: 100.0}
 physics: {stage: pinn, backend: torch, precision: fp64, solver.steps: 200, tracking: {wait: 100.0}}
 """
 
@@ -143,7 +150,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
     assert "| precision | images/s | speed-up |" in report
     assert study.read("study/report/comparison.png").startswith(b"\x89PNG")
     shown = json.loads(study.dvc("metrics", "show", "--json"))[""]["data"]
-    assert len(shown) == len([*EXPERIMENTS, "amp", "physics"])
+    assert len(shown) == len([*EXPERIMENTS, *OTHERS])
     assert study.dvc("repro").count("didn't change, skipping") == len(STAGES)  # how fast: docs/study.md
 
 
@@ -182,8 +189,13 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
                     {"data", *EXPERIMENTS[1:], "amp"},
                 ),
                 ("src/pipeline/tracking/tracker.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
-                ("src/pipeline/report/figures.py", '"predicted class"', '"predicted"', {*EXPERIMENTS[1:], "amp"}),
-                ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, "amp", "physics", "report"}),
+                (
+                    "src/pipeline/report/figures.py",
+                    '"predicted class"',
+                    '"predicted"',
+                    {*EXPERIMENTS[1:], "amp", "transformer"},
+                ),
+                ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, *OTHERS, "report"}),
                 ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
                 ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
             )

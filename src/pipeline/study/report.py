@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.report.intervals import LEAST_RUNS, half_width
@@ -43,7 +43,7 @@ def report() -> int:
     try:
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
-        if draw({name: outcome for name, outcome in outcomes.items() if outcome.curves}):
+        if draw([members for members in kinds.values() if len(members) > 1]):
             text += "\n![accuracy by epoch, test accuracy and rate of each stage](comparison.png)\n"
         (FOLDER / "report.md").write_text(text, encoding="utf-8")
     except OSError as error:
@@ -104,9 +104,9 @@ def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping
     return [f"{one} - {other}", f"{mean:+.4f}", interval, str(len(changes)), shown]
 
 
-def draw(outcomes: Mapping[str, Outcome]) -> bool:
-    """The figure of the stages that were trained by epochs; False where there is none."""
-    sides = [side for name, outcome in outcomes.items() if (side := _side(name, outcome))]
+def draw(kinds: Sequence[Mapping[str, Outcome]]) -> bool:
+    """The figure of stages of one kind that were trained by epochs; False where there are none."""
+    sides = [side for members in kinds for name, outcome in members.items() if (side := _side(name, outcome))]
     if sides:
         from pipeline.report import comparison
 
