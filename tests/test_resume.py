@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_metrics
+from pipeline.runs.records import read_config, read_metrics
 
 TIMED = "per_s"
 CHECKPOINTS = "runs/*/checkpoints/step-*"
@@ -40,6 +40,39 @@ LANGUAGE = (
     *("model.width=16", "model.dropout=0.1", "model.positions=rotary", "training.steps=150", "schedule.warm_up=5"),
     *("training.validate_every=37", "training.log_every_n_steps=1", "training.checkpoint.every=5"),
     *("stage.attention=false", "stage.baselines=false", "loader.steps_per_execution=7"),
+)
+
+OF_150_STEPS = (
+    *("training.steps=150", "training.validate_every=37", "training.log_every_n_steps=1", "training.batch_size=16"),
+    *("training.checkpoint.every=5", "loader.steps_per_execution=7"),
+)
+SEQUENCES = {
+    "pairs": (
+        *("stage=seq2seq", "dataset=reversals", "dataset.train=400", "dataset.test=50", "dataset.longest=8"),
+        *("model.layers=1", "model.heads=2", "model.width=16", "model.dropout=0.1", "training.accumulate=2"),
+        *("schedule.warm_up=5", *OF_150_STEPS),
+    ),
+    "gru": (
+        "stage=train",
+        "dataset=recall",
+        "dataset.distance=9",
+        "dataset.train=256",
+        "model=gru",
+        "model.width=8",
+        *OF_150_STEPS,
+    ),
+    "conv1d": (
+        "stage=train",
+        "dataset=recall",
+        "dataset.distance=9",
+        "dataset.train=256",
+        "model=conv1d",
+        *OF_150_STEPS,
+    ),
+}
+COMPARED = (
+    *("stage=long_range", "stage.models.gru=null", "stage.models.attention=null", "stage.distances=[9]"),
+    *("stage.lengths=[4]", "stage.seeds=1", "dataset.train=256", "tracking=none"),
 )
 
 
@@ -82,6 +115,35 @@ def test_a_killed_training_ends_as_one_that_nobody_killed(tmp_path: Path, backen
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_a_killed_language_model_ends_as_one_that_nobody_killed(tmp_path: Path, backend: str) -> None:
     check_ends_as_whole(tmp_path, (*LANGUAGE, f"backend={backend}", "tracking=none"))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_a_killed_model_of_sequences_ends_as_one_that_nobody_killed(tmp_path: Path, kind: str, backend: str) -> None:
+    check_ends_as_whole(tmp_path, (*SEQUENCES[kind], f"backend={backend}", "tracking=none"))
+
+
+@pytest.mark.wide
+def test_a_training_of_a_comparison_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """The comparison itself is given again: its trainings are timed against each other."""
+    words = (*COMPARED, *(word for word in OF_150_STEPS if "batch_size" not in word), "training.batch_size=8")
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words).returncode == 0
+    assert killed(tmp_path / "killed", words, 0.1) == -9
+    result = pipeline(tmp_path / "killed", "resume=latest")
+    assert result.returncode == 0, result.stderr
+    whole, again = (
+        read_json(run / "receipt.json")
+        for folder in ("whole", "killed")
+        for run in runs(tmp_path / folder)
+        if not (run / "cells").exists() and read_config(run)["dataset"]["distance"] == 9
+    )
+    assert again["weights_sha256"] == whole["weights_sha256"]
+    assert again["resumed"]
+    comparison = next(run for run in runs(tmp_path / "killed") if (run / "cells").exists())
+    said = refused(tmp_path / "killed", f"resume={comparison.name}")
+    assert said.endswith(f"{comparison.name} has no checkpoint; run it anew")
 
 
 def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
