@@ -1,9 +1,9 @@
 """A small GPT with nothing round it, as nanoGPT's configurations (github.com/karpathy/nanoGPT) train it.
 
 Tokens in memory, fused attention, AdamW whose weight decay is for matrices, a clipped norm, a warm-up and a cosine; on
-a GPU compiled, in bfloat16 by autocast. Arguments: steps, the seed (0), and `cpu` (the default) or `a100`. The clock runs
-over the steps after the first twenty, without validations. With several validations, the loss is the lowest, and the
-seconds those until then.
+a GPU compiled, in bfloat16 by autocast. Arguments: steps, the seed (0), and `cpu` (the default) or `a100`.
+The clock runs over the steps after the first twenty, without validations. With several validations, the loss is the
+lowest, and the seconds those until then.
 """
 
 from __future__ import annotations
