@@ -1,0 +1,94 @@
+"""The contract of kernels: pieces of code that compute D = alpha·A·B + beta·C (pipeline.kernels.gemm)."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pipeline.contracts.part import Part
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from pipeline.kernels.gemm import Gemm, Operands
+
+
+class Launch(ABC):
+    """A kernel that is compiled, with operands in the memory that it reads: ready to run, as often as is wanted.
+
+    `facts`: what the receipt keeps of how it was made (compiler, flags, source's hash; registers, shared memory, ...).
+    """
+
+    facts: Mapping[str, object]
+
+    @abstractmethod
+    def run(self) -> None:
+        """Compute D once, and return when it is there. Raises RunError where that goes wrong."""
+
+    @abstractmethod
+    def result(self) -> np.ndarray:
+        """D's buffer as `Operands.d` stores it, padding included, as the last run left it."""
+
+    def seconds(self, calls: int) -> float:
+        """Seconds that a run takes, of `calls` of them back to back. A GPU's kernel measures by the card's clock."""
+        began = time.perf_counter()
+        for _ in range(calls):
+            self.run()
+        return (time.perf_counter() - began) / calls
+
+
+class Kernel(Part):
+    """One way to compute D = alpha·A·B + beta·C.
+
+    `processor`: where it is timed. `dtypes`: those of A and B that it takes (`gemm.DTYPES`). `yardstick`: the others of
+    its processor are shown as a share of it. `launches`: how the work is split, in words, for the table. `minimum`: the
+    oldest compute capability, of a GPU's kernel. `sources`: its files beside its module, for the code's hash.
+    """
+
+    processor: ClassVar[Literal["cpu", "gpu"]]
+    dtypes: ClassVar[tuple[str, ...]]
+    yardstick: ClassVar[bool] = False
+    launches: ClassVar[str] = ""
+    minimum: ClassVar[tuple[int, int] | None] = None
+    sources: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and metrics: by its module, a user's by its class or file."""
+        from pipeline.spec import choice
+
+        return choice(self)
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """Its sources."""
+        import sys
+        from pathlib import Path
+
+        folder = Path(str(sys.modules[type(self).__module__].__file__)).parent
+        return tuple(folder / name for name in self.sources)
+
+    def refusal(self, gemm: Gemm) -> str | None:
+        """Why it does not take a problem (its dtype, its order, a leading dimension); None where it does."""
+        if gemm.dtype not in self.dtypes:
+            return f"takes {', '.join(self.dtypes)}, not {gemm.dtype}"
+        return None
+
+    def missing(self) -> str | None:
+        """What this machine lacks to run it at speed ("an NVIDIA GPU", "a C++ compiler"); None where it can."""
+        return None
+
+    @abstractmethod
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        """Compiled, for operands of a problem that it takes, on `threads` cores where it runs on the CPU.
+
+        Raises UserError where the source does not compile, with the compiler's lines.
+        """
+
+    def rehearse(self, operands: Operands) -> Launch | None:
+        """What can be run to verify it on a machine that is `missing` something; None where nothing can."""
+        return None

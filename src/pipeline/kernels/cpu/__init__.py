@@ -1,0 +1,1 @@
+"""Kernels that run on the CPU, and what compiles the C++ of most of them."""

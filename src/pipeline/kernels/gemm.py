@@ -1,0 +1,313 @@
+"""The problem D = alpha·A·B + beta·C: its sizes and layouts, operands made from a seed, and what a correct D is.
+
+A is (M, K), B (K, N), C and D (M, N). Each lies in a buffer of its own, column by column (`order="column"`, as BLAS has
+it: element (i, j) at i + j·ld) or row by row (`order="row"`: at i·ld + j). A leading dimension may be larger than the
+rows (columns) that it steps over: the numbers in between belong to no matrix, and hold NaN or a sentinel, so that a
+kernel that reads them is wrong and one that writes them is seen.
+
+Error bounds: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+Order = Literal["column", "row"]
+Values = Literal["uniform", "integers"]
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """`stored`: NumPy's dtype of A and B, as bits where NumPy lacks it; `out`: of C and D, in which sums are kept too.
+
+    `unit`: the unit roundoff of those sums.
+    """
+
+    stored: Any
+    out: Any
+    unit: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element of A or B."""
+        return np.dtype(self.stored).itemsize
+
+    @property
+    def out_size(self) -> int:
+        """Bytes of an element of C or D."""
+        return np.dtype(self.out).itemsize
+
+
+SINGLE = 2.0**-24
+# Tensor Cores add in fp32 without rounding to nearest: a unit of 2^-23 instead of 2^-24.
+DTYPES: dict[str, Dtype] = {
+    "fp32": Dtype(np.float32, np.float32, SINGLE),
+    "tf32": Dtype(np.float32, np.float32, 2 * SINGLE),  # values with 10 bits behind the point, in float32's place
+    "fp16": Dtype(np.float16, np.float32, 2 * SINGLE),
+    "bf16": Dtype(np.uint16, np.float32, 2 * SINGLE),  # the upper half of a float32's bits
+    "int8": Dtype(np.int8, np.int32, 0.0),
+}
+POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest byte
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    """One problem. `pad`: how far the leading dimensions of A, B and of C and D exceed the smallest that they can be."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "fp32"
+    order: Order = "column"
+    alpha: float = 1.0
+    beta: float = 0.0
+    pad: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def type(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def lda(self) -> int:
+        return (self.m if self.order == "column" else self.k) + self.pad[0]
+
+    @property
+    def ldb(self) -> int:
+        return (self.k if self.order == "column" else self.n) + self.pad[1]
+
+    @property
+    def ldc(self) -> int:
+        """Of C and of D."""
+        return (self.m if self.order == "column" else self.n) + self.pad[2]
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions of A·B."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def traffic(self) -> int:
+        """The fewest bytes that have to be moved: A and B read once, D written once, C read once where it counts."""
+        ab = (self.m * self.k + self.k * self.n) * self.type.size
+        return ab + self.m * self.n * self.type.out_size * (2 if self.beta else 1)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the four buffers."""
+        columns = self.order == "column"
+        a = self.lda * (self.k if columns else self.m)
+        b = self.ldb * (self.n if columns else self.k)
+        c = self.ldc * (self.n if columns else self.m)
+        return (a + b) * self.type.size + 2 * c * self.type.out_size
+
+    @property
+    def intensity(self) -> float:
+        """FLOP for each byte of `traffic`."""
+        return self.flop / self.traffic
+
+    @property
+    def turned(self) -> Gemm:
+        """The same problem in the other order: Dᵀ = alpha·Bᵀ·Aᵀ + beta·Cᵀ, over the same buffers with A and B swapped."""
+        other: Order = "row" if self.order == "column" else "column"
+        pad = (self.pad[1], self.pad[0], self.pad[2])
+        return replace(self, m=self.n, n=self.m, order=other, pad=pad)
+
+    def __str__(self) -> str:
+        size = f"{self.m}" if self.m == self.n == self.k else f"{self.m}×{self.n}×{self.k}"
+        scales = "" if (self.alpha, self.beta) == (1, 0) else f", alpha={self.alpha:g}, beta={self.beta:g}"
+        leading = "" if not any(self.pad) else f", leading dimensions {self.lda}, {self.ldb}, {self.ldc}"
+        return f"{size} {self.dtype}, by {self.order}s{scales}{leading}"
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A problem with its buffers, one-dimensional: `a` and `b` of `Dtype.stored`, `c` and `d` of `Dtype.out`.
+
+    `d` is what D holds before the kernel runs: NaN or a sentinel everywhere, which it has to overwrite.
+    """
+
+    gemm: Gemm
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    d: np.ndarray
+
+    @property
+    def turned(self) -> Operands:
+        """For a kernel that knows one order only: the same buffers, as the problem in the other order has them."""
+        return Operands(self.gemm.turned, self.b, self.a, self.c, self.d)
+
+
+def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = False) -> Operands:
+    """Uniform in [-1, 1], rounded to the dtype; or integers from -4 to 4, of which every sum is exact.
+
+    `nan_c`: C is NaN everywhere, which with beta = 0 must not show in D.
+    """
+    generator = np.random.default_rng(seed)
+    whole = values == "integers" or gemm.dtype == "int8"
+
+    def drawn(rows: int, columns: int) -> np.ndarray:
+        if whole:
+            return generator.integers(-4, 5, (rows, columns)).astype(np.float32)
+        return generator.uniform(-1, 1, (rows, columns)).astype(np.float32)
+
+    a, b, c = drawn(gemm.m, gemm.k), drawn(gemm.k, gemm.n), drawn(gemm.m, gemm.n)
+    if nan_c:
+        c = np.full_like(c, np.nan)
+    stored, out = gemm.type.stored, gemm.type.out
+    return Operands(
+        gemm,
+        _placed(encode(a, gemm.dtype), gemm.lda, gemm.order, stored),
+        _placed(encode(b, gemm.dtype), gemm.ldb, gemm.order, stored),
+        _placed(c.astype(out), gemm.ldc, gemm.order, out),
+        _placed(np.full(c.shape, _poison(out)), gemm.ldc, gemm.order, out),
+    )
+
+
+def matrix(buffer: np.ndarray, rows: int, columns: int, leading: int, order: Order) -> np.ndarray:
+    """A view (rows, columns) of a buffer."""
+    if order == "column":
+        return buffer.reshape(columns, leading)[:, :rows].T
+    return buffer.reshape(rows, leading)[:, :columns]
+
+
+def views(operands: Operands) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A, B, C and D as views of their buffers, A and B as stored."""
+    gemm, order = operands.gemm, operands.gemm.order
+    return (
+        matrix(operands.a, gemm.m, gemm.k, gemm.lda, order),
+        matrix(operands.b, gemm.k, gemm.n, gemm.ldb, order),
+        matrix(operands.c, gemm.m, gemm.n, gemm.ldc, order),
+        matrix(operands.d, gemm.m, gemm.n, gemm.ldc, order),
+    )
+
+
+def encode(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values rounded to the nearest of a dtype (ties to even), as that is stored."""
+    if dtype == "bf16":
+        return (_rounded(values, 16).view(np.uint32) >> 16).astype(np.uint16)
+    if dtype == "tf32":
+        return _rounded(values, 13)
+    return values.astype(DTYPES[dtype].stored)
+
+
+def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
+    """What stored numbers are, in float64."""
+    if dtype == "bf16":
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a kernel's D is from the product in float64. `fault`: what is wrong with it, in words; None: nothing.
+
+    `error`: the largest difference over the bound of its element; `relative`: the Frobenius norm of the difference over
+    that of D.
+    """
+
+    error: float
+    relative: float
+    fault: str | None = None
+
+
+def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> Check:
+    """Compare a kernel's buffer `d` with float64, all of it or the given rows, and its padding with what it was.
+
+    Element by element the error is at most (K + 3)·u·(|alpha|·|A|·|B| + |beta|·|C|), whatever the order of the sum; of
+    random operands its Frobenius norm is far below 4·sqrt(K + 3)·u of D's (where D cancels, of what it would be if it did
+    not). Integers have to be exact.
+    """
+    gemm = operands.gemm
+    a, b, c, before = views(operands)
+    found = matrix(d, gemm.m, gemm.n, gemm.ldc, gemm.order)
+    margin = matrix(d, *_whole(gemm), gemm.ldc, gemm.order)
+    fault = _overwritten(margin, gemm, operands.d)
+    picked = slice(None) if rows is None else rows
+    a64, b64 = decode(a[picked], gemm.dtype), decode(b, gemm.dtype)
+    c64 = np.zeros((len(a64), gemm.n)) if gemm.beta == 0 else c[picked].astype(np.float64)
+    exact = gemm.alpha * (a64 @ b64) + gemm.beta * c64
+    size = abs(gemm.alpha) * (np.abs(a64) @ np.abs(b64)) + abs(gemm.beta) * np.abs(c64)
+    difference = np.abs(found[picked].astype(np.float64) - exact)
+    unit = (gemm.k + 3) * gemm.type.unit
+    whole = bool((a64 == np.rint(a64)).all() and (b64 == np.rint(b64)).all()) and size.max(initial=0) < 2**22
+    bound = np.zeros_like(size) if whole else unit * size
+    norm = max(float(np.linalg.norm(exact)), float(np.linalg.norm(size)) / np.sqrt(gemm.k + 3))
+    relative = float(np.linalg.norm(difference)) / norm if norm else float(difference.max(initial=0))
+    wrong = ~(difference <= bound)  # a NaN is wrong
+    if fault is None and wrong.any():
+        fault = _where(wrong, found[picked], exact, rows)
+    if fault is None and not relative <= 4 * np.sqrt(gemm.k + 3) * gemm.type.unit and not whole:
+        fault = f"relative error {relative:.1e}, far above that of rounding"
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(difference == 0, 0, difference / (unit * size if unit else 1))
+    return Check(float(share.max(initial=0)), relative, fault)
+
+
+def cases(dtype: str, order: Order | None = None) -> Iterator[tuple[str, Gemm, Values, bool]]:
+    """The classes of problems that a kernel is verified on: (what it tries, problem, values, C is NaN).
+
+    A kernel's `refusal` says which of them it does not take.
+    """
+    whole = dtype == "int8"
+    half = -2.0 if whole else -0.5
+    for one in ("column", "row") if order is None else (order,):
+        base = Gemm(m=1, n=1, k=1, dtype=dtype, order=one)
+        for m, n, k in ((1, 1, 1), (1, 7, 3), (9, 1, 5), (16, 16, 16), (17, 15, 33), (64, 48, 80), (130, 67, 1)):
+            yield "sizes", replace(base, m=m, n=n, k=k), "uniform", False
+        odd = replace(base, m=37, n=53, k=71)
+        yield "leading dimensions", replace(odd, pad=(3, 5, 7)), "uniform", False
+        yield "leading dimensions", replace(base, m=64, n=32, k=48, pad=(16, 16, 16), beta=1.0), "uniform", False
+        for alpha in (0.0, 1.0, half):
+            for beta in (0.0, 1.0, half):
+                yield "alpha, beta", replace(odd, alpha=alpha, beta=beta), "uniform", False
+        if not whole:
+            yield "NaN in C with beta 0", odd, "uniform", True
+        yield "integers", replace(odd, k=200, alpha=2.0, beta=-1.0, pad=(1, 2, 3)), "integers", False
+
+
+def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.ndarray:
+    """The buffer of a matrix; what belongs to no matrix is poisoned."""
+    rows, columns = values.shape
+    length = leading * (columns if order == "column" else rows)
+    poison = _poison(dtype)
+    buffer = np.full(length, poison, dtype)
+    matrix(buffer, rows, columns, leading, order)[...] = values
+    return buffer
+
+
+def _poison(dtype: Any) -> Any:
+    """NaN (of bfloat16 its bits), or of integers a number that no product gives."""
+    if np.dtype(dtype).kind == "f":
+        return np.nan
+    return {np.uint16: 0x7FC0, np.int8: 113}.get(np.dtype(dtype).type, POISON)
+
+
+def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
+    """float32 with the lowest `bits` bits rounded away, ties to even."""
+    raw = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    half = (1 << (bits - 1)) - 1 + ((raw >> bits) & 1)
+    return (((raw + half) >> bits) << bits).astype(np.uint32).view(np.float32)
+
+
+def _whole(gemm: Gemm) -> tuple[int, int]:
+    """Rows and columns of D's buffer with its padding."""
+    return (gemm.ldc, gemm.n) if gemm.order == "column" else (gemm.m, gemm.ldc)
+
+
+def _overwritten(margin: np.ndarray, gemm: Gemm, before: np.ndarray) -> str | None:
+    """Whether numbers beside D were written."""
+    beside = margin[gemm.m :] if gemm.order == "column" else margin[:, gemm.n :]
+    was = _poison(before.dtype)
+    changed = int(np.sum(~np.isnan(beside))) if was != was else int(np.sum(beside != was))
+    return f"writes beside D: {changed} numbers between its {gemm.order}s" if changed else None
+
+
+def _where(wrong: np.ndarray, found: np.ndarray, exact: np.ndarray, rows: np.ndarray | None) -> str:
+    i, j = (int(index[0]) for index in np.nonzero(wrong))
+    row = i if rows is None else int(rows[i])
+    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: D[{row},{j}] = {found[i, j]:.7g}, not {exact[i, j]:.7g}"
