@@ -1,5 +1,5 @@
 """The contracts: what the spec of each config group has to offer (`physics.py`: problems, networks and solvers;
-`runs.py`: stages about saved runs; `kernels.py`: matrix products). A spec derives from its contract, which it imports from here.
+`runs.py`: stages about saved runs; `kernels.py`: matrix products). A spec derives from its contract.
 
 Abstract methods have to be defined; the rest has a default, and `offers` says whether an optional method was defined.
 What a spec lacks is refused when its config is built (`fault`). Frameworks are known to the parts that import them:

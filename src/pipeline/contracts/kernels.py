@@ -45,13 +45,15 @@ class Kernel(Part):
     """One way to compute D = alpha·A·B + beta·C.
 
     `processor`: where it is timed. `dtypes`: those of A and B that it takes (`gemm.DTYPES`). `yardstick`: the others of
-    its processor are shown as a share of it. `launches`: how the work is split, in words, for the table. `minimum`: the
+    its processor are shown as a share of it. `rung`: its place in a ladder of kernels, each of which adds one idea to
+    the one before; None: in none. `launches`: how the work is split, in words, for the table. `minimum`: the
     oldest compute capability, of a GPU's kernel. `sources`: its files beside its module, for the code's hash.
     """
 
     processor: ClassVar[Literal["cpu", "gpu"]]
     dtypes: ClassVar[tuple[str, ...]]
     yardstick: ClassVar[bool] = False
+    rung: ClassVar[int | None] = None
     launches: ClassVar[str] = ""
     minimum: ClassVar[tuple[int, int] | None] = None
     sources: ClassVar[tuple[str, ...]] = ()

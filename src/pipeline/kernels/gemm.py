@@ -56,7 +56,7 @@ POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest 
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm:
-    """One problem. `pad`: how far the leading dimensions of A, B and of C and D exceed the smallest that they can be."""
+    """One problem. `pad`: by how much the leading dimensions of A, of B and of C and D exceed the smallest possible."""
 
     m: int
     n: int
@@ -111,7 +111,7 @@ class Gemm:
 
     @property
     def turned(self) -> Gemm:
-        """The same problem in the other order: Dᵀ = alpha·Bᵀ·Aᵀ + beta·Cᵀ, over the same buffers with A and B swapped."""
+        """The same problem in the other order, Dᵀ = alpha·Bᵀ·Aᵀ + beta·Cᵀ: the same buffers with A and B swapped."""
         other: Order = "row" if self.order == "column" else "column"
         pad = (self.pad[1], self.pad[0], self.pad[2])
         return replace(self, m=self.n, n=self.m, order=other, pad=pad)
@@ -206,7 +206,7 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
 class Check:
     """How far a kernel's D is from the product in float64. `fault`: what is wrong with it, in words; None: nothing.
 
-    `error`: the largest difference over the bound of its element; `relative`: the Frobenius norm of the difference over
+    `error`: the largest difference over the bound of its element. `relative`: the Frobenius norm of the difference over
     that of D.
     """
 
@@ -216,14 +216,16 @@ class Check:
 
 
 def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> Check:
-    """Compare a kernel's buffer `d` with float64, all of it or the given rows, and its padding with what it was.
+    """Compare a kernel's buffer `d` with float64, and its padding with what it was.
+
+    `rows`: of a large D, those that are compared element by element; of all rows the sums over random signs are.
 
     Element by element the error is at most (K + 3)·u·(|alpha|·|A|·|B| + |beta|·|C|), whatever the order of the sum; of
-    random operands its Frobenius norm is far below 4·sqrt(K + 3)·u of D's (where D cancels, of what it would be if it did
-    not). Integers have to be exact.
+    random operands its Frobenius norm is far below 4·sqrt(K + 3)·u of D's (where D cancels, of what it would be if it
+    did not). Integers have to be exact.
     """
     gemm = operands.gemm
-    a, b, c, before = views(operands)
+    a, b, c, _ = views(operands)
     found = matrix(d, gemm.m, gemm.n, gemm.ldc, gemm.order)
     margin = matrix(d, *_whole(gemm), gemm.ldc, gemm.order)
     fault = _overwritten(margin, gemm, operands.d)
@@ -241,6 +243,8 @@ def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> 
     wrong = ~(difference <= bound)  # a NaN is wrong
     if fault is None and wrong.any():
         fault = _where(wrong, found[picked], exact, rows)
+    if fault is None and rows is not None:
+        fault = _wrong_sum(operands, found)
     if fault is None and not relative <= 4 * np.sqrt(gemm.k + 3) * gemm.type.unit and not whole:
         fault = f"relative error {relative:.1e}, far above that of rounding"
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -307,7 +311,30 @@ def _overwritten(margin: np.ndarray, gemm: Gemm, before: np.ndarray) -> str | No
     return f"writes beside D: {changed} numbers between its {gemm.order}s" if changed else None
 
 
+def _wrong_sum(operands: Operands, found: np.ndarray) -> str | None:
+    """D·s compared with alpha·A·(B·s) + beta·C·s, for one vector s of random signs (Freivalds' check).
+
+    Rounding leaves a difference of about sqrt(K·N)·u·|D|; an element that is wrong adds its whole error.
+    """
+    gemm = operands.gemm
+    a, b, c, _ = views(operands)
+    signs = np.random.default_rng(gemm.m).choice([-1.0, 1.0], gemm.n)
+    exact = gemm.alpha * (decode(a, gemm.dtype) @ (decode(b, gemm.dtype) @ signs))
+    if gemm.beta:
+        exact += gemm.beta * (c.astype(np.float64) @ signs)
+    wide = found.astype(np.float64)
+    difference = np.abs(wide @ signs - exact)
+    typical = float(np.sqrt(np.mean(wide**2)))
+    wrong = ~(difference <= 16 * np.sqrt((gemm.k + 3) * gemm.n) * gemm.type.unit * typical)
+    if not wrong.any():
+        return None
+    row = int(np.argmax(wrong))
+    of_row = f"the sum over random signs of row {row} is {difference[row]:.3g} off"
+    return f"{int(wrong.sum())} of {len(wrong)} rows are wrong: {of_row}"
+
+
 def _where(wrong: np.ndarray, found: np.ndarray, exact: np.ndarray, rows: np.ndarray | None) -> str:
     i, j = (int(index[0]) for index in np.nonzero(wrong))
     row = i if rows is None else int(rows[i])
-    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: D[{row},{j}] = {found[i, j]:.7g}, not {exact[i, j]:.7g}"
+    first = f"D[{row},{j}] = {found[i, j]:.7g}, not {exact[i, j]:.7g}"
+    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {first}"

@@ -1,0 +1,89 @@
+"""The ceilings of a CPU's roofline, measured: multiply-adds on registers, and bytes from memory."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from pipeline.kernels.cpu.compiled import compiled
+from pipeline.kernels.cpu.cpp import function
+
+HERE = Path(__file__).parent
+REPEATS = 7
+LEAST_S = 0.02  # of one measurement
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """FLOP and bytes per second, of each of REPEATS measurements; float32, on `threads` threads.
+
+    Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that this process
+    had while it did multiply-adds; less than 1 where others are at work.
+    """
+
+    flop_per_s: tuple[float, ...]
+    bytes_per_s: tuple[float, ...]
+    threads: int
+    cores_had: float
+
+
+def measured(threads: int) -> Ceilings:
+    """Takes about half a second. Raises UserError without a compiler."""
+    library = compiled(HERE / "probe.cpp", (HERE / "micro.h",))
+    fused, triad = function(library, "fused"), function(library, "triad")
+    of_a_round = function(library, "flop_of_a_round")
+    of_a_round.restype = ctypes.c_long
+    rounds = _enough(lambda number: fused(ctypes.c_long(number), ctypes.c_int(threads)), 1000)
+    flop = rounds * int(of_a_round()) * threads
+    length = _array_bytes() // 4
+    x, y, z = (np.full(length, value, np.float32) for value in (0, 1, 2))
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, z)]
+
+    def stream() -> None:
+        triad(ctypes.c_long(length), *pointers, ctypes.c_int(threads))
+
+    stream()
+    had = _share_of_cores(lambda: fused(ctypes.c_long(rounds), ctypes.c_int(threads)), threads)
+    seconds = [
+        (_time(lambda: fused(ctypes.c_long(rounds), ctypes.c_int(threads))), _time(stream)) for _ in range(REPEATS)
+    ]
+    return Ceilings(
+        tuple(flop / one for one, _ in seconds), tuple(3 * x.nbytes / other for _, other in seconds), threads, had
+    )
+
+
+def _share_of_cores(work: Callable[[], object], threads: int) -> float:
+    """Processor time over wall time, of several runs."""
+    began, cpu = time.perf_counter(), time.process_time()
+    for _ in range(REPEATS):
+        work()
+    return (time.process_time() - cpu) / (time.perf_counter() - began) / threads
+
+
+def _time(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _enough(work: Callable[[int], object], number: int) -> int:
+    """How many rounds take LEAST_S."""
+    while _time(partial(work, number)) < LEAST_S:
+        number *= 2
+    return number
+
+
+def _array_bytes() -> int:
+    """Four times the largest cache, as far as memory allows."""
+    sizes = [int(file.read_text().strip().rstrip("K")) * 1024 for file in CACHES.glob("index*/size")]
+    wanted = min(max(4 * max(sizes, default=0), SMALLEST), LARGEST)
+    return int(min(wanted, psutil.virtual_memory().available // 16))

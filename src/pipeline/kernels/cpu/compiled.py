@@ -1,0 +1,118 @@
+"""C++ compiled by the system's compiler when it is needed, and loaded into this process.
+
+What was compiled is kept in the user's cache folder under the hash of all that decides it: sources, flags, the
+compiler's version and the processor's vector instructions, which `-march=native` compiles for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
+from pipeline.errors import UserError
+from pipeline.machine import host
+
+COMPILERS = ("g++", "clang++", "c++")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", "-pthread")
+LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled source: the file that was made, and what it was made by and of."""
+
+    file: Path
+    compiler: str
+    flags: tuple[str, ...]
+    source_sha256: str
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For the receipt."""
+        return {"compiler": self.compiler, "flags": " ".join(self.flags), "source_sha256": self.source_sha256}
+
+    def loaded(self) -> ctypes.CDLL:
+        """Its functions."""
+        return ctypes.CDLL(str(self.file))
+
+
+def missing_compiler() -> str | None:
+    """What is missing, in words; None where there is a compiler."""
+    if compiler() is not None:
+        return None
+    named = os.environ.get("CXX")
+    found = f"CXX={named} is none" if named else f"none of {', '.join(COMPILERS)} is on the path"
+    return f"a C++ compiler ({found}; apt install g++ brings one)"
+
+
+def compiler() -> str | None:
+    """The system's C++ compiler: the one that CXX names, else the first of COMPILERS."""
+    names = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = ()) -> Library:
+    """`source` as a shared library; `beside`: the files that it includes; `flags`: beside FLAGS.
+
+    Raises UserError with the compiler's own lines where it does not compile.
+    """
+    program = compiler()
+    if program is None:
+        raise UserError(f"{source.name}: needs {missing_compiler()}")
+    version, every = _version(program), (*FLAGS, *flags)
+    content = _hash(path.name.encode() + b"\n" + _read(path) for path in (source, *beside))
+    key = _hash(text.encode() for text in (content, version, *every, str(host.cpu().get("vector"))))
+    folder = cache_root(None) / "kernels"
+    file = folder / f"{source.stem}-{key[:16]}.so"
+    if not file.is_file():
+        _compile(program, every, source, file)
+    return Library(file, version, every, content)
+
+
+def _compile(program: str, flags: Sequence[str], source: Path, file: Path) -> None:
+    """Compile into the cache: under another name first, so that no other process loads half a file."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            made = Path(folder) / file.name
+            command = [program, *flags, os.path.relpath(source), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            if done.returncode:
+                raise UserError(f"{source.name} does not compile ({Path(program).name}):\n{done.stderr.strip()}")
+            made.replace(file)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{source.name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
+    except OSError as error:
+        raise UserError(
+            f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
+        ) from error
+
+
+@cache
+def _version(program: str) -> str:
+    """The first line of what the compiler says of itself."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return (done.stdout.splitlines() or [program])[0]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _hash(parts: Iterable[bytes]) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little") + part)
+    return total.hexdigest()

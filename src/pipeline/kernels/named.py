@@ -1,0 +1,84 @@
+"""What `stage.kernels` names: a kernel of ours by its word, a user's by its file, by a dotted name or as a node."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.contracts.kernels import Kernel
+from pipeline.errors import UserError, bad_choice, shown
+from pipeline.spec import build
+
+KEY = "stage.kernels"
+FOLDERS = ("cpu",)  # of pipeline.kernels; a word is a module in one, whose class is the word without underscores
+FILES = {".cpp": "pipeline.kernels.cpu.of_file.Source", ".cc": "pipeline.kernels.cpu.of_file.Source"}
+
+
+def kernels_of(value: object) -> object:
+    """The specs that a list of kernels names; anything but a list is left to the check of types. Raises UserError."""
+    if not isinstance(value, tuple | list):
+        return value
+    found = tuple(map(_kernel, value))
+    names = [kernel.name for kernel in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{KEY}=[{','.join(names)}]: {name} is named twice")
+    return found
+
+
+def every() -> tuple[Kernel, ...]:
+    """Each kernel of ours: folder by folder, the ladder by its rungs, then the others."""
+    found = [cls() for cls in words().values()]
+    return tuple(sorted(found, key=lambda one: (one.processor, one.rung is None, one.rung or 0)))
+
+
+def words() -> dict[str, type[Kernel]]:
+    """The kernels of ours by their words."""
+    found: dict[str, type[Kernel]] = {}
+    for folder in FOLDERS:
+        package = importlib.util.find_spec(f"pipeline.kernels.{folder}")
+        assert package is not None
+        files = [file for at in package.submodule_search_locations or () for file in sorted(Path(at).glob("[a-z]*.py"))]
+        here = {file.stem: _of_word(file.stem, folder) for file in files}
+        found |= {word: cls for word, cls in here.items() if cls is not None}
+    return found
+
+
+def _kernel(value: object) -> Kernel:
+    if isinstance(value, Kernel):
+        return value
+    node = _node(value) if isinstance(value, str) else value
+    if not isinstance(node, Mapping):
+        raise UserError(
+            f"{KEY}: {shown(value)}: name a kernel, as numpy, my/fast.cpp or mine.Fast, or give {{_target_: ...}}"
+        )
+    made: Kernel = build(node, KEY, (Kernel,))
+    return made
+
+
+def _node(word: str) -> dict[str, str]:
+    of_file = FILES.get(Path(word).suffix)
+    if of_file:
+        if not Path(word).is_file():
+            raise UserError(f"{KEY}={word}: no such file")
+        return {"_target_": of_file, "file": word}
+    if "." in word:
+        return {"_target_": word}
+    cls = next((found for folder in FOLDERS if (found := _of_word(word, folder))), None)
+    if cls is None:
+        raise bad_choice(KEY, word, words())
+    return {"_target_": f"{cls.__module__}.{cls.__name__}"}
+
+
+def _of_word(word: str, folder: str) -> type[Kernel] | None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        return None
+    name = f"pipeline.kernels.{folder}.{word}"
+    if importlib.util.find_spec(name) is None:
+        return None
+    cls = getattr(importlib.import_module(name), "".join(part.capitalize() for part in word.split("_")), None)
+    is_kernel = isinstance(cls, type) and issubclass(cls, Kernel)
+    return cls if is_kernel and cls.__dict__.get("__is_spec__", False) else None

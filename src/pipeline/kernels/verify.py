@@ -1,0 +1,120 @@
+"""A kernel is verified before it is timed, one of the user's in another process: it may crash, or never end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.errors import Readable
+from pipeline.kernels.gemm import Gemm, Operands, Values, cases, check, operands
+
+LIMIT_S = 30.0  # of a kernel of the user's, for each problem
+WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; beyond, ROWS rows and the sums of all
+ROWS = 64
+Case = tuple[str, Gemm, Values, bool]
+Prepare = Callable[[Operands], "Launch | None"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`n`: problems it was verified on. `error`, `relative`: the worst (`Check`). `fault`: None where it passed."""
+
+    n: int
+    error: float
+    relative: float
+    fault: str | None = None
+
+
+def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int) -> Verdict:
+    """The problems that the kernel takes, up to the first at which it is wrong."""
+    taken = [case for case in problems if kernel.refusal(case[1]) is None]
+    if is_ours(kernel):
+        return _verify(taken, prepare, seed)
+    return _apart(taken, prepare, seed)
+
+
+def is_ours(kernel: Kernel) -> bool:
+    """Whether a kernel is this package's code."""
+    return type(kernel).__module__.startswith("pipeline.") and not hasattr(kernel, "file")
+
+
+def all_cases(dtype: str) -> list[Case]:
+    """Those of gemm.py."""
+    return list(cases(dtype))
+
+
+def _verify(
+    problems: Iterable[Case], prepare: Prepare, seed: int, began: Callable[[Case], object] = lambda _: None
+) -> Verdict:
+    n, error, relative = 0, 0.0, 0.0
+    for case in problems:
+        _, gemm, values, nan_c = case
+        began(case)
+        made = operands(gemm, seed + n, values, nan_c)
+        launch = prepare(made)
+        if launch is None:
+            continue
+        launch.run()
+        found = check(made, launch.result(), _rows(gemm, seed))
+        n, error, relative = n + 1, max(error, found.error), max(relative, found.relative)
+        if found.fault:
+            return Verdict(n, error, relative, f"{_called(case)}: {found.fault}")
+    return Verdict(n, error, relative)
+
+
+def _rows(gemm: Gemm, seed: int) -> np.ndarray | None:
+    """The rows of a large D that are compared element by element, the first and the last among them."""
+    if gemm.flop <= WHOLE_FLOP or gemm.m <= ROWS:
+        return None
+    picked = np.random.default_rng(seed).choice(gemm.m, ROWS, replace=False)
+    picked[:2] = 0, gemm.m - 1
+    return np.unique(picked)
+
+
+def _called(case: Case) -> str:
+    what, gemm, _, _ = case
+    return f"{what}, {gemm}"
+
+
+def _apart(problems: list[Case], prepare: Prepare, seed: int) -> Verdict:
+    """The same in a process of its own."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)
+    process.start()
+    theirs.close()
+    at = problems[0]
+    try:
+        while ours.poll(LIMIT_S):
+            found = ours.recv()
+            if isinstance(found, Verdict):
+                process.join()
+                return found
+            if isinstance(found, Readable):
+                raise found
+            at = problems[found]
+        return Verdict(0, 0.0, 0.0, f"{_called(at)}: has not ended after {LIMIT_S:.0f} s")
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return Verdict(0, 0.0, 0.0, f"{_called(at)}: crashed ({how})")
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int) -> None:
+    try:
+        to.send(_verify(problems, prepare, seed, lambda case: to.send(problems.index(case))))
+    except Readable as error:
+        to.send(error)
+    except Exception as error:  # whatever the user's code may raise
+        to.send(Verdict(0, 0.0, 0.0, f"raises {type(error).__name__}: {error}"))
