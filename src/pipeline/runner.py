@@ -314,13 +314,14 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     from pipeline.machine.precision import UNSCALED
     from pipeline.runs.receipt import unscaled
 
-    run.say(f"{experiment.name} on {resolved.place} at {resolved.precision}")
+    at = f" at {resolved.precision}" if experiment.reads("precision") else ""
+    run.say(f"{experiment.name} on {resolved.place}{at}")
     run.say(f"run {run.id}")
     if run.checkpoint is not None:
         run.say(f"goes on at step {run.checkpoint.step:,}")
     if gpus() and resolved.device_reason not in ("as requested", "auto: the first GPU"):
         run.say(f"device={resolved.device_reason}")
-    if resolved.precision != experiment.precision.name:
+    if at and resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
     if unscaled(experiment, resolved):
         run.say(f"precision={resolved.precision}: {UNSCALED}")

@@ -64,6 +64,11 @@ class Stage(Part):
         return []
 
     @property
+    def title(self) -> str | None:
+        """What a run is called; None: by the model, the dataset, the backend and the precision."""
+        return None
+
+    @property
     def resolved(self) -> Resolved | None:
         """Where it computes whatever the config says; None: as the config says."""
         return None

@@ -71,6 +71,7 @@ DECIDING = (
     "pipeline.sweep.schedule",
     "pipeline.sweep.summary",
 )
+HERE = Path(__file__).parents[2]
 OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the modules of the other builders begin
 
 
@@ -106,7 +107,7 @@ def modules(experiment: Experiment) -> dict[str, str]:
         hashes[name] = hash_of({name: hashes.get(name, "")} | read)
     for one in (experiment, *cells):
         for name, paths in _files_of_parts(one).items():
-            read = {str(path): code_files.content(path) for path in paths}
+            read = {_called(path): code_files.content(path) for path in paths}
             hashes[name] = hash_of({name: hashes.get(name, "")} | read)
     if cells:
         stage = type(experiment.stage).__module__
@@ -213,10 +214,19 @@ def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path
 
 def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
     """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
-    found = {type(part).__module__: part.user_files for part in specs(experiment) if part.user_files}
+    found: dict[str, tuple[Path, ...]] = {}
+    for part in specs(experiment):
+        if part.user_files:
+            module = type(part).__module__
+            found[module] = (*found.get(module, ()), *part.user_files)
     wanted = experiment.starting
     starts = tuple(Path(file) for file in (wanted.start, wanted.adapters.start) if file is not None)
     return {**found, "pipeline.models.start": starts} if starts and "model" in _parts(experiment) else found
+
+
+def _called(path: Path) -> str:
+    """A file as the hash has it: of this package's by where it lies in there, the same on every machine."""
+    return str(path.relative_to(HERE) if path.is_relative_to(HERE) else path)
 
 
 def _texts(value: object) -> list[str]:

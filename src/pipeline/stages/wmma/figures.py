@@ -1,0 +1,122 @@
+"""The bench in figures: the roofline, the share against the size, the ladder."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
+from pipeline.runs.run import Run
+from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.tables import GIGA
+
+MARKS = "osD^vPX*<>"
+
+
+def draw(run: Run, bench: Bench) -> None:
+    """Those of them that there is something to see in."""
+    if not any(bench.times.values()):
+        return
+    if bench.ceilings:
+        roofline(run.artifact("figures/roofline.png"), bench)
+    if len(bench.times) > 1:
+        against_size(run.artifact("figures/rate_against_size.png"), bench)
+    if sum(kernel.rung is not None for kernel in bench.timed.values()) > 1:
+        ladder(run.artifact("figures/ladder.png"), bench)
+
+
+def roofline(path: Path, bench: Bench) -> None:
+    """Every kernel at every size below the two ceilings. An intensity is that of the fewest bytes possible."""
+    assert bench.ceilings is not None
+    peak = statistics.median(bench.ceilings.flop_per_s) / GIGA
+    memory = statistics.median(bench.ceilings.bytes_per_s) / GIGA
+    figure = canvas(7.2, 4.4)
+    axes = figure.add_subplot()
+    intensities = [gemm.intensity for gemm in bench.plan.problems]
+    low, high = min(peak / memory / 8, *intensities) / 1.5, max(intensities) * 1.5
+    axes.plot((low, peak / memory, high), (low * memory, peak, peak), color=GREY, lw=1.5)
+    axes.annotate(
+        f"multiply-adds on registers, {peak:,.0f} GFLOP/s", (high, peak), (0, 4), va="bottom", ha="right", **TEXT
+    )
+    axes.annotate(f"memory, {memory:,.0f} GB/s", (low, low * memory), (14, 2), va="bottom", ha="left", **TEXT)
+    for number, name in enumerate(bench.timed):
+        points = [
+            (gemm.intensity, rate) for gemm in bench.plan.problems if (rate := bench.rate(gemm, name, sustained=True))
+        ]
+        if points:
+            mark = MARKS[number % len(MARKS)]
+            axes.plot(*zip(*points, strict=True), mark, ms=5, color=COLOURS[number % len(COLOURS)], label=name)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="FLOP per byte of the fewest bytes that have to be moved",
+        ylabel="GFLOP/s, sustained",
+    )
+    plain(axes)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.set_title(_title(bench), fontsize=10)
+    figure.savefig(path)
+
+
+TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": "#4a5568"}
+
+
+def against_size(path: Path, bench: Bench) -> None:
+    """Rate of each kernel against the size; beside it the share of the yardstick, where there is one."""
+    figure = canvas(10 if bench.yardstick else 6, 3.8)
+    axes = figure.subplots(1, 2 if bench.yardstick else 1, squeeze=False)[0]
+    for number, name in enumerate(bench.timed):
+        style = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": COLOURS[number % len(COLOURS)]}
+        done = [gemm for gemm in bench.plan.problems if name in bench.times[gemm]]
+        sizes = [_size(gemm.flop) for gemm in done]
+        axes[0].plot(sizes, [bench.rate(gemm, name, sustained=True) for gemm in done], label=name, **style)
+        if bench.yardstick:
+            axes[1].plot(sizes, [bench.share(gemm, name) for gemm in done], **style)
+    axes[0].set(yscale="log", ylabel="GFLOP/s, sustained")
+    if bench.yardstick:
+        axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}")
+    for one in axes:
+        one.set(xscale="log", xlabel="(M·N·K)$^{1/3}$")
+        plain(one)
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(_title(bench), fontsize=10)
+    figure.savefig(path)
+
+
+def ladder(path: Path, bench: Bench) -> None:
+    """The rungs at the largest size that all of them ran at, each with what it gained on the one before."""
+    rungs = sorted(
+        (kernel for kernel in bench.timed.values() if kernel.rung is not None), key=lambda one: one.rung or 0
+    )
+    common = [gemm for gemm in bench.plan.problems if all(one.name in bench.times[gemm] for one in rungs)]
+    if not common:
+        return
+    gemm, names = common[-1], [one.name for one in rungs]
+    values = [bench.rate(gemm, name, sustained=True) or 0 for name in names]
+    figure = canvas(7.2, 1.2 + 0.4 * (len(names) + 1))
+    axes = figure.add_subplot()
+    axes.barh(range(len(names)), values, color=BLUE, alpha=0.75)
+    for number, value in enumerate(values):
+        gain = f"  {value / values[number - 1]:.1f}×" if number else ""
+        axes.text(value, number, f"  {value:,.{1 if value < 10 else 0}f}{gain}", va="center", fontsize=8)
+    yard = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick else None
+    if yard:
+        axes.axvline(yard, color=ORANGE, lw=1)
+        axes.text(yard, -0.75, f"{bench.yardstick} {yard:,.0f}", ha="center", fontsize=8, color=ORANGE)
+    axes.set_yticks(range(len(names)), [f"{one.name}: {one.launches}" for one in rungs], fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
+    plain(axes)
+    axes.set_title(f"{gemm}, {bench.plan.cores} threads", fontsize=10)
+    figure.savefig(path)
+
+
+def _size(flop: int) -> float:
+    return float((flop / 2) ** (1 / 3))
+
+
+def _title(bench: Bench) -> str:
+    first = bench.plan.problems[0]
+    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {bench.plan.cores} threads"

@@ -1,0 +1,119 @@
+"""Row A13: the rate at sizes that are and are not multiples of 8, 16 and 64, and what padding with zeros would gain.
+
+A product of N × N matrices can be had from one of P × P with P > N, the next multiple of 8, 16 or 64, whose further
+rows and columns are zero. It takes the time of P, and its useful work is that of N. The copies to and from padded
+matrices are not in these times: whoever pads keeps the matrices padded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.runs.result import Metric, Table
+from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.tables import percent
+
+UNITS = (8, 16, 64)
+STEPS = (0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64)  # from a multiple of 64 to the next
+
+
+@dataclass(frozen=True)
+class Around:
+    """`rates`: GFLOP/s, sustained, by kernel and N. `seconds`: of one product."""
+
+    rates: dict[str, dict[int, float]]
+    seconds: dict[str, dict[int, float]]
+
+    def padded(self, name: str, size: int, unit: int) -> float:
+        """The useful GFLOP/s of a product of N padded to the next multiple of `unit`."""
+        return 2 * size**3 / self.seconds[name][next_multiple(size, unit)] / 1e9
+
+    def gain(self, name: str, size: int) -> tuple[float, int]:
+        """The best of these over the rate without padding, and its unit."""
+        return max((self.padded(name, size, unit) / self.rates[name][size], unit) for unit in UNITS)
+
+
+def measured(bench: Bench, least: int) -> Around:
+    """Every kernel that is timed, from the first multiple of 64 that is no smaller than `least` to the next."""
+    first = next_multiple(least, 64)
+    problems = {first + step: bench.plan.problem(first + step) for step in STEPS}
+    for gemm in problems.values():
+        if gemm not in bench.times:
+            bench.time(gemm)
+    names = [name for name in bench.timed if all(name in bench.times[gemm] for gemm in problems.values())]
+
+    def medians(name: str) -> dict[int, float]:
+        return {size: bench.times[gemm][name].median for size, gemm in problems.items()}
+
+    seconds = {name: medians(name) for name in names}
+    rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
+    return Around(rates, seconds)
+
+
+def tables(around: Around) -> tuple[Table, ...]:
+    """Of the fastest two kernels: a row for each size."""
+    return tuple(_table(around, name) for name in fastest(around))
+
+
+def fastest(around: Around) -> list[str]:
+    """Two kernels at most, by their median rate: these are what anybody would pad for."""
+    ordered = sorted(around.rates, key=lambda name: -sorted(around.rates[name].values())[len(STEPS) // 2])
+    return ordered[:2]
+
+
+def _table(around: Around, name: str) -> Table:
+    columns = ("N", "multiple of", "GFLOP/s", *(f"padded to {unit}" for unit in UNITS), "best gain")
+    rows = []
+    for size, rate in around.rates[name].items():
+        padded = ("" if size % unit == 0 else f"{around.padded(name, size, unit):,.1f}" for unit in UNITS)
+        gain, unit = around.gain(name, size)
+        best = f"{percent(gain - 1)} (to {unit})" if gain > 1 and size % unit else "none"
+        rows.append((str(size), str(multiple(size)), f"{rate:,.1f}", *padded, best))
+    return Table(f"{name}: on and off multiples of {', '.join(map(str, UNITS))}", columns, tuple(rows))
+
+
+def metrics(around: Around) -> tuple[Metric, ...]:
+    """Of each kernel: the rate off multiples of 8 as a share of that on multiples of 64, and padding's best gain."""
+    found = []
+    for name, rates in around.rates.items():
+        on = [rate for size, rate in rates.items() if size % 64 == 0]
+        off = [rate for size, rate in rates.items() if size % 8]
+        share = (sum(off) / len(off)) / (sum(on) / len(on))
+        gain = max(around.gain(name, size)[0] for size in rates if size % 8)
+        found += [
+            Metric(f"padding/{name}/{what}", value, "", "time", "max")
+            for what, value in (("off_8_share", share), ("gain", gain))
+        ]
+    return tuple(found)
+
+
+def draw(path: Path, around: Around) -> None:
+    """Rate against N; multiples of 64 large, of 8 middling, others small."""
+    figure = canvas(7.2, 3.8)
+    axes = figure.add_subplot()
+    for number, name in enumerate(fastest(around)):
+        colour = COLOURS[number % len(COLOURS)]
+        rates = around.rates[name]
+        axes.plot(list(rates), list(rates.values()), "-", color=colour, alpha=0.4, label=name)
+        for size, rate in rates.items():
+            axes.plot(size, rate, "o", ms=8 if size % 64 == 0 else 5 if size % 8 == 0 else 2.5, color=colour)
+    axes.set(
+        xlabel="N (dots: multiples of 64 large, of 8 middling, others small)",
+        ylabel="GFLOP/s, sustained",
+        ylim=(0, None),
+    )
+    plain(axes)
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path)
+
+
+def next_multiple(size: int, unit: int) -> int:
+    """The smallest multiple of `unit` that is no smaller than `size`."""
+    return -(-size // unit) * unit
+
+
+def multiple(size: int) -> int:
+    """The largest power of two up to 64 that divides it."""
+    return min(size & -size, 64)

@@ -1,0 +1,182 @@
+"""stage=wmma: the matrix product by one kernel after the other, verified, then timed in turns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from pipeline.contracts import Part, Stage, offers
+from pipeline.contracts.kernels import Kernel
+from pipeline.errors import Impossible, RunError, UserError, bad_choice
+from pipeline.kernels.gemm import DTYPES, Gemm
+from pipeline.kernels.named import every, kernels_of
+from pipeline.machine.capability import Resolved
+from pipeline.report.table import size as in_bytes
+from pipeline.runs import receipt as receipts
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import group_of, spec
+from pipeline.stages.wmma.bench import Bench, Plan
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
+Size = PositiveInt | tuple[PositiveInt, PositiveInt, PositiveInt]
+
+
+@spec
+class Wmma(Stage):
+    """`kernels`: which, by name, file or node (None: all there are). `sizes`: N for M = N = K, or [M, N, K].
+
+    `dtype`: of A and B. `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
+    dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
+    `rounds`: samples of each; `seconds`: that they may take of one kernel at one size. `longest`: a kernel whose single
+    product would take more seconds is not run at that size. `around`: also sizes at and beside the multiples of 8, 16
+    and 64 that follow this one.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    headline: ClassVar[str] = "best/share"
+
+    kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
+    sizes: Annotated[tuple[Size, ...], Field(min_length=1)] = (256, 512, 1024)
+    dtype: str = "fp32"
+    order: Literal["column", "row"] = "column"
+    alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    beta: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    pad: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0, 0)
+    threads: PositiveInt | None = None
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 5
+    seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.25
+    longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
+    around: Annotated[int, Field(ge=64)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise bad_choice("stage.dtype", self.dtype, DTYPES)
+        if self.kernels == ():
+            raise UserError("stage.kernels=[]: name one at least, or leave it out for all of them")
+        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
+            if self.dtype == "int8" and value != int(value):
+                raise UserError(f"stage.{name}={value:g} with stage.dtype=int8: needs a whole number")
+
+    @property
+    def title(self) -> str:
+        return f"wmma-{self.dtype}"
+
+    @property
+    def chosen(self) -> tuple[Kernel, ...]:
+        """The kernels that were named, or all of ours."""
+        return every() if self.kernels is None else self.kernels
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        """The kernels."""
+        return self.chosen
+
+    @property
+    def cores(self) -> int:
+        """Threads of a CPU's kernels."""
+        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.threads or allowed
+
+    @property
+    def problems(self) -> tuple[Gemm, ...]:
+        """One for each size, the smallest first."""
+        one = Gemm(m=1, n=1, k=1, dtype=self.dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad)
+        sizes = dict.fromkeys((size, size, size) if isinstance(size, int) else size for size in self.sizes)
+        return tuple(sorted((replace(one, m=m, n=n, k=k) for m, n, k in sizes), key=lambda gemm: gemm.flop))
+
+    def plan(self, seed: int) -> Plan:
+        """What the bench is asked."""
+        return Plan(
+            kernels=self.chosen,
+            problems=self.problems,
+            cores=self.cores,
+            rounds=self.rounds,
+            seconds=self.seconds,
+            longest=self.longest,
+            seed=seed,
+        )
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse kernels that cannot do what was asked, and sizes beyond memory, before anything is allocated."""
+        import psutil
+
+        able = [kernel for kernel in self.chosen if kernel.refusal(self.problems[0]) is None]
+        for kernel in self.kernels or ():
+            self._check_kernel(kernel)
+        runs = [one for one in able if one.missing() is None or offers(one, Kernel.rehearse)]
+        if not runs:
+            reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
+                f"{one.name} {one.refusal(self.problems[0])}" for one in self.chosen
+            )
+            raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}")
+        free = psutil.virtual_memory().available
+        for gemm in self.problems:
+            need = needed_bytes(gemm, len(runs))
+            if need > free:
+                raise UserError(
+                    f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]: needs {in_bytes(need)} of memory for its operands and "
+                    f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
+                )
+
+    def _check_kernel(self, kernel: Kernel) -> None:
+        for gemm in self.problems:
+            refusal = kernel.refusal(gemm)
+            if refusal:
+                raise UserError(f"stage.kernels={kernel.name}: {refusal} ({gemm})")
+        missing = kernel.missing()
+        if missing and kernel.processor == "cpu":
+            raise Impossible(f"stage.kernels={kernel.name}: needs {missing}")
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys of trainings: nothing is trained here."""
+        for key in keys:
+            if group_of(key) == "precision":
+                raise UserError(f"{key} with stage=wmma: stage.dtype={self.dtype} says it; set that instead")
+            if group_of(key) not in TAKES:
+                raise UserError(f"{key} with stage=wmma: nothing is trained here; leave it out")
+
+    def needs_less(self) -> str:
+        return "use smaller stage.sizes"
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Verify, measure the ceilings, time, draw. Raises RunError where no kernel is left to show."""
+        from pipeline.stages.wmma import figures, padding, tables
+
+        receipt = receipts.before(experiment, resolved)
+        receipt["precision"] = {"requested": self.dtype, "effective": self.dtype, "reason": "stage.dtype"}
+        run.journal.write_receipt(receipt)
+        bench = Bench(self.plan(experiment.seed), run)
+        with bench.blas_threads():
+            bench.verify()
+            run.journal.write_receipt(receipt | {"kernels": bench.facts})
+            bench.measure_ceilings()
+            for gemm in bench.plan.problems:
+                bench.time(gemm)
+            around = padding.measured(bench, self.around) if self.around else None
+        if not bench.verdicts:
+            raise RunError("no kernel could be verified")
+        tables.write_csv(run.artifact("tables/samples.csv"), bench)
+        figures.draw(run, bench)
+        if around is not None:
+            padding.draw(run.artifact("figures/padding.png"), around)
+        shown = (*tables.timed(bench), *([] if around is None else padding.tables(around)), *tables.others(bench))
+        wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
+        return Result(
+            metrics=(*tables.metrics(bench), *(() if around is None else padding.metrics(around))),
+            tables=shown,
+            table=tables.summary(bench),
+            failed=f"not timed, because wrong: {'; '.join(wrong)}" if wrong else None,
+        )
+
+
+def needed_bytes(gemm: Gemm, kernels: int) -> int:
+    """Memory for the operands, a D of each kernel, and A and B in float64, with their absolute values, to check D."""
+    return gemm.memory + kernels * gemm.m * gemm.n * 4 + 16 * (gemm.m * gemm.k + gemm.k * gemm.n)

@@ -1,0 +1,146 @@
+"""The bench in tables, in numbers and in a CSV of every sample."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline.kernels.gemm import Gemm
+from pipeline.kernels.timing import rates
+from pipeline.report.table import size as in_bytes
+from pipeline.runs.result import Metric, Table, count
+from pipeline.stages.wmma.bench import Bench
+
+GIGA = 1e9
+
+
+def timed(bench: Bench) -> tuple[Table, ...]:
+    """One table for each size: the kernels that were timed, in the order of the ladder."""
+    return tuple(_timed(bench, gemm) for gemm in bench.plan.problems)
+
+
+def _timed(bench: Bench, gemm: Gemm) -> Table:
+    columns = ["kernel", "burst", "sustained", "range", "n"]
+    columns += [f"of {bench.yardstick}"] if bench.yardstick else []
+    columns += ["of FMA"] if bench.ceilings else []
+    rows = []
+    for name, times in bench.times[gemm].items():
+        burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
+        row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
+        row += [f"{digits(min(sustained))} to {digits(max(sustained))}", str(len(sustained))]
+        row += [percent(bench.share(gemm, name))] if bench.yardstick else []
+        row += [percent(of_peak(bench, gemm, name))] if bench.ceilings else []
+        rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
+    title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
+    return Table(f"{title}; GFLOP/s", (*columns, "error"), tuple(rows))
+
+
+def others(bench: Bench) -> tuple[Table, ...]:
+    """The kernels that were not timed, and why."""
+    rows = []
+    for kernel in bench.plan.kernels:
+        verdict = bench.verdicts.get(kernel.name)
+        if verdict is not None and verdict.fault:
+            rows.append((kernel.name, f"WRONG, not timed: {verdict.fault}"))
+        elif kernel.name in bench.absent and verdict is not None:
+            rows.append((kernel.name, f"right on {verdict.n} problems; not timed: {bench.absent[kernel.name]}"))
+        elif kernel.name in bench.absent:
+            rows.append((kernel.name, f"not run: {bench.absent[kernel.name]}"))
+    for (gemm, name), why in bench.skipped.items():
+        rows.append((name, f"not at {gemm}: {why}"))
+    return (Table("not timed", ("kernel", "why"), tuple(rows)),) if rows else ()
+
+
+def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
+    """The machine's ceilings, and what was verified."""
+    rows = [("threads", str(bench.plan.cores))]
+    if bench.ceilings:
+        flops, byte_rates = bench.ceilings.flop_per_s, bench.ceilings.bytes_per_s
+        rows.append(("FMA peak", f"{spread([one / GIGA for one in flops])} GFLOP/s on registers, measured"))
+        rows.append(("memory", f"{spread([one / GIGA for one in byte_rates])} GB/s (triad), measured"))
+    right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
+    rows.append(("verified", f"{len(right)} kernels on {sum(right)} problems, before any was timed"))
+    gemm, name = best(bench)
+    if name:
+        share = bench.share(gemm, name)
+        of = f", {percent(share)} of {bench.yardstick}" if share and name != bench.yardstick else ""
+        rows.append(("fastest of ours", f"{name}: {bench.rate(gemm, name, sustained=True):,.0f} GFLOP/s at {gemm}{of}"))
+    return tuple(rows)
+
+
+def metrics(bench: Bench) -> tuple[Metric, ...]:
+    """Per size and kernel: rates, shares and errors; the ceilings; the best."""
+    found = [metric for gemm in bench.times for metric in _of_size(bench, gemm)]
+    found += [count(f"verified/{name}", verdict.n, "problems") for name, verdict in bench.verdicts.items()]
+    if bench.ceilings:
+        peak, byte_rate = statistics.median(bench.ceilings.flop_per_s), statistics.median(bench.ceilings.bytes_per_s)
+        found.append(Metric("ceiling/fma", peak / GIGA, "GFLOP/s", "time", "max"))
+        found.append(Metric("ceiling/memory", byte_rate / GIGA, "GB/s", "time", "max"))
+    gemm, name = best(bench)
+    if name:
+        rate, share = bench.rate(gemm, name, sustained=True), bench.share(gemm, name)
+        found += [Metric("best/sustained", rate, "GFLOP/s", "time", "max")] if rate else []
+        found += [Metric("best/share", share, "", "time", "max")] if share else []
+    return tuple(found)
+
+
+def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
+    key = label(gemm)
+    yield count(f"{key}/intensity", gemm.intensity, "FLOP/byte")
+    for name in bench.times[gemm]:
+        for kind, sustained in (("burst", False), ("sustained", True)):
+            rate = bench.rate(gemm, name, sustained=sustained)
+            if rate is not None:
+                yield Metric(f"{key}/{name}/{kind}", rate, "GFLOP/s", "time", "max")
+        for what, share in (("share", bench.share(gemm, name)), ("of_peak", of_peak(bench, gemm, name))):
+            if share is not None:
+                yield Metric(f"{key}/{name}/{what}", share, "", "time", "max")
+        yield Metric(f"{key}/{name}/relative_error", bench.errors[gemm, name].relative, direction="min")
+
+
+def write_csv(path: Path, bench: Bench) -> None:
+    """Every sample, in seconds."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("m", "n", "k", "dtype", "order", "kernel", "sample", "burst_s", "sustained_s"))
+        for gemm, kernels in bench.times.items():
+            for name, times in kernels.items():
+                for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
+                    writer.writerow((gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, number, *pair))
+
+
+def best(bench: Bench) -> tuple[Gemm, str | None]:
+    """The fastest kernel but the yardstick at the largest size, or the yardstick where it was alone."""
+    gemm = bench.plan.problems[-1]
+    names = [name for name in bench.times.get(gemm, {}) if name != bench.yardstick] or list(bench.times.get(gemm, {}))
+    return gemm, max(names, key=lambda name: bench.rate(gemm, name, sustained=True) or 0, default=None)
+
+
+def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
+    """The sustained rate as a share of the multiply-adds that the processor was measured to do."""
+    rate = bench.rate(gemm, name, sustained=True)
+    if rate is None or bench.ceilings is None or bench.timed[name].processor != "cpu":
+        return None
+    return rate * GIGA / statistics.median(bench.ceilings.flop_per_s)
+
+
+def label(gemm: Gemm) -> str:
+    """A size in a metric's name."""
+    return f"{gemm.m}x{gemm.n}x{gemm.k}"
+
+
+def percent(share: float | None) -> str:
+    """A share for people."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def digits(value: float) -> str:
+    """Three digits: no rate is known better."""
+    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median, range and count."""
+    return f"{digits(statistics.median(values))} ({digits(min(values))} to {digits(max(values))}, n={len(values)})"
