@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pipeline.contracts.kernels import Launch
 
 CHUNK_S = 0.04  # of calls back to back that make one sample of the sustained time
+Key = TypeVar("Key")
 FEWEST = 3  # samples, so that there is a spread
 
 
@@ -26,8 +28,8 @@ class Times:
 
 
 def in_turns(
-    launches: Mapping[str, Launch], expected: Mapping[str, float], rounds: int, budget_s: float
-) -> dict[str, Times]:
+    launches: Mapping[Key, Launch], expected: Mapping[Key, float], rounds: int, budget_s: float
+) -> dict[Key, Times]:
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
     `expected`: seconds of one product. Every other round goes backwards.

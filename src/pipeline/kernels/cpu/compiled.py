@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pipeline.cli.terminal import messages
 from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
 from pipeline.errors import UserError
 from pipeline.machine import host
@@ -87,7 +88,7 @@ def _compile(program: str, flags: Sequence[str], source: Path, file: Path) -> No
             command = [program, *flags, os.path.relpath(source), "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             if done.returncode:
-                raise UserError(f"{source.name} does not compile ({Path(program).name}):\n{done.stderr.strip()}")
+                raise _refused(source, program, done.stderr)
             made.replace(file)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{source.name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
@@ -95,6 +96,13 @@ def _compile(program: str, flags: Sequence[str], source: Path, file: Path) -> No
         raise UserError(
             f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
         ) from error
+
+
+def _refused(source: Path, program: str, said: str) -> UserError:
+    """All that the compiler has said goes to standard error; the message has the first of its errors."""
+    messages().print(said.strip(), highlight=False, markup=False, soft_wrap=True)
+    first = next((line for line in said.splitlines() if "error:" in line), said.strip().partition("\n")[0])
+    return UserError(f"{source.name}: does not compile ({Path(program).name}): {first}")
 
 
 @cache

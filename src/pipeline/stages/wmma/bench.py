@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,6 +79,15 @@ class Bench:
         """The kernel that the others are shown as a share of."""
         return next((name for name, kernel in self.timed.items() if kernel.yardstick), None)
 
+    @property
+    def fastest(self) -> str | None:
+        """The fastest kernel but the yardstick at the largest size at which one was timed."""
+        for gemm in reversed(self.plan.problems):
+            names = [name for name in self.times.get(gemm, {}) if name != self.yardstick]
+            if names:
+                return min(names, key=lambda name: self.times[gemm][name].median)
+        return None
+
     def blas_threads(self) -> contextlib.AbstractContextManager[object]:
         """NumPy's BLAS on as many threads as the other kernels."""
         from threadpoolctl import threadpool_limits
@@ -114,31 +123,35 @@ class Bench:
                 "rates are lower than what this machine can, and shares are uncertain"
             )
 
-    def time(self, gemm: Gemm) -> dict[str, Times]:
-        """Check each kernel at this size, then time all that are right, in turns."""
-        expected = {name: gemm.flop * self.seconds_per_flop[name] for name in self.timed}
-        for name, seconds in expected.items():
-            if seconds > self.plan.longest:
-                self.skipped[gemm, name] = (
-                    f"one product would take about {seconds:.1f} s (stage.longest={self.plan.longest:g})"
-                )
-        running = {name: one for name, one in self.timed.items() if (gemm, name) not in self.skipped}
+    def time(self, problems: Sequence[Gemm], names: Collection[str] = ()) -> None:
+        """Check the kernels (of `names`, or all that are right) at each size, then time all of that in turns."""
+        launches: dict[tuple[Gemm, str], Launch] = {}
+        expected: dict[tuple[Gemm, str], float] = {}
+        for gemm in problems:
+            for name, kernel in list(self.timed.items()):
+                if names and name not in names:
+                    continue
+                seconds = gemm.flop * self.seconds_per_flop[name]
+                if seconds > self.plan.longest:
+                    self.skipped[gemm, name] = f"one product would take about {seconds:.1f} s"
+                elif self._is_right(gemm, kernel):
+                    expected[gemm, name] = seconds
+            made = operands(gemm, self.plan.seed)
+            for name in (name for of, name in expected if of == gemm):
+                launches[gemm, name] = self._prepared(made)(self.timed[name])
+                launches[gemm, name].run()
+            self.times.setdefault(gemm, {})
+        for (gemm, name), found in in_turns(launches, expected, self.plan.rounds, self.plan.seconds).items():
+            self.times[gemm][name] = found
+            self.seconds_per_flop[name] = found.median / gemm.flop
+
+    def _is_right(self, gemm: Gemm, kernel: Kernel) -> bool:
         problem: Case = ("the size that is timed", gemm, "uniform", False)
-        for name, kernel in running.items():
-            found = verify(kernel, [problem], partial(kernel.prepare, threads=self.plan.cores), self.plan.seed)
-            self.errors[gemm, name] = found
-            if found.fault:
-                self._wrong(kernel, found)
-        made = operands(gemm, self.plan.seed)
-        prepare = self._prepared(made)
-        launches = {name: prepare(one) for name, one in self.timed.items() if name in running}
-        for launch in launches.values():
-            launch.run()
-        times = in_turns(launches, expected, self.plan.rounds, self.plan.seconds)
-        for name, one in times.items():
-            self.seconds_per_flop[name] = one.median / gemm.flop
-        self.times[gemm] = times
-        return times
+        found = verify(kernel, [problem], partial(kernel.prepare, threads=self.plan.cores), self.plan.seed)
+        self.errors[gemm, kernel.name] = found
+        if found.fault:
+            self._wrong(kernel, found)
+        return found.fault is None
 
     def rate(self, gemm: Gemm, name: str, *, sustained: bool = False) -> float | None:
         """GFLOP/s by the median; None where it was not timed."""

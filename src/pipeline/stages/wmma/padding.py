@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from pipeline.report.canvas import COLOURS, canvas, plain
 from pipeline.runs.result import Metric, Table
 from pipeline.stages.wmma.bench import Bench
-from pipeline.stages.wmma.tables import percent
+from pipeline.stages.wmma.tables import digits
 
 UNITS = (8, 16, 64)
-STEPS = (0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64)  # from a multiple of 64 to the next
+# From a multiple of 64 to the next: some sizes off every multiple of 8, and the multiples that they are padded to.
+STEPS = (0, 1, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 63, 64)
 
 
 @dataclass(frozen=True)
@@ -36,42 +38,33 @@ class Around:
 
 
 def measured(bench: Bench, least: int) -> Around:
-    """Every kernel that is timed, from the first multiple of 64 that is no smaller than `least` to the next."""
+    """The yardstick and the fastest kernel beside it, from the first multiple of 64 from `least` on to the next."""
     first = next_multiple(least, 64)
     problems = {first + step: bench.plan.problem(first + step) for step in STEPS}
-    for gemm in problems.values():
-        if gemm not in bench.times:
-            bench.time(gemm)
-    names = [name for name in bench.timed if all(name in bench.times[gemm] for gemm in problems.values())]
-
-    def medians(name: str) -> dict[int, float]:
-        return {size: bench.times[gemm][name].median for size, gemm in problems.items()}
-
-    seconds = {name: medians(name) for name in names}
+    chosen = [name for name in (bench.yardstick, bench.fastest) if name is not None]
+    bench.time(list(problems.values()), chosen)
+    names = [name for name in chosen if all(name in bench.times[gemm] for gemm in problems.values())]
+    seconds = {name: {size: bench.times[gemm][name].median for size, gemm in problems.items()} for name in names}
     rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
     return Around(rates, seconds)
 
 
 def tables(around: Around) -> tuple[Table, ...]:
-    """Of the fastest two kernels: a row for each size."""
-    return tuple(_table(around, name) for name in fastest(around))
-
-
-def fastest(around: Around) -> list[str]:
-    """Two kernels at most, by their median rate: these are what anybody would pad for."""
-    ordered = sorted(around.rates, key=lambda name: -sorted(around.rates[name].values())[len(STEPS) // 2])
-    return ordered[:2]
+    """Of each kernel, a row for each size."""
+    return tuple(_table(around, name) for name in around.rates)
 
 
 def _table(around: Around, name: str) -> Table:
-    columns = ("N", "multiple of", "GFLOP/s", *(f"padded to {unit}" for unit in UNITS), "best gain")
+    columns = ("N", "multiple of", "GFLOP/s", *(f"as {unit}s" for unit in UNITS), "gain", "by")
     rows = []
     for size, rate in around.rates[name].items():
-        padded = ("" if size % unit == 0 else f"{around.padded(name, size, unit):,.1f}" for unit in UNITS)
+        padded = ("" if size % unit == 0 else digits(around.padded(name, size, unit)) for unit in UNITS)
         gain, unit = around.gain(name, size)
-        best = f"{percent(gain - 1)} (to {unit})" if gain > 1 and size % unit else "none"
-        rows.append((str(size), str(multiple(size)), f"{rate:,.1f}", *padded, best))
-    return Table(f"{name}: on and off multiples of {', '.join(map(str, UNITS))}", columns, tuple(rows))
+        best = (f"{100 * (gain - 1):+.0f} %", str(next_multiple(size, unit))) if size % unit else ("", "")
+        rows.append((str(size), str(multiple(size)), digits(rate), *padded, *best))
+    return Table(
+        f"{name}: GFLOP/s as N is, and padded to a multiple of {', '.join(map(str, UNITS))}", columns, tuple(rows)
+    )
 
 
 def metrics(around: Around) -> tuple[Metric, ...]:
@@ -80,7 +73,7 @@ def metrics(around: Around) -> tuple[Metric, ...]:
     for name, rates in around.rates.items():
         on = [rate for size, rate in rates.items() if size % 64 == 0]
         off = [rate for size, rate in rates.items() if size % 8]
-        share = (sum(off) / len(off)) / (sum(on) / len(on))
+        share = fmean(off) / fmean(on)
         gain = max(around.gain(name, size)[0] for size in rates if size % 8)
         found += [
             Metric(f"padding/{name}/{what}", value, "", "time", "max")
@@ -93,7 +86,7 @@ def draw(path: Path, around: Around) -> None:
     """Rate against N; multiples of 64 large, of 8 middling, others small."""
     figure = canvas(7.2, 3.8)
     axes = figure.add_subplot()
-    for number, name in enumerate(fastest(around)):
+    for number, name in enumerate(around.rates):
         colour = COLOURS[number % len(COLOURS)]
         rates = around.rates[name]
         axes.plot(list(rates), list(rates.values()), "-", color=colour, alpha=0.4, label=name)

@@ -11,9 +11,10 @@ from pydantic import BeforeValidator, Field, PositiveInt
 
 from pipeline.contracts import Part, Stage, offers
 from pipeline.contracts.kernels import Kernel
-from pipeline.errors import Impossible, RunError, UserError, bad_choice
-from pipeline.kernels.gemm import DTYPES, Gemm
+from pipeline.errors import Impossible, UserError, bad_choice, shown
+from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
+from pipeline.kernels.verify import is_ours
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
@@ -26,7 +27,21 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
-Size = PositiveInt | tuple[PositiveInt, PositiveInt, PositiveInt]
+Size = tuple[int, int, int]
+
+
+def _sizes(value: object) -> object:
+    """N stands for M = N = K. Raises UserError for what is no size."""
+    if not isinstance(value, tuple | list):
+        return value
+    return tuple(map(_size, value))
+
+
+def _size(value: object) -> Size:
+    numbers = tuple(value) if isinstance(value, tuple | list) else (value,) * 3
+    if len(numbers) != 3 or not all(type(one) is int and one > 0 for one in numbers):
+        raise UserError(f"stage.sizes: {shown(value)}: a size is N or [M, N, K], whole numbers from 1 on")
+    return numbers
 
 
 @spec
@@ -44,7 +59,7 @@ class Wmma(Stage):
     headline: ClassVar[str] = "best/share"
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
-    sizes: Annotated[tuple[Size, ...], Field(min_length=1)] = (256, 512, 1024)
+    sizes: Annotated[tuple[Size, ...], BeforeValidator(_sizes)] = ((256,) * 3, (512,) * 3, (1024,) * 3)
     dtype: str = "fp32"
     order: Literal["column", "row"] = "column"
     alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -59,11 +74,12 @@ class Wmma(Stage):
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise bad_choice("stage.dtype", self.dtype, DTYPES)
-        if self.kernels == ():
-            raise UserError("stage.kernels=[]: name one at least, or leave it out for all of them")
-        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
-            if self.dtype == "int8" and value != int(value):
-                raise UserError(f"stage.{name}={value:g} with stage.dtype=int8: needs a whole number")
+        for name, value in (("kernels", self.kernels), ("sizes", self.sizes)):
+            if value == ():
+                raise UserError(f"stage.{name}=[]: name one at least")
+        for name, scale in (("alpha", self.alpha), ("beta", self.beta)):
+            if self.dtype == "int8" and scale != int(scale):
+                raise UserError(f"stage.{name}={scale:g} with stage.dtype=int8: needs a whole number")
 
     @property
     def title(self) -> str:
@@ -89,8 +105,8 @@ class Wmma(Stage):
     def problems(self) -> tuple[Gemm, ...]:
         """One for each size, the smallest first."""
         one = Gemm(m=1, n=1, k=1, dtype=self.dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad)
-        sizes = dict.fromkeys((size, size, size) if isinstance(size, int) else size for size in self.sizes)
-        return tuple(sorted((replace(one, m=m, n=n, k=k) for m, n, k in sizes), key=lambda gemm: gemm.flop))
+        found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(self.sizes))
+        return tuple(sorted(found, key=lambda gemm: gemm.flop))
 
     def plan(self, seed: int) -> Plan:
         """What the bench is asked."""
@@ -146,8 +162,14 @@ class Wmma(Stage):
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
 
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Compile the user's kernels, so that one that does not compile is refused before the run begins."""
+        for kernel in self.kernels or ():
+            if not is_ours(kernel) and kernel.missing() is None:
+                kernel.prepare(operands(replace(self.problems[0], m=1, n=1, k=1), experiment.seed), self.cores)
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Verify, measure the ceilings, time, draw. Raises RunError where no kernel is left to show."""
+        """Verify, measure the ceilings, time, draw."""
         from pipeline.stages.wmma import figures, padding, tables
 
         receipt = receipts.before(experiment, resolved)
@@ -159,20 +181,17 @@ class Wmma(Stage):
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
             bench.measure_ceilings()
             for gemm in bench.plan.problems:
-                bench.time(gemm)
+                bench.time([gemm])
             around = padding.measured(bench, self.around) if self.around else None
-        if not bench.verdicts:
-            raise RunError("no kernel could be verified")
         tables.write_csv(run.artifact("tables/samples.csv"), bench)
         figures.draw(run, bench)
         if around is not None:
             padding.draw(run.artifact("figures/padding.png"), around)
-        shown = (*tables.timed(bench), *([] if around is None else padding.tables(around)), *tables.others(bench))
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
         return Result(
             metrics=(*tables.metrics(bench), *(() if around is None else padding.metrics(around))),
-            tables=shown,
-            table=tables.summary(bench),
+            tables=(*tables.timed(bench), *(() if around is None else padding.tables(around))),
+            table=(*tables.summary(bench), *tables.not_timed(bench)),
             failed=f"not timed, because wrong: {'; '.join(wrong)}" if wrong else None,
         )
 

@@ -25,7 +25,7 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
     columns = ["kernel", "burst", "sustained", "range", "n"]
     columns += [f"of {bench.yardstick}"] if bench.yardstick else []
     columns += ["of FMA"] if bench.ceilings else []
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, times in bench.times[gemm].items():
         burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
         row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
@@ -37,20 +37,18 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
     return Table(f"{title}; GFLOP/s", (*columns, "error"), tuple(rows))
 
 
-def others(bench: Bench) -> tuple[Table, ...]:
-    """The kernels that were not timed, and why."""
+def not_timed(bench: Bench) -> list[tuple[str, str]]:
+    """The kernels that were not timed, or not at a size, and why."""
     rows = []
     for kernel in bench.plan.kernels:
-        verdict = bench.verdicts.get(kernel.name)
+        verdict, absent = bench.verdicts.get(kernel.name), bench.absent.get(kernel.name)
         if verdict is not None and verdict.fault:
-            rows.append((kernel.name, f"WRONG, not timed: {verdict.fault}"))
-        elif kernel.name in bench.absent and verdict is not None:
-            rows.append((kernel.name, f"right on {verdict.n} problems; not timed: {bench.absent[kernel.name]}"))
-        elif kernel.name in bench.absent:
-            rows.append((kernel.name, f"not run: {bench.absent[kernel.name]}"))
-    for (gemm, name), why in bench.skipped.items():
-        rows.append((name, f"not at {gemm}: {why}"))
-    return (Table("not timed", ("kernel", "why"), tuple(rows)),) if rows else ()
+            rows.append((kernel.name, f"WRONG, so it was not timed: {verdict.fault}"))
+        elif verdict is not None and absent:
+            rows.append((kernel.name, f"right on {verdict.n} problems; not timed: {absent}"))
+        elif absent:
+            rows.append((kernel.name, f"not run: {absent}"))
+    return rows + [(name, f"not run at {gemm}: {why}") for (gemm, name), why in bench.skipped.items()]
 
 
 def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
@@ -60,13 +58,16 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
         flops, byte_rates = bench.ceilings.flop_per_s, bench.ceilings.bytes_per_s
         rows.append(("FMA peak", f"{spread([one / GIGA for one in flops])} GFLOP/s on registers, measured"))
         rows.append(("memory", f"{spread([one / GIGA for one in byte_rates])} GB/s (triad), measured"))
+    rows.append(("error", "norm of the difference from float64 over the norm of D"))
     right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
-    rows.append(("verified", f"{len(right)} kernels on {sum(right)} problems, before any was timed"))
-    gemm, name = best(bench)
-    if name:
+    rows.append(("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, before any was timed"))
+    fastest = best(bench)
+    if fastest:
+        gemm, name = fastest
         share = bench.share(gemm, name)
         of = f", {percent(share)} of {bench.yardstick}" if share and name != bench.yardstick else ""
-        rows.append(("fastest of ours", f"{name}: {bench.rate(gemm, name, sustained=True):,.0f} GFLOP/s at {gemm}{of}"))
+        rate = digits(bench.rate(gemm, name, sustained=True) or 0)
+        rows.append(("fastest", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
     return tuple(rows)
 
 
@@ -78,8 +79,9 @@ def metrics(bench: Bench) -> tuple[Metric, ...]:
         peak, byte_rate = statistics.median(bench.ceilings.flop_per_s), statistics.median(bench.ceilings.bytes_per_s)
         found.append(Metric("ceiling/fma", peak / GIGA, "GFLOP/s", "time", "max"))
         found.append(Metric("ceiling/memory", byte_rate / GIGA, "GB/s", "time", "max"))
-    gemm, name = best(bench)
-    if name:
+    fastest = best(bench)
+    if fastest:
+        gemm, name = fastest
         rate, share = bench.rate(gemm, name, sustained=True), bench.share(gemm, name)
         found += [Metric("best/sustained", rate, "GFLOP/s", "time", "max")] if rate else []
         found += [Metric("best/share", share, "", "time", "max")] if share else []
@@ -111,11 +113,11 @@ def write_csv(path: Path, bench: Bench) -> None:
                     writer.writerow((gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, number, *pair))
 
 
-def best(bench: Bench) -> tuple[Gemm, str | None]:
-    """The fastest kernel but the yardstick at the largest size, or the yardstick where it was alone."""
-    gemm = bench.plan.problems[-1]
-    names = [name for name in bench.times.get(gemm, {}) if name != bench.yardstick] or list(bench.times.get(gemm, {}))
-    return gemm, max(names, key=lambda name: bench.rate(gemm, name, sustained=True) or 0, default=None)
+def best(bench: Bench) -> tuple[Gemm, str] | None:
+    """The largest size at which a kernel was timed, and the fastest there: the yardstick only where it was alone."""
+    name = bench.fastest or bench.yardstick
+    sizes = [gemm for gemm in bench.plan.problems if name in bench.times.get(gemm, {})]
+    return (sizes[-1], name) if name and sizes else None
 
 
 def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
@@ -139,6 +141,11 @@ def percent(share: float | None) -> str:
 def digits(value: float) -> str:
     """Three digits: no rate is known better."""
     return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
+
+
+def plural(number: int, what: str) -> str:
+    """`1 kernel`, `2 kernels`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def spread(values: Sequence[float]) -> str:
