@@ -16,15 +16,15 @@ from pipeline.kernels.cpu.compiled import compiled
 from pipeline.kernels.cpu.cpp import function
 
 HERE = Path(__file__).parent
-REPEATS = 7
-LEAST_S = 0.02  # of one measurement
+BURSTS, PASSES = 50, 5  # measurements of either ceiling
+BURST_S = 0.002  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """FLOP and bytes per second, of each of REPEATS measurements; float32, on `threads` threads.
+    """FLOP and bytes per second of each measurement; float32, on `threads` threads. A ceiling is the highest of them.
 
     Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that this process
     had while it did multiply-adds; less than 1 where others are at work.
@@ -35,6 +35,16 @@ class Ceilings:
     threads: int
     cores_had: float
 
+    @property
+    def peak(self) -> float:
+        """FLOP per second."""
+        return max(self.flop_per_s)
+
+    @property
+    def memory(self) -> float:
+        """Bytes per second."""
+        return max(self.bytes_per_s)
+
 
 def measured(threads: int) -> Ceilings:
     """Takes about half a second. Raises UserError without a compiler."""
@@ -42,7 +52,11 @@ def measured(threads: int) -> Ceilings:
     fused, triad = function(library, "fused"), function(library, "triad")
     of_a_round = function(library, "flop_of_a_round")
     of_a_round.restype = ctypes.c_long
-    rounds = _enough(lambda number: fused(ctypes.c_long(number), ctypes.c_int(threads)), 1000)
+
+    def multiply_add(rounds: int) -> None:
+        fused(ctypes.c_long(rounds), ctypes.c_int(threads))
+
+    rounds = _enough(multiply_add, 1000)
     flop = rounds * int(of_a_round()) * threads
     length = _array_bytes() // 4
     x, y, z = (np.full(length, value, np.float32) for value in (0, 1, 2))
@@ -52,20 +66,18 @@ def measured(threads: int) -> Ceilings:
         triad(ctypes.c_long(length), *pointers, ctypes.c_int(threads))
 
     stream()
-    had = _share_of_cores(lambda: fused(ctypes.c_long(rounds), ctypes.c_int(threads)), threads)
-    seconds = [
-        (_time(lambda: fused(ctypes.c_long(rounds), ctypes.c_int(threads))), _time(stream)) for _ in range(REPEATS)
-    ]
     return Ceilings(
-        tuple(flop / one for one, _ in seconds), tuple(3 * x.nbytes / other for _, other in seconds), threads, had
+        flop_per_s=tuple(flop / _time(partial(multiply_add, rounds)) for _ in range(BURSTS)),
+        bytes_per_s=tuple(3 * x.nbytes / _time(stream) for _ in range(PASSES)),
+        threads=threads,
+        cores_had=_share_of_cores(partial(multiply_add, BURSTS * rounds), threads),
     )
 
 
 def _share_of_cores(work: Callable[[], object], threads: int) -> float:
-    """Processor time over wall time, of several runs."""
+    """Processor time over wall time."""
     began, cpu = time.perf_counter(), time.process_time()
-    for _ in range(REPEATS):
-        work()
+    work()
     return (time.process_time() - cpu) / (time.perf_counter() - began) / threads
 
 
@@ -76,8 +88,8 @@ def _time(work: Callable[[], object]) -> float:
 
 
 def _enough(work: Callable[[int], object], number: int) -> int:
-    """How many rounds take LEAST_S."""
-    while _time(partial(work, number)) < LEAST_S:
+    """How many rounds take BURST_S."""
+    while _time(partial(work, number)) < BURST_S:
         number *= 2
     return number
 

@@ -17,9 +17,15 @@
 
 #include "micro.h"
 
-constexpr long KC = 256, MC = ROWS * (320 / ROWS), NC = COLUMNS * (3072 / COLUMNS);
+constexpr long KC = 384, MC = ROWS * (256 / ROWS), NC = COLUMNS * (3072 / COLUMNS);
 
 inline long up(long number, long unit) { return (number + unit - 1) / unit * unit; }
+
+// The size of equal blocks of `total`, none larger than `most`: 513 is cut into 257 and 256, not into 384 and 129.
+inline long even(long total, long most, long unit) {
+    const long blocks = (total + most - 1) / most;
+    return up((total + blocks - 1) / blocks, unit);
+}
 
 // Where a thread keeps its packed blocks; on cache lines, and kept from call to call.
 struct Workspace {
@@ -52,8 +58,8 @@ static void pack_a(long rows, long depth, const float *a, long lda, float *to) {
 static void pack_b(long depth, long columns, const float *b, long ldb, float *to) {
     for (long j = 0; j < columns; j += COLUMNS, to += depth * COLUMNS) {
         const long wide = std::min(COLUMNS, columns - j);
-        for (long q = 0; q < COLUMNS; ++q)
-            for (long p = 0; p < depth; ++p) to[p * COLUMNS + q] = q < wide ? b[p + (j + q) * ldb] : 0;
+        for (long p = 0; p < depth; ++p)
+            for (long q = 0; q < COLUMNS; ++q) to[p * COLUMNS + q] = q < wide ? b[p + (j + q) * ldb] : 0;
     }
 }
 
@@ -69,12 +75,13 @@ static void block(long rows, long columns, long depth, float alpha, const float 
 
 static void product(long m, long n, long k, float alpha, const float *a, long lda, const float *b, long ldb, float beta,
                     const float *c, long ldc, float *d, Workspace &packed) {
-    for (long j = 0; j < n; j += NC)
-        for (long p = 0; p < k; p += KC) {
-            const long columns = std::min(NC, n - j), depth = std::min(KC, k - p);
+    const long wide = even(n, NC, COLUMNS), deep = even(k, KC, 1), high = even(m, MC, ROWS);
+    for (long j = 0; j < n; j += wide)
+        for (long p = 0; p < k; p += deep) {
+            const long columns = std::min(wide, n - j), depth = std::min(deep, k - p);
             pack_b(depth, columns, b + p + j * ldb, ldb, packed.b);
-            for (long i = 0; i < m; i += MC) {
-                const long rows = std::min(MC, m - i), at = i + j * ldc;
+            for (long i = 0; i < m; i += high) {
+                const long rows = std::min(high, m - i), at = i + j * ldc;
                 pack_a(rows, depth, a + i + p * lda, lda, packed.a);
                 block(rows, columns, depth, alpha, packed.a, packed.b, p ? 1 : beta, (p ? d : c) + at, ldc, d + at);
             }

@@ -12,7 +12,7 @@ from pipeline.spec import spec
 class CpuThreads(Cpp):
     """No settings."""
 
-    sources: ClassVar[tuple[str, ...]] = ("cpu_threads.cpp", "cpu_packed.cpp", "micro.h")
+    sources: ClassVar[tuple[str, ...]] = ("cpu_threads.cpp", "cpu_packed.cpp", "micro.h", "team.h")
     entry: ClassVar[str] = "cpu_threads"
     rung: ClassVar[int | None] = 5
     launches: ClassVar[str] = "packed, a part a thread"

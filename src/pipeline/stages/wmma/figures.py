@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ def draw(run: Run, bench: Bench) -> None:
 def roofline(path: Path, bench: Bench) -> None:
     """Every kernel at every size below the two ceilings. An intensity is that of the fewest bytes possible."""
     assert bench.ceilings is not None
-    peak = statistics.median(bench.ceilings.flop_per_s) / GIGA
-    memory = statistics.median(bench.ceilings.bytes_per_s) / GIGA
+    peak = bench.ceilings.peak / GIGA
+    memory = bench.ceilings.memory / GIGA
     figure = canvas(7.2, 4.4)
     axes = figure.add_subplot()
     intensities = [gemm.intensity for gemm in bench.plan.problems]

@@ -34,7 +34,8 @@ class Around:
 
     def gain(self, name: str, size: int) -> tuple[float, int]:
         """The best of these over the rate without padding, and its unit."""
-        return max((self.padded(name, size, unit) / self.rates[name][size], unit) for unit in UNITS)
+        unit = max(UNITS, key=lambda unit: self.padded(name, size, unit))
+        return self.padded(name, size, unit) / self.rates[name][size], unit
 
 
 def measured(bench: Bench, least: int) -> Around:

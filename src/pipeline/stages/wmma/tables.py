@@ -55,9 +55,11 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
     """The machine's ceilings, and what was verified."""
     rows = [("threads", str(bench.plan.cores))]
     if bench.ceilings:
-        flops, byte_rates = bench.ceilings.flop_per_s, bench.ceilings.bytes_per_s
-        rows.append(("FMA peak", f"{spread([one / GIGA for one in flops])} GFLOP/s on registers, measured"))
-        rows.append(("memory", f"{spread([one / GIGA for one in byte_rates])} GB/s (triad), measured"))
+        for name, samples, what in (
+            ("FMA peak", bench.ceilings.flop_per_s, "GFLOP/s on registers"),
+            ("memory", bench.ceilings.bytes_per_s, "GB/s (triad)"),
+        ):
+            rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
     rows.append(("error", "norm of the difference from float64 over the norm of D"))
     right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
     rows.append(("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, before any was timed"))
@@ -76,7 +78,7 @@ def metrics(bench: Bench) -> tuple[Metric, ...]:
     found = [metric for gemm in bench.times for metric in _of_size(bench, gemm)]
     found += [count(f"verified/{name}", verdict.n, "problems") for name, verdict in bench.verdicts.items()]
     if bench.ceilings:
-        peak, byte_rate = statistics.median(bench.ceilings.flop_per_s), statistics.median(bench.ceilings.bytes_per_s)
+        peak, byte_rate = bench.ceilings.peak, bench.ceilings.memory
         found.append(Metric("ceiling/fma", peak / GIGA, "GFLOP/s", "time", "max"))
         found.append(Metric("ceiling/memory", byte_rate / GIGA, "GB/s", "time", "max"))
     fastest = best(bench)
@@ -125,7 +127,7 @@ def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
     rate = bench.rate(gemm, name, sustained=True)
     if rate is None or bench.ceilings is None or bench.timed[name].processor != "cpu":
         return None
-    return rate * GIGA / statistics.median(bench.ceilings.flop_per_s)
+    return rate * GIGA / bench.ceilings.peak
 
 
 def label(gemm: Gemm) -> str:
@@ -148,6 +150,6 @@ def plural(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def spread(values: Sequence[float]) -> str:
-    """Median, range and count."""
-    return f"{digits(statistics.median(values))} ({digits(min(values))} to {digits(max(values))}, n={len(values)})"
+def highest(values: Sequence[float]) -> str:
+    """The highest, and what else was measured."""
+    return f"{digits(max(values))} (the highest of {len(values)}, median {digits(statistics.median(values))})"

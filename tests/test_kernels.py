@@ -1,0 +1,206 @@
+"""Kernels of a CPU: each is right on every class of problems that it takes, and what is wrong is caught."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contracts.kernels import Kernel
+from pipeline.errors import UserError
+from pipeline.kernels import named
+from pipeline.kernels.cpu import ceilings, compiled
+from pipeline.kernels.gemm import DTYPES, Gemm, Order, check, decode, encode, matrix, operands, views
+from pipeline.kernels.timing import in_turns
+from pipeline.kernels.verify import WHOLE_FLOP, all_cases, verify
+
+CPU = [kernel for kernel in named.every() if kernel.processor == "cpu"]
+TAKEN = [(kernel, dtype) for kernel in CPU for dtype in kernel.dtypes]
+GEMM = Gemm(m=37, n=53, k=71, alpha=-0.5, beta=1.0, pad=(3, 5, 7))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled here, not taken from the user's cache."""
+    os.environ["PIPELINE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), TAKEN, ids=lambda one: one if isinstance(one, str) else one.name)
+def test_right_on_every_class_of_problems(kernel: Kernel, dtype: str) -> None:
+    verdict = verify(kernel, all_cases(dtype), partial(kernel.prepare, threads=2), seed=0)
+    assert verdict.fault is None
+    assert verdict.n == len(all_cases(dtype))
+    assert 0 <= verdict.error <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kernel=st.sampled_from([kernel for kernel in CPU if kernel.rung is not None]),
+    sizes=st.tuples(st.integers(1, 130), st.integers(1, 130), st.integers(1, 800)),
+    order=st.sampled_from(["column", "row"]),
+    pad=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    scales=st.tuples(st.sampled_from([0.0, 1.0, -0.5, 3.0]), st.sampled_from([0.0, 1.0, -0.5])),
+    threads=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_right_whatever_the_sizes(
+    kernel: Kernel,
+    sizes: tuple[int, int, int],
+    order: Order,
+    pad: tuple[int, int, int],
+    scales: tuple[float, float],
+    threads: int,
+    seed: int,
+) -> None:
+    m, n, k = sizes
+    made = operands(Gemm(m=m, n=n, k=k, order=order, pad=pad, alpha=scales[0], beta=scales[1]), seed)
+    launch = kernel.prepare(made, threads)
+    launch.run()
+    assert check(made, launch.result()).fault is None
+    first = launch.result().copy()
+    launch.run()  # nothing is left over from the run before
+    assert first.tobytes() == launch.result().tobytes()
+
+
+def right(gemm: Gemm, values: str = "uniform") -> tuple[object, np.ndarray]:
+    """Operands, and the buffer of a D that is right."""
+    made = operands(gemm, 1, "integers" if values == "integers" else "uniform")
+    a, b, c, _ = views(made)
+    buffer = made.d.copy()
+    exact = gemm.alpha * (decode(a, gemm.dtype) @ decode(b, gemm.dtype)) + gemm.beta * c
+    matrix(buffer, gemm.m, gemm.n, gemm.ldc, gemm.order)[...] = exact
+    return made, buffer
+
+
+@pytest.mark.parametrize("order", ["column", "row"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_check_lets_rounding_pass_and_nothing_else(dtype: str, order: Order) -> None:
+    gemm = replace(GEMM, dtype=dtype, order=order, alpha=-1.0)
+    made, buffer = right(gemm)
+    assert check(made, buffer).fault is None  # type: ignore[arg-type]
+
+    def fault(place: tuple[int, int], value: float) -> str:
+        wrong = buffer.copy()
+        matrix(wrong, gemm.m, gemm.n, gemm.ldc, gemm.order)[place] = value
+        return str(check(made, wrong).fault)  # type: ignore[arg-type]
+
+    value = matrix(buffer, gemm.m, gemm.n, gemm.ldc, gemm.order)[36, 52]
+    assert fault((36, 52), value + (1 if dtype == "int8" else 1e-3)).startswith(
+        "1 of 1961 elements are wrong: D[36,52]"
+    )
+    unwritten = check(made, made.d.copy()).fault  # type: ignore[arg-type,attr-defined]
+    assert str(unwritten).startswith("1961 of 1961 elements are wrong: D[0,0]")
+    beside = buffer.copy()
+    beside[gemm.ldc - 1] = 0  # behind the first column or row
+    assert check(made, beside).fault == f"writes beside D: 1 numbers between its {order}s"  # type: ignore[arg-type]
+    if dtype != "int8":
+        assert fault((0, 0), np.nan).startswith("1 of 1961 elements are wrong: D[0,0] = nan")
+
+
+def test_integers_have_to_be_exact() -> None:
+    made, buffer = right(replace(GEMM, alpha=2.0), "integers")
+    assert check(made, buffer).fault is None  # type: ignore[arg-type]
+    buffer[0] += 2.0**-10
+    assert "1 of 1961" in str(check(made, buffer).fault)  # type: ignore[arg-type]
+
+
+def test_one_wrong_element_of_a_large_product_is_found() -> None:
+    """Also in a row that is not compared element by element."""
+    gemm = Gemm(m=900, n=700, k=500)
+    assert gemm.flop > WHOLE_FLOP
+    made, buffer = right(gemm)
+    rows = np.array([0, 5, 899])
+    assert check(made, buffer, rows).fault is None  # type: ignore[arg-type]
+    matrix(buffer, 900, 700, 900, "column")[444, 333] += 0.05
+    assert str(check(made, buffer, rows).fault).startswith("1 of 900 rows are wrong")  # type: ignore[arg-type]
+
+
+def test_numbers_that_belong_to_no_matrix_are_poisoned() -> None:
+    made = operands(GEMM, 0)
+    assert made.a.size == GEMM.lda * GEMM.k and np.isnan(made.a).sum() == 3 * GEMM.k
+    assert np.isnan(made.b).sum() == 5 * GEMM.n
+    assert np.isnan(made.d).all()
+    whole = operands(replace(GEMM, dtype="int8"), 0)
+    assert set(np.unique(whole.a)) == {*range(-4, 5), 113}
+    assert GEMM.turned.turned == GEMM
+
+
+def test_encode_rounds_as_hardware_does() -> None:
+    values = np.random.default_rng(0).normal(size=10_000).astype(np.float32) * np.float32(1e3)
+    values[:3] = 1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0  # ties, to even
+    bits = values.astype(ml_dtypes.bfloat16).view(np.uint16)
+    assert (encode(values, "bf16") == bits).all()
+    assert (decode(bits, "bf16") == values.astype(ml_dtypes.bfloat16).astype(np.float64)).all()
+    tf32 = encode(values, "tf32")
+    assert not (tf32.view(np.uint32) & 0x1FFF).any()
+    assert (np.abs(tf32 - values) <= 2.0**-11 * np.abs(values)).all()
+
+
+def test_words_name_kernels_and_a_wrong_one_is_refused() -> None:
+    rungs = [kernel.rung for kernel in CPU if kernel.rung is not None]
+    assert rungs == list(range(len(rungs)))
+    assert [kernel.name for kernel in CPU if kernel.yardstick] == ["numpy"]
+    with pytest.raises(UserError, match=r"stage.kernels=nump: no such choice \(did you mean numpy\?\); choose from"):
+        named.kernels_of(("nump",))
+    with pytest.raises(UserError, match="numpy is named twice"):
+        named.kernels_of(("numpy", "numpy"))
+
+
+def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when it, its flags or its compiler change."""
+    program = compiled.compiler()
+    assert program is not None
+    log, wrapper = tmp_path / "log", tmp_path / "g++"
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) ;; *) echo compiled >> {log} ;; esac\nexec {program} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    source = tmp_path / "one.cpp"
+    for text, flags, times in (("1", (), 1), ("1", (), 1), ("2", (), 2), ("2", ("-DA",), 3), ("1", (), 3)):
+        source.write_text(f'extern "C" int one() {{ return {text}; }}\n')
+        library = compiled.compiled(source, (), flags)
+        assert library.loaded()["one"]() == int(text)
+        assert log.read_text().count("compiled") == times
+    source.write_text("int one( {")
+    with pytest.raises(UserError, match=r"one.cpp: does not compile \(g\+\+\): .*one.cpp:1:\d+: error: "):
+        compiled.compiled(source)
+
+
+def test_ceilings_bound_what_a_kernel_can_do() -> None:
+    found = ceilings.measured(1)
+    assert 0 < found.cores_had < 1.05
+    assert min(found.flop_per_s) > 1e9 and min(found.bytes_per_s) > 1e8
+    made = operands(Gemm(m=384, n=384, k=384), 0)
+    launch = next(kernel for kernel in CPU if kernel.name == "cpu_packed").prepare(made, 1)
+    launch.run()
+    fastest = made.gemm.flop / min(launch.seconds(1) for _ in range(9))
+    assert fastest < 1.15 * max(found.flop_per_s)  # of a processor whose clock may change in between
+
+
+def test_kernels_are_timed_in_turns() -> None:
+    class Noted:
+        facts: dict[str, object] = {}  # noqa: RUF012
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def seconds(self, calls: int) -> float:  # noqa: ARG002
+            order.append(self.name)
+            return 1.0
+
+    order: list[str] = []
+    launches = {name: Noted(name) for name in "abc"}
+    times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=100)  # type: ignore[arg-type]
+    assert "".join(order[:12:1]) == "abccbaabccba"
+    assert {len(one.burst) for one in times.values()} == {4}
+    few = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=0.1)  # type: ignore[arg-type]
+    assert {len(one.sustained) for one in few.values()} == {3}

@@ -1,0 +1,241 @@
+"""stage=wmma: what a user gets, kernels of the user's among ours, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from command import done, pipeline, runs, status, write_files
+
+from pipeline.errors import UserError
+from pipeline.runs.code.code_hash import hash_of
+from pipeline.runs.result import read_result
+from pipeline.spec import build_as
+from pipeline.stages.wmma.padding import STEPS, Around, next_multiple
+from pipeline.stages.wmma.stage import Wmma
+
+HERE = Path(__file__).parent
+NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
+QUICK = ("stage=wmma", "tracking=none", "stage.seconds=0.02", "stage.rounds=3")
+LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "cpu_threads")
+GEMM = (HERE / "own_kernel.cpp").read_text()
+# What goes wrong in a kernel of a user's, and what is said of it.
+FAULTS = {
+    "nan": ("beta != 0 ? beta * c[i + j * ldc] : 0", "beta * c[i + j * ldc]", "NaN in C with beta 0, 37×53×71 fp32"),
+    "short": ("p < k", "p < k - (k > 70)", "elements are wrong: D[0,0] = "),
+    "beside": ("float sum = 0;", "float sum = 0; if (ldc > m) d[m + j * ldc] = 0;", "writes beside D: 53 numbers"),
+    "crash": ("float sum = 0;", "float sum = *(const volatile float *)(4096 * i);", "crashed (SIGSEGV)"),
+    "exits": ("float sum = 0;", "float sum = 0; _exit(3);", "crashed (exit status 3)"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder: a kernel of each kind."""
+    made = tmp_path_factory.mktemp("wmma")
+    shutil.copyfile(HERE / "own_kernels.py", made / "own_kernels.py")
+    broken = {f"{name}.cpp": "#include <unistd.h>\n" + GEMM.replace(*change[:2]) for name, change in FAULTS.items()}
+    write_files(made, {"mine.cpp": GEMM, **broken})
+    return made
+
+
+@pytest.fixture(scope="module")
+def own(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables by which the user's module is found, and a cache of this test's."""
+    return {
+        "PIPELINE_MODULES": "own_kernels",
+        "PYTHONPATH": str(folder),
+        "PIPELINE_CACHE": str(tmp_path_factory.mktemp("cache")),
+    }
+
+
+@pytest.fixture(scope="module")
+def bench(folder: Path, own: dict[str, str]) -> Path:
+    """Every kernel of ours and two of the user's."""
+    sizes = "stage.sizes=[48,[70,33,129]]"
+    kernels = f"stage.kernels=[numpy,{','.join(LADDER)},mine.cpp,own_kernels.Einsum]"
+    return done(folder, *QUICK, sizes, kernels, "stage.threads=2", **own)
+
+
+def test_every_kernel_is_verified_and_timed(bench: Path) -> None:
+    result = read_result(bench)
+    assert result is not None
+    metrics = {metric.name: metric for metric in result.metrics}
+    names = ("numpy", *LADDER, "mine", "einsum")
+    for size in ("48x48x48", "70x33x129"):
+        for name in names:
+            assert metrics[f"{size}/{name}/sustained"].value > 0
+            assert 0 < metrics[f"{size}/{name}/relative_error"].value < 1e-5
+        assert metrics[f"{size}/numpy/share"].value == 1
+        assert metrics[f"{size}/cpu_packed/share"].value == pytest.approx(
+            metrics[f"{size}/cpu_packed/sustained"].value / metrics[f"{size}/numpy/sustained"].value
+        )
+    assert metrics["70x33x129/intensity"].value == 2 * 70 * 33 * 129 / (4 * (70 * 129 + 129 * 33 + 70 * 33))
+    assert {metrics[f"verified/{name}"].value for name in names} == {40}
+    declared = metrics["48x48x48/numpy/burst"]
+    assert (declared.unit, declared.kind, declared.direction) == ("GFLOP/s", "time", "max")
+    assert (metrics["48x48x48/numpy/relative_error"].kind, metrics["ceiling/fma"].kind) == ("result", "time")
+    assert [row[0] for row in result.tables[0].rows] == list(names)
+    assert result.title == "wmma-fp32"
+    for figure in ("roofline", "rate_against_size", "ladder"):
+        assert (bench / f"artifacts/figures/{figure}.png").stat().st_size > 5000
+    with (bench / "artifacts/tables/samples.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * len(names) * 3 and all(float(row["burst_s"]) > 0 for row in rows)
+
+
+def test_the_receipt_says_how_each_kernel_was_made(bench: Path) -> None:
+    receipt = json.loads((bench / "receipt.json").read_text())
+    naive, numpy = receipt["kernels"]["cpu_naive"], receipt["kernels"]["numpy"]
+    assert "-O3 -march=native" in naive["flags"] and naive["compiler"] and len(naive["source_sha256"]) == 64
+    assert (naive["threads"], numpy["internal_api"]) == (2, "openblas")
+    assert receipt["kernels"]["einsum"] == {"path": "optimal"}
+    assert receipt["precision"]["effective"] == "fp32"
+    code = json.loads((bench / "code.json").read_text())
+    assert hash_of(code) == receipt["code_sha256"]
+    assert {"own_kernels", "pipeline.kernels.cpu.cpu_packed", "pipeline.kernels.cpu.of_file"} <= code.keys()
+
+
+@pytest.mark.wide
+def test_a_source_counts_in_the_codes_hash(folder: Path, own: dict[str, str]) -> None:
+    few = ("stage.kernels=[cpu_order,mine.cpp]", "stage.sizes=[20]")
+    before = json.loads((done(folder, *QUICK, *few, **own) / "code.json").read_text())
+    (folder / "mine.cpp").write_text(GEMM.replace("float sum", "double sum"))
+    after = json.loads((done(folder, *QUICK, *few, **own) / "code.json").read_text())
+    (folder / "mine.cpp").write_text(GEMM)
+    assert {name for name in before if before[name] != after[name]} == {"pipeline.kernels.cpu.of_file"}
+
+
+def test_a_kernel_that_is_wrong_is_never_timed(folder: Path, own: dict[str, str]) -> None:
+    before = set(runs(folder))
+    kernels = f"stage.kernels=[numpy,{','.join(f'{name}.cpp' for name in FAULTS)}]"
+    result = pipeline(folder, *QUICK, kernels, "stage.sizes=[20]", **own)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    (made,) = set(runs(folder)) - before
+    assert status(made).state == "FAILED"
+    found = read_result(made)
+    assert found is not None
+    assert [row[0] for row in found.tables[0].rows] == ["numpy"]
+    rows = dict(found.table)
+    for name, (_, _, said) in FAULTS.items():
+        assert rows[name].startswith("WRONG, so it was not timed: ") and said in rows[name]
+        assert f"{name}: {rows[name].partition(': ')[2]}" in str(found.failed)
+
+
+def test_a_kernel_that_does_not_compile_is_refused(folder: Path, own: dict[str, str]) -> None:
+    """With the compiler's own lines, before the run begins."""
+    write_files(
+        folder, {"syntax.cpp": GEMM.replace("sum = 0;", "sum = 0"), "name.cpp": GEMM.replace("gemm", "product")}
+    )
+    few = (*QUICK, "stage.sizes=[20]")
+    result = pipeline(folder, *few, "stage.kernels=[syntax.cpp]", **own)
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    *lines, last = result.stderr.splitlines()
+    assert any(line.startswith("syntax.cpp:7:") for line in lines)
+    assert "stage=wmma" not in last and last.startswith("error: syntax.cpp: does not compile (")
+    nameless = build_as(Wmma, {"kernels": (str(folder / "name.cpp"),)}, "stage")
+    with pytest.raises(UserError, match='name: has no function gemm; declare it extern "C"'):
+        nameless.rehearse(NOTHING, NOTHING)
+
+
+@pytest.mark.wide
+def test_without_a_compiler(folder: Path, own: dict[str, str]) -> None:
+    """Of all kernels those that need none."""
+    made = done(folder, *QUICK, "stage.sizes=[20]", **own | {"CXX": "no-such-compiler"})
+    found = read_result(made)
+    assert found is not None
+    assert dict(found.table)["cpu_order"].startswith("not run: needs a C++ compiler")
+    assert [row[0] for row in found.tables[0].rows] == ["numpy"]
+
+
+REFUSED = {
+    "stage.sizes: 0: a size is N or [M, N, K], whole numbers from 1 on": {"sizes": (64, 0)},
+    "stage.sizes: [1, 2]: a size is N or": {"sizes": ((1, 2),)},
+    "stage.sizes: true: a size is N or": {"sizes": (True,)},
+    "stage.sizes=[]: name one at least": {"sizes": ()},
+    "stage.kernels=[]: name one at least": {"kernels": ()},
+    "stage.kernels=none.cpp: no such file": {"kernels": ("none.cpp",)},
+    "stage.kernels: 3: name a kernel, as numpy, my/fast.cpp or mine.Fast": {"kernels": (3,)},
+    "stage.dtype=fp8: no such choice": {"dtype": "fp8"},
+    "stage.order='diagonal': should be 'column' or 'row'": {"order": "diagonal"},
+    "stage.pad.1=-1: should be greater than or equal to 0": {"pad": (0, -1, 0)},
+    "stage.alpha=0.5 with stage.dtype=int8: needs a whole number": {"dtype": "int8", "alpha": 0.5},
+    "stage.threads=0: should be greater than 0": {"threads": 0},
+    "stage.around=8: should be greater than or equal to 64": {"around": 8},
+}
+
+
+@pytest.mark.parametrize(("said", "fields"), list(REFUSED.items()), ids=REFUSED)
+def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as error:
+        build_as(Wmma, fields, "stage")
+    assert str(error.value).startswith(said)
+
+
+def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def message(keys: Sequence[str] = (), **fields: object) -> str:
+        stage = build_as(Wmma, fields, "stage")
+        with pytest.raises(UserError) as error:  # noqa: PT012
+            stage.check(NOTHING)
+            stage.check_keys(NOTHING, keys)
+        return str(error.value)
+
+    large = message(sizes=(900000,))
+    assert large.startswith("stage.sizes=[900000,900000,900000]: needs ") and large.endswith("; use smaller sizes")
+    said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, by columns)"
+    assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
+    assert message(("precision",)) == "precision with stage=wmma: stage.dtype=fp32 says it; set that instead"
+    assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    said = message(kernels=("cpu_order",))
+    assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is none;")
+    assert message(dtype="bf16").startswith("stage=wmma: no kernel runs here: needs a C++ compiler")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", ["int8", "bf16"])
+def test_a_kernel_that_lacks_the_dtype_is_named(folder: Path, own: dict[str, str], dtype: str) -> None:
+    made = done(folder, *QUICK, f"stage.dtype={dtype}", "stage.sizes=[40]", "stage.order=row", **own)
+    found = read_result(made)
+    assert found is not None
+    assert dict(found.table)["numpy"] == f"not run: takes fp32, not {dtype}"
+    assert found.metrics and not any("share" in metric.name for metric in found.metrics)
+
+
+@pytest.mark.wide
+def test_a_kernel_that_would_take_too_long_is_left_out(folder: Path, own: dict[str, str]) -> None:
+    made = done(folder, *QUICK, "stage.kernels=[numpy,cpu_naive]", "stage.sizes=[16,400]", "stage.longest=0.002", **own)
+    found = read_result(made)
+    assert found is not None
+    assert "cpu_naive" not in [row[0] for row in found.tables[1].rows]
+    assert dict(found.table)["cpu_naive"].startswith("not run at 400 fp32, by columns: one product would take about ")
+
+
+def test_what_padding_costs_and_gains() -> None:
+    """Of rates that are known: twice as fast on multiples of 16 as elsewhere."""
+    sizes = [256 + step for step in STEPS]
+    rates = {size: 100.0 if size % 16 == 0 else 50.0 for size in sizes}
+    around = Around({"one": rates}, {"one": {size: 2 * size**3 / (rate * 1e9) for size, rate in rates.items()}})
+    assert around.padded("one", 271, 16) == pytest.approx(100 * (271 / 272) ** 3)
+    assert around.gain("one", 271) == (pytest.approx(2 * (271 / 272) ** 3), 8)  # 272 is the next multiple of 8 too
+    assert around.gain("one", 256) == (pytest.approx(1), 8)
+    assert all(next_multiple(size, unit) in rates for size in sizes for unit in (8, 16, 64))
+
+
+@pytest.mark.wide
+def test_rates_on_and_off_multiples(folder: Path, own: dict[str, str]) -> None:
+    few = ("stage.kernels=[numpy,cpu_packed]", "stage.sizes=[64]", "stage.around=65")
+    made = done(folder, *QUICK, *few, **own)
+    found = read_result(made)
+    assert found is not None
+    assert [table.title.partition(":")[0] for table in found.tables[1:]] == ["numpy", "cpu_packed"]
+    assert [row[0] for row in found.tables[1].rows] == [str(128 + step) for step in STEPS]
+    assert (made / "artifacts/figures/padding.png").is_file()
+    assert {"padding/numpy/gain", "padding/cpu_packed/off_8_share"} <= {metric.name for metric in found.metrics}
