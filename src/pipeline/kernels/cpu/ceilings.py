@@ -17,7 +17,7 @@ from pipeline.kernels.cpu.cpp import function
 
 HERE = Path(__file__).parent
 BURSTS, PASSES = 50, 5  # measurements of either ceiling
-BURST_S = 0.002  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
+BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 

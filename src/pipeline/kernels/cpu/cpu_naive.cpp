@@ -5,7 +5,8 @@
 //   2. cpu_naive  element (i, j) of a matrix lies at i + j * ld (column by column, as BLAS has it).
 //
 // Why it is slow: along k the next number of A lies lda numbers further on, so each one takes a cache line (64 bytes, of
-// which 4 are used) and, at large sizes, a page. Each addition waits for the one before it, so nothing is vectorised.
+// which 4 are used); where lda is a power of two all of them compete for a few places in L1. Each addition waits for the
+// one before it, so nothing is vectorised.
 #include <cstdint>
 
 struct Bfloat16 {

@@ -8,9 +8,10 @@
 //   4. product()          the loops around it. A panel of B (KC x COLUMNS) stays in L1, a block of A (MC x KC) in L2, a
 //                         block of B (KC x NC) in L3; D is read and written once for each KC.
 //
-// The copies cost MC * KC + KC * NC moves for MC * KC * NC multiply-adds. In return every load is of the next
-// numbers in memory: no conflicts, few pages, and the hardware fetches ahead. The blocks' sizes are for L2 of 512 KiB or
-// more; Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication (2008), say how they follow.
+// The copies cost MC * KC + KC * NC moves for MC * KC * NC multiply-adds. In return every load is of the next numbers in
+// memory, whatever the leading dimensions, and ragged sizes are computed like any other. Goto and van de Geijn, Anatomy of
+// High-Performance Matrix Multiplication (2008), say how the blocks' sizes follow from the caches'; these are for an L2 of
+// 512 KiB or more.
 #include <algorithm>
 #include <memory>
 #include <new>

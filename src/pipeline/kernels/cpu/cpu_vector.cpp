@@ -5,8 +5,9 @@
 //   2. edge()      tiles that stick out of D, element by element: a whole tile would read beyond A and B
 //   3. cpu_vector  K in blocks of KC, so that the part of A that a tile reads again for the next columns is in a cache
 //
-// What is left: a tile reads ROWS numbers of a column of A, then jumps lda numbers. With lda = 1024 all these pieces lie 4
-// KiB apart and compete for the same few lines of L1, and each needs an entry of the TLB.
+// What is left: the elements of edge() take more time than whole tiles, at N = 512 more than half of all. And a tile reads
+// ROWS numbers of a column of A, then jumps lda numbers: where lda is a power of two these pieces compete for a few places
+// in L1.
 #include <algorithm>
 
 #include "micro.h"

@@ -77,6 +77,9 @@ def against_size(path: Path, bench: Bench) -> None:
         axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}")
     for one in axes:
         one.set(xscale="log", xlabel="(M·N·K)$^{1/3}$")
+        sizes = [round(_size(gemm.flop)) for gemm in bench.plan.problems]
+        one.set_xticks(sizes, [str(size) for size in sizes])
+        one.minorticks_off()
         plain(one)
     axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle(_title(bench), fontsize=10)
