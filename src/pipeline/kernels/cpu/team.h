@@ -3,7 +3,8 @@
 // Reading guide
 //   1. run      hands a part of the work to each thread, does part 0 itself, and returns when all are done
 //   2. member   waits for the next round: WAITS times it only lets other threads pass (the next product often follows at
-//               once), then it sleeps. Starting a thread takes about 30 microseconds, waking a sleeping one 5 to 50.
+//               once), then it sleeps. Starting a thread, or waking one, takes part of what a small
+//               product takes.
 //   3. team     the team of this process. It is never destroyed: its threads end with the process. A process that was
 //               forked has none of its parent's threads, and makes its own.
 #pragma once
