@@ -3,8 +3,7 @@
 // Reading guide
 //   1. run      hands a part of the work to each thread, does part 0 itself, and returns when all are done
 //   2. member   waits for the next round: WAITS times it only lets other threads pass (the next product often follows at
-//               once), then it sleeps. Starting a thread, or waking one, takes part of what a small
-//               product takes.
+//               once), then it sleeps
 //   3. team     the team of this process. It is never destroyed: its threads end with the process. A process that was
 //               forked has none of its parent's threads, and makes its own.
 #pragma once
