@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pipeline.kernels.cpu.cpp import function
 HERE = Path(__file__).parent
 BURSTS, PASSES = 50, 5  # measurements of either ceiling
 BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CORES = Path("/sys/devices/system/cpu")
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 
 
@@ -26,8 +27,8 @@ SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 class Ceilings:
     """FLOP and bytes per second of each measurement; float32, on `threads` threads. A ceiling is the highest of them.
 
-    Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that this process
-    had while it did multiply-adds; less than 1 where others are at work.
+    Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that its threads
+    can use which this process had while it did multiply-adds; less than 1 where others are at work.
     """
 
     flop_per_s: tuple[float, ...]
@@ -48,13 +49,14 @@ class Ceilings:
 
 def measured(threads: int) -> Ceilings:
     """Takes about half a second. Raises UserError without a compiler."""
-    library = compiled(HERE / "probe.cpp", (HERE / "micro.h",))
+    library = compiled(HERE / "probe.cpp", (HERE / "micro.h", HERE / "team.h"))
     fused, triad = function(library, "fused"), function(library, "triad")
     of_a_round = function(library, "flop_of_a_round")
     of_a_round.restype = ctypes.c_long
+    fused.restype = triad.restype = ctypes.c_double
 
-    def multiply_add(rounds: int) -> None:
-        fused(ctypes.c_long(rounds), ctypes.c_int(threads))
+    def multiply_add(rounds: int) -> float:
+        return float(fused(ctypes.c_long(rounds), ctypes.c_int(threads)))
 
     rounds = _enough(multiply_add, 1000)
     flop = rounds * int(of_a_round()) * threads
@@ -62,40 +64,52 @@ def measured(threads: int) -> Ceilings:
     x, y, z = (np.full(length, value, np.float32) for value in (0, 1, 2))
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, z)]
 
-    def stream() -> None:
-        triad(ctypes.c_long(length), *pointers, ctypes.c_int(threads))
+    def stream() -> float:
+        return float(triad(ctypes.c_long(length), *pointers, ctypes.c_int(threads)))
 
     stream()
     return Ceilings(
-        flop_per_s=tuple(flop / _time(partial(multiply_add, rounds)) for _ in range(BURSTS)),
-        bytes_per_s=tuple(3 * x.nbytes / _time(stream) for _ in range(PASSES)),
+        flop_per_s=tuple(flop / multiply_add(rounds) for _ in range(BURSTS)),
+        bytes_per_s=tuple(3 * x.nbytes / stream() for _ in range(PASSES)),
         threads=threads,
-        cores_had=_share_of_cores(partial(multiply_add, BURSTS * rounds), threads),
+        cores_had=_share_of_cores(partial(multiply_add, BURSTS * rounds), min(threads, len(allowed_cores()))),
     )
 
 
-def _share_of_cores(work: Callable[[], object], threads: int) -> float:
+def allowed_cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _share_of_cores(work: Callable[[], object], cores: int) -> float:
     """Processor time over wall time."""
     began, cpu = time.perf_counter(), time.process_time()
     work()
-    return (time.process_time() - cpu) / (time.perf_counter() - began) / threads
+    return (time.process_time() - cpu) / (time.perf_counter() - began) / cores
 
 
-def _time(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _enough(work: Callable[[int], object], number: int) -> int:
+def _enough(work: Callable[[int], float], number: int) -> int:
     """How many rounds take BURST_S."""
-    while _time(partial(work, number)) < BURST_S:
+    while work(number) < BURST_S:
         number *= 2
     return number
 
 
 def _array_bytes() -> int:
-    """Four times the largest cache, as far as memory allows."""
-    sizes = [int(file.read_text().strip().rstrip("K")) * 1024 for file in CACHES.glob("index*/size")]
-    wanted = min(max(4 * max(sizes, default=0), SMALLEST), LARGEST)
+    """Four times the largest caches of all cores that this process may use, as far as memory allows."""
+    wanted = min(max(4 * cache_bytes(), SMALLEST), LARGEST)
     return int(min(wanted, psutil.virtual_memory().available // 16))
+
+
+def cache_bytes() -> int:
+    """The largest caches (L3) that the allowed cores have among them, each counted once."""
+    sizes = {}
+    for core in allowed_cores():
+        for cache in (CORES / f"cpu{core}/cache").glob("index[0-9]*"):
+            kilobytes = int((cache / "size").read_text().strip().rstrip("K"))
+            level, shared = ((cache / name).read_text() for name in ("level", "shared_cpu_list"))
+            sizes[level, shared] = kilobytes * 1024
+    last = max((level for level, _ in sizes), default="")
+    return sum(size for (level, _), size in sizes.items() if level == last)

@@ -1,7 +1,7 @@
 """C++ compiled by the system's compiler when it is needed, and loaded into this process.
 
 What was compiled is kept in the user's cache folder under the hash of all that decides it: sources, flags, the
-compiler's version and the processor's vector instructions, which `-march=native` compiles for.
+compiler's version and the processor, which `-march=native` compiles for.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -71,7 +72,10 @@ def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (
         raise UserError(f"{source.name}: needs {missing_compiler()}")
     version, every = _version(program), (*FLAGS, *flags)
     content = _hash(path.name.encode() + b"\n" + _read(path) for path in (source, *beside))
-    key = _hash(text.encode() for text in (content, version, *every, str(host.cpu().get("vector"))))
+    key = _hash(
+        text.encode()
+        for text in (content, version, *every, host.cpu_name(), str(host.cpu().get("vector")), _target(program))
+    )
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
@@ -110,6 +114,32 @@ def _version(program: str) -> str:
     """The first line of what the compiler says of itself."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return (done.stdout.splitlines() or [program])[0]
+
+
+def included(source: Path) -> tuple[Path, ...]:
+    """The headers that a source includes but those of the system; none where it cannot be read that far."""
+    program = compiler()
+    return () if program is None or not source.is_file() else _included(program, source, _hash([_read(source)]))
+
+
+@cache
+def _included(program: str, source: Path, _content: str) -> tuple[Path, ...]:
+    """By the compiler's own list for make."""
+    command = [program, "-std=c++17", "-march=native", "-MM", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        return ()
+    listed = done.stdout.replace("\\\n", " ").partition(":")[2]
+    names = [name.replace("\\ ", " ") for name in re.findall(r"(?:\\.|\S)+", listed)]
+    return tuple(found for name in dict.fromkeys(names) if (found := Path(name).absolute()) != source)
+
+
+@cache
+def _target(program: str) -> str:
+    """What the compiler takes `-march=native` for; empty of a compiler that does not say."""
+    command = [program, "-march=native", "-Q", "--help=target"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _read(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline.kernels.cpu.compiled import included
 from pipeline.kernels.cpu.cpp import Cpp
 from pipeline.spec import spec
 
@@ -20,4 +21,6 @@ class Source(Cpp):
 
     @property
     def user_files(self) -> tuple[Path, ...]:
-        return (Path(self.file).absolute(),)
+        """The file, and the headers that it includes (not the system's)."""
+        source = Path(self.file).absolute()
+        return (source, *included(source))

@@ -4,23 +4,35 @@
 //   1. fused   multiply-adds on registers alone: SUMS chains that do not wait for each other, enough to keep every FMA
 //              unit of a core busy. No kernel can be faster.
 //   2. triad   x = y + 3 * z over arrays that no cache holds (STREAM's triad): bytes that memory delivers.
-//   3. spread  runs either on several threads at once.
-#include <thread>
+//   3. spread  runs either on several threads at once, and times it from the first that begins to the last that ends:
+//              starting threads and waking them is not part of it.
+#include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "micro.h"
+#include "team.h"
 
 constexpr long SUMS = VECTORS * COLUMNS;
 
 // Numbers of floating-point operations in one round, for the caller to count.
 extern "C" long flop_of_a_round() { return 2 * SUMS * LANES; }
 
+using Clock = std::chrono::steady_clock;
+
 template <typename Work>
-static void spread(int threads, Work work) {
-    std::vector<std::thread> others;
-    for (int number = 1; number < threads; ++number) others.emplace_back(work, number);
-    work(0);
-    for (std::thread &other : others) other.join();
+static double spread(int threads, Work work) {
+    std::vector<Clock::time_point> began(threads), ended(threads);
+    std::atomic<int> awaited{threads};
+    team(threads).run([&](int number) {
+        --awaited;
+        while (awaited) std::this_thread::yield();
+        began[number] = Clock::now();
+        work(number);
+        ended[number] = Clock::now();
+    });
+    const auto all = *std::max_element(ended.begin(), ended.end()) - *std::min_element(began.begin(), began.end());
+    return std::chrono::duration<double>(all).count();
 }
 
 static volatile float kept;  // zero, as the compiler cannot know
@@ -42,12 +54,13 @@ static void chains(long rounds) {
     kept = total * 0;
 }
 
-extern "C" void fused(long rounds, int threads) {
-    spread(threads, [=](int) { chains(rounds); });
+// Seconds.
+extern "C" double fused(long rounds, int threads) {
+    return spread(threads, [=](int) { chains(rounds); });
 }
 
-extern "C" void triad(long length, float *x, const float *y, const float *z, int threads) {
-    spread(threads, [=](int number) {
+extern "C" double triad(long length, float *x, const float *y, const float *z, int threads) {
+    return spread(threads, [=](int number) {
         const long from = length * number / threads, to = length * (number + 1) / threads;
         for (long i = from; i < to; ++i) x[i] = y[i] + 3 * z[i];
     });

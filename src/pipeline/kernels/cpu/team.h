@@ -15,6 +15,8 @@
 #include <mutex>
 #include <thread>
 
+namespace {  // each library has its own: it may have been compiled otherwise
+
 class Team {
     static constexpr int WAITS = 1000;
     std::mutex mutex;
@@ -55,9 +57,11 @@ public:
     }
 };
 
-inline Team &team(int threads) {
+Team &team(int threads) {
     static Team *one = nullptr;
     static pid_t owner = 0;
     if (!one || one->size != threads || owner != getpid()) one = new Team(threads), owner = getpid();
     return *one;
 }
+
+}  // namespace
