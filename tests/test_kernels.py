@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contracts.kernels import Kernel
+from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import UserError
 from pipeline.kernels import named
 from pipeline.kernels.cpu import ceilings, compiled
 from pipeline.kernels.cpu.of_file import Source
-from pipeline.kernels.gemm import DTYPES, Gemm, Order, check, decode, encode, matrix, operands, views
+from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, check, decode, encode, matrix, operands, views
 from pipeline.kernels.timing import in_turns
-from pipeline.kernels.verify import WHOLE_FLOP, all_cases, verify
+from pipeline.kernels.verify import WHOLE_FLOP, Case, all_cases, verify
 
 CPU = [kernel for kernel in named.every() if kernel.processor == "cpu"]
 TAKEN = [(kernel, dtype) for kernel in CPU for dtype in kernel.dtypes]
@@ -133,6 +133,56 @@ def test_numbers_that_belong_to_no_matrix_are_poisoned() -> None:
     assert GEMM.turned.turned == GEMM
 
 
+class Faulty(Launch):
+    """A product that is right, and something else beside."""
+
+    facts: dict[str, object] = {}  # noqa: RUF012
+
+    def __init__(self, how: str, operands: Operands) -> None:
+        self.how, self.operands, self.d, self.runs = how, operands, operands.room(), 0
+
+    def run(self) -> None:
+        made = self.operands
+        if self.how == "lazy" and self.runs:
+            return
+        self.runs += 1
+        if self.how == "zeroes":
+            made.a[...] = 0
+        a, b, _, d = views(Operands(made.gemm, made.a, made.b, made.c, self.d))
+        d[...] = a @ b
+        if self.how == "beyond":
+            self.d.base[self.d.base.size // 2 + self.d.size] = 0
+        if self.how == "c":
+            made.c[-1] = 0
+
+    def result(self) -> np.ndarray:
+        return self.d
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("right", "None"),
+        ("zeroes", "16 fp32, by columns: writes into A, or beside"),
+        ("c", "writes into C, or beside"),
+        ("beyond", "writes beyond D: 1 numbers before or behind its buffer"),
+        ("lazy", "256 of 256 elements are wrong: D[0,0] = nan"),
+    ],
+)
+def test_what_a_kernel_does_beside_its_product_is_seen(how: str, said: str) -> None:
+    problem: Case = ("sizes", Gemm(m=16, n=16, k=16), "uniform", False)
+    kernel = next(kernel for kernel in CPU if kernel.name == "numpy")
+    verdict = verify(kernel, [problem], partial(Faulty, how), seed=0)
+    assert said in str(verdict.fault)
+    assert str(verdict.fault).endswith("in its second run") == (how == "lazy")
+
+
+def test_a_kernel_that_was_verified_on_nothing_is_wrong() -> None:
+    kernel = next(kernel for kernel in CPU if kernel.name == "numpy")
+    verdict = verify(kernel, [("sizes", Gemm(m=1, n=1, k=1, dtype="int8"), "integers", False)], kernel.rehearse, seed=0)
+    assert verdict.fault == "takes none of the problems that it is to be verified on"
+
+
 def test_encode_rounds_as_hardware_does() -> None:
     values = np.random.default_rng(0).normal(size=10_000).astype(np.float32) * np.float32(1e3)
     values[:3] = 1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0  # ties, to even
@@ -160,7 +210,7 @@ def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert program is not None
     log, wrapper = tmp_path / "log", tmp_path / "g++"
     wrapper.write_text(
-        f'#!/bin/sh\ncase "$*" in *--version*) ;; *) echo compiled >> {log} ;; esac\nexec {program} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *--version*|*--help*) ;; *) echo compiled >> {log} ;; esac\nexec {program} "$@"\n'
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("CXX", str(wrapper))
@@ -220,8 +270,8 @@ def test_kernels_are_timed_in_turns() -> None:
 
     order: list[str] = []
     launches = {name: Noted(name) for name in "abc"}
-    times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=100)  # type: ignore[arg-type]
-    assert "".join(order[:12:1]) == "abccbaabccba"
+    times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=10)  # type: ignore[arg-type]
+    assert "".join(order[:12:1]) == "abcacbcabcba"  # none always follows the same one
     assert {len(one.burst) for one in times.values()} == {4}
     few = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=0.1)  # type: ignore[arg-type]
     assert {len(one.sustained) for one in few.values()} == {3}

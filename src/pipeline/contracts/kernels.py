@@ -33,6 +33,10 @@ class Launch(ABC):
     def result(self) -> np.ndarray:
         """D's buffer as `Operands.d` stores it, padding included, as the last run left it."""
 
+    def refill(self, d: np.ndarray) -> None:
+        """Put `d` where D is, so that a run that computes nothing shows. Where `result` is a copy, override it."""
+        self.result()[...] = d
+
     def seconds(self, calls: int) -> float:
         """Seconds that a run takes, of `calls` of them back to back. A GPU's kernel measures by the card's clock."""
         began = time.perf_counter()

@@ -3,13 +3,14 @@
 A is (M, K), B (K, N), C and D (M, N). Each lies in a buffer of its own, column by column (`order="column"`, as BLAS has
 it: element (i, j) at i + j·ld) or row by row (`order="row"`: at i·ld + j). A leading dimension may be larger than the
 rows (columns) that it steps over: the numbers in between belong to no matrix, and hold NaN or a sentinel, so that a
-kernel that reads them is wrong and one that writes them is seen.
+kernel that reads them is wrong and one that writes them is seen. So do MARGIN rows (columns) before and behind.
 
 Error bounds: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -51,6 +52,7 @@ DTYPES: dict[str, Dtype] = {
     "bf16": Dtype(np.uint16, np.float32, 2 * SINGLE),  # the upper half of a float32's bits
     "int8": Dtype(np.int8, np.int32, 0.0),
 }
+MARGIN = 16  # of a leading dimension each
 POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest byte
 
 
@@ -141,6 +143,19 @@ class Operands:
         """For a kernel that knows one order only: the same buffers, as the problem in the other order has them."""
         return Operands(self.gemm.turned, self.b, self.a, self.c, self.d)
 
+    def room(self) -> np.ndarray:
+        """A buffer for D, as `d` is: with margins before and behind, which `check` looks at."""
+        return _poisoned(self.d.size, self.gemm.ldc, self.d.dtype)
+
+    def digest(self) -> tuple[str, str, str]:
+        """Of A, B and C with their margins: another one after a kernel ran says that it wrote there."""
+        return tuple(hashlib.sha256(memoryview(one if one.base is None else one.base)).hexdigest() for one in self.abc)
+
+    @property
+    def abc(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The buffers that a kernel reads."""
+        return self.a, self.b, self.c
+
 
 def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = False) -> Operands:
     """Uniform in [-1, 1], rounded to the dtype; or integers from -4 to 4, of which every sum is exact.
@@ -228,7 +243,7 @@ def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> 
     a, b, c, _ = views(operands)
     found = matrix(d, gemm.m, gemm.n, gemm.ldc, gemm.order)
     margin = matrix(d, *_whole(gemm), gemm.ldc, gemm.order)
-    fault = _overwritten(margin, gemm, operands.d)
+    fault = _overwritten(margin, gemm, operands.d) or _beyond(d, gemm)
     picked = slice(None) if rows is None else rows
     a64, b64 = decode(a[picked], gemm.dtype), decode(b, gemm.dtype)
     c64 = np.zeros((len(a64), gemm.n)) if gemm.beta == 0 else c[picked].astype(np.float64)
@@ -278,10 +293,20 @@ def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.nd
     """The buffer of a matrix; what belongs to no matrix is poisoned."""
     rows, columns = values.shape
     length = leading * (columns if order == "column" else rows)
-    poison = _poison(dtype)
-    buffer = np.full(length, poison, dtype)
+    buffer = _poisoned(length, leading, dtype)
     matrix(buffer, rows, columns, leading, order)[...] = values
     return buffer
+
+
+def _poisoned(length: int, leading: int, dtype: Any) -> np.ndarray:
+    """A buffer with margins; it lies as to cache lines and pages as its memory does."""
+    margin = _margin(leading)
+    return np.full(length + 2 * margin, _poison(dtype), dtype)[margin : margin + length]
+
+
+def _margin(leading: int) -> int:
+    """Numbers before and behind a buffer."""
+    return -(-MARGIN * leading // 4096) * 4096
 
 
 def _poison(dtype: Any) -> Any:
@@ -301,6 +326,17 @@ def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
 def _whole(gemm: Gemm) -> tuple[int, int]:
     """Rows and columns of D's buffer with its padding."""
     return (gemm.ldc, gemm.n) if gemm.order == "column" else (gemm.m, gemm.ldc)
+
+
+def _beyond(d: np.ndarray, gemm: Gemm) -> str | None:
+    """Whether numbers before or behind D's buffer were written, where it has margins (`Operands.room`)."""
+    margin = _margin(gemm.ldc)
+    if not isinstance(d.base, np.ndarray) or d.base.shape != (d.size + 2 * margin,):
+        return None
+    outside = np.concatenate((d.base[:margin], d.base[margin + d.size :]))
+    was = _poison(d.dtype)
+    changed = int(np.sum(~np.isnan(outside))) if was != was else int(np.sum(outside != was))
+    return f"writes beyond D: {changed} numbers before or behind its buffer" if changed else None
 
 
 def _overwritten(margin: np.ndarray, gemm: Gemm, before: np.ndarray) -> str | None:

@@ -16,8 +16,12 @@ FEWEST = 3  # samples, so that there is a spread
 
 @dataclass
 class Times:
-    """Seconds of one product. `burst`: the first after another kernel; `sustained`: the mean of many in a row."""
+    """Seconds of one product. `burst`: a single one after another kernel's turn; `sustained`: the mean of `calls`.
 
+    Where `calls` is 1 a product takes so long that `sustained` holds the same samples as `burst`.
+    """
+
+    calls: int = 1
     burst: list[float] = field(default_factory=list)
     sustained: list[float] = field(default_factory=list)
 
@@ -32,20 +36,28 @@ def in_turns(
 ) -> dict[Key, Times]:
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
-    `expected`: seconds of one product. Every other round goes backwards.
+    `expected`: seconds of one product, by which the number of calls of a sample is chosen, once for each kernel. Each
+    round begins with another kernel, and every other one goes backwards: none always follows the same one.
     """
-    found = {name: Times() for name in launches}
+    found = {name: Times(_calls(expected[name], rounds, budget_s)) for name in launches}
     wanted = {name: min(rounds, max(FEWEST, int(budget_s / (2 * expected[name])))) for name in launches}
     for number in range(rounds):
-        turn = list(launches)[:: 1 if number % 2 == 0 else -1]
-        for name in turn:
+        first = number % len(launches) if launches else 0
+        names = [*launches][first:] + [*launches][:first]
+        for name in names[:: 1 if number % 2 == 0 else -1]:
             if len(found[name].burst) >= wanted[name]:
                 continue
             burst = launches[name].seconds(1)
-            calls = int(min(CHUNK_S, budget_s / (2 * rounds)) / burst)
+            calls = found[name].calls
             found[name].burst.append(burst)
             found[name].sustained.append(launches[name].seconds(calls) if calls > 1 else burst)
     return found
+
+
+def _calls(expected: float, rounds: int, budget_s: float) -> int:
+    """Products in a sample of the sustained time: what CHUNK_S holds, else FEWEST while the budget lasts, else one."""
+    calls = int(min(CHUNK_S, budget_s / (2 * rounds)) / max(expected, 1e-9))
+    return max(calls, FEWEST if FEWEST * rounds * expected <= budget_s else 1)
 
 
 def rates(flop: int, seconds: Sequence[float]) -> list[float]:

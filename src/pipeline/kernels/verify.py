@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
-from pipeline.kernels.gemm import Gemm, Operands, Values, cases, check, operands
+from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, operands
 
-LIMIT_S = 30.0  # of a kernel of the user's, for each problem
+LIMIT_S = 30.0  # of a kernel of the user's, for each problem, and RUNS times what it may take
+RUNS = 10
+SHORT_S = 0.01  # a run that takes no longer is measured three times more
 WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; beyond, ROWS rows and the sums of all
 ROWS = 64
 Case = tuple[str, Gemm, Values, bool]
@@ -23,20 +26,30 @@ Prepare = Callable[[Operands], "Launch | None"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """`n`: problems it was verified on. `error`, `relative`: the worst (`Check`). `fault`: None where it passed."""
+    """`n`: problems it was verified on. `error`, `relative`: the worst (`Check`). `fault`: None where it passed.
+
+    `seconds`: the fastest run of the last problem, for an idea of how long others take. `facts`: `Launch.facts`.
+    """
 
     n: int
     error: float
     relative: float
     fault: str | None = None
+    seconds: float = 0.0
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int) -> Verdict:
-    """The problems that the kernel takes, up to the first at which it is wrong."""
+def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int, longest: float = 0.0) -> Verdict:
+    """The problems that the kernel takes, up to the first at which it is wrong; a fault where it takes none.
+
+    `longest`: seconds that a product may take, of a kernel of the user's.
+    """
     taken = [case for case in problems if kernel.refusal(case[1]) is None]
+    if not taken:
+        return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
     if is_ours(kernel):
         return _verify(taken, prepare, seed)
-    return _apart(taken, prepare, seed)
+    return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest)
 
 
 def is_ours(kernel: Kernel) -> bool:
@@ -52,7 +65,9 @@ def all_cases(dtype: str) -> list[Case]:
 def _verify(
     problems: Iterable[Case], prepare: Prepare, seed: int, began: Callable[[Case], object] = lambda _: None
 ) -> Verdict:
-    n, error, relative = 0, 0.0, 0.0
+    n, error, relative, seconds = 0, 0.0, 0.0, 0.0
+    facts: dict[str, object] = {}
+    launch: Launch | None = None
     for case in problems:
         _, gemm, values, nan_c = case
         began(case)
@@ -60,12 +75,41 @@ def _verify(
         launch = prepare(made)
         if launch is None:
             continue
-        launch.run()
-        found = check(made, launch.result(), _rows(gemm, seed))
+        facts = dict(launch.facts)
+        found, seconds = _run(made, launch, seed)
         n, error, relative = n + 1, max(error, found.error), max(relative, found.relative)
         if found.fault:
-            return Verdict(n, error, relative, f"{_called(case)}: {found.fault}")
-    return Verdict(n, error, relative)
+            return Verdict(n, error, relative, f"{_called(case)}: {found.fault}", seconds, facts)
+    if launch is not None and seconds < SHORT_S:
+        seconds = min(seconds, *(launch.seconds(1) for _ in range(3)))
+    return Verdict(n, error, relative, None, seconds, facts)
+
+
+def _run(made: Operands, launch: Launch, seed: int) -> tuple[Check, float]:
+    """What is wrong in two runs, the second on a D that is poisoned again; seconds of the faster one."""
+    before, seconds, first = made.digest(), [], made.d
+    for again in (False, True):
+        if again:
+            launch.refill(made.d)
+        began = time.perf_counter()
+        launch.run()
+        seconds.append(time.perf_counter() - began)
+        after = made.digest()
+        written = [name for name, old, new in zip("ABC", before, after, strict=True) if old != new]
+        if written:  # what D should be is no longer known
+            return Check(0.0, 0.0, f"writes into {', '.join(written)}, or beside"), min(seconds)
+        if again and np.array_equal(launch.result().view(np.int32), first.view(np.int32)):
+            break  # bit for bit
+        found = right(made, launch, seed)
+        if found.fault:
+            return replace(found, fault=f"{found.fault}{' in its second run' if again else ''}"), min(seconds)
+        first = launch.result().copy()
+    return found, min(seconds)
+
+
+def right(made: Operands, launch: Launch, seed: int) -> Check:
+    """What a launch has left in D, against float64."""
+    return check(made, launch.result(), _rows(made.gemm, seed))
 
 
 def _rows(gemm: Gemm, seed: int) -> np.ndarray | None:
@@ -82,7 +126,7 @@ def _called(case: Case) -> str:
     return f"{what}, {gemm}"
 
 
-def _apart(problems: list[Case], prepare: Prepare, seed: int) -> Verdict:
+def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float) -> Verdict:
     """The same in a process of its own."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
@@ -91,7 +135,7 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int) -> Verdict:
     theirs.close()
     at = problems[0]
     try:
-        while ours.poll(LIMIT_S):
+        while ours.poll(limit):
             found = ours.recv()
             if isinstance(found, Verdict):
                 process.join()
@@ -99,7 +143,7 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int) -> Verdict:
             if isinstance(found, Readable):
                 raise found
             at = problems[found]
-        return Verdict(0, 0.0, 0.0, f"{_called(at)}: has not ended after {LIMIT_S:.0f} s")
+        return Verdict(0, 0.0, 0.0, f"{_called(at)}: has not ended after {limit:.0f} s")
     except EOFError:
         process.join()
         code = process.exitcode or 0
@@ -117,4 +161,9 @@ def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int) -> 
     except Readable as error:
         to.send(error)
     except Exception as error:  # whatever the user's code may raise
-        to.send(Verdict(0, 0.0, 0.0, f"raises {type(error).__name__}: {error}"))
+        to.send(Verdict(0, 0.0, 0.0, raised(error)))
+
+
+def raised(error: Exception) -> str:
+    """What the user's code raised, in words."""
+    return f"raises {type(error).__name__}: {error}"

@@ -26,11 +26,15 @@ SUMS = {"int8": "int32_t"}
 
 
 class Cpp(Kernel):
-    """`sources`: the file that holds the function, then those that it includes. `entry`: the function's name."""
+    """`sources`: the file that holds the function, then those that it includes. `entry`: the function's name.
+
+    `most_threads`: that it makes use of; None: any number.
+    """
 
     processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
     entry: ClassVar[str] = "gemm"
+    most_threads: ClassVar[int | None] = 1
 
     def missing(self) -> str | None:
         return missing_compiler()
@@ -47,7 +51,7 @@ class Cpp(Kernel):
     def prepare(self, operands: Operands, threads: int) -> Launch:
         """Raises UserError where the source does not compile, or lacks the function."""
         library = self.library(operands.gemm.dtype)
-        return Call(library, self.entry, operands, threads)
+        return Call(library, self.entry, operands, min(threads, self.most_threads or threads))
 
 
 class Call(Launch):
@@ -56,7 +60,7 @@ class Call(Launch):
     def __init__(self, library: Library, entry: str, operands: Operands, threads: int) -> None:
         # The function knows columns only: a problem by rows is its transpose by columns.
         self.operands = operands if operands.gemm.order == "column" else operands.turned
-        self.d = self.operands.d.copy()
+        self.d = self.operands.room()
         self.facts: Mapping[str, object] = library.facts | {"threads": threads}
         gemm = self.operands.gemm
         whole = gemm.dtype == "int8"

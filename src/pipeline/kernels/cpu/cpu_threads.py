@@ -14,5 +14,6 @@ class CpuThreads(Cpp):
 
     sources: ClassVar[tuple[str, ...]] = ("cpu_threads.cpp", "cpu_packed.cpp", "micro.h", "team.h")
     entry: ClassVar[str] = "cpu_threads"
+    most_threads: ClassVar[int | None] = None
     rung: ClassVar[int | None] = 5
     launches: ClassVar[str] = "packed, a part a thread"

@@ -27,12 +27,15 @@ class Numpy(Kernel):
 
 
 class Matmul(Launch):
-    """numpy.matmul into D; alpha and beta in passes over D by themselves, as NumPy has nothing that does it in one."""
+    """numpy.matmul into D; alpha and beta in passes over D by themselves, as NumPy has nothing that does it in one.
+
+    The time of those passes is in what is measured, so that with alpha or beta it is not that of a BLAS called at once.
+    """
 
     def __init__(self, operands: Operands, threads: int) -> None:
-        self.operands, self.buffer = operands, operands.d.copy()
+        self.operands, self.buffer = operands, operands.room()
         self.a, self.b, self.c, self.d = views(Operands(operands.gemm, operands.a, operands.b, operands.c, self.buffer))
-        self.facts: Mapping[str, object] = blas() | {"threads": threads}
+        self.facts: Mapping[str, object] = {"threads": threads} | blas()
 
     def run(self) -> None:
         alpha, beta = self.operands.gemm.alpha, self.operands.gemm.beta
@@ -50,6 +53,7 @@ def blas() -> dict[str, object]:
     """Which BLAS it is, and the processor that it has chosen its code for."""
     from threadpoolctl import threadpool_info
 
-    kept = ("internal_api", "version", "architecture", "threading_layer")
+    kept = ("internal_api", "version", "architecture", "threading_layer", "num_threads")
     found = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
-    return {name: one[name] for one in found[:1] for name in kept if one.get(name)}
+    facts = {name: one[name] for one in found[:1] for name in kept if one.get(name)}
+    return {"threads" if name == "num_threads" else name: value for name, value in facts.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from pipeline.kernels.cpu.compiled import included
 from pipeline.kernels.cpu.cpp import Cpp
@@ -12,6 +13,8 @@ from pipeline.spec import spec
 @spec
 class Source(Cpp):
     """`file`: its path."""
+
+    most_threads: ClassVar[int | None] = None
 
     file: str
 

@@ -8,15 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pipeline.contracts import offers
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.kernels.cpu.ceilings import Ceilings, measured
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.timing import Times, in_turns, median_rate
-from pipeline.kernels.verify import Case, Prepare, Verdict, all_cases, verify
+from pipeline.kernels.verify import Case, Prepare, Verdict, all_cases, is_ours, right, verify
 from pipeline.runs.run import Run
 
 ALONE = 0.95  # of the cores: with less of them, other processes are at work
+MEASURED = "fp32"  # what the ceilings are those of
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
 
 
@@ -36,15 +38,20 @@ class Plan:
     longest: float
     seed: int
 
+    def taken(self, kernel: Kernel) -> list[Gemm]:
+        """The problems that a kernel does not refuse."""
+        return [gemm for gemm in self.problems if kernel.refusal(gemm) is None]
+
     def problem(self, size: int) -> Gemm:
         """The product of matrices N × N, otherwise like the others."""
         return replace(self.problems[0], m=size, n=size, k=size)
 
 
 class Bench:
-    """What was found, as it is found.
+    """What was found, as it is found: verify everything, then time.
 
-    `verdicts`: of each kernel that was run at all, by name. `times`: of each problem, by the kernel's name.
+    `verdicts`: of each kernel that was run at all, by name. `times`: of each problem, by the kernel's name;
+    `times_around`: those of padding.py.
     `skipped`: of each problem and kernel that was not timed, why not. `absent`: why a kernel takes no part.
     `facts`: of each kernel, how it was made.
     """
@@ -53,16 +60,16 @@ class Bench:
         self.plan, self.run = plan, run
         self.verdicts: dict[str, Verdict] = {}
         self.errors: dict[tuple[Gemm, str], Verdict] = {}
-        self.times: dict[Gemm, dict[str, Times]] = {}
+        self.times: dict[Gemm, dict[str, Times]] = {gemm: {} for gemm in plan.problems}
+        self.times_around: dict[Gemm, dict[str, Times]] = {}
         self.skipped: dict[tuple[Gemm, str], str] = {}
         self.absent: dict[str, str] = {}
         self.facts: dict[str, dict[str, object]] = {}
-        self.seconds_per_flop: dict[str, float] = {}  # of the largest product that was timed
+        self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: Ceilings | None = None
-        first = plan.problems[0]
         for kernel in plan.kernels:
-            refusal, missing = kernel.refusal(first), kernel.missing()
-            if refusal or missing:
+            refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
+            if missing or not plan.taken(kernel):
                 self.absent[kernel.name] = refusal or f"needs {missing}"
 
     @property
@@ -95,26 +102,29 @@ class Bench:
         return threadpool_limits(self.plan.cores, user_api="blas")
 
     def verify(self) -> None:
-        """Compile all, on all cores; then run each on every class of problems."""
-        small = operands(self.plan.problem(TRIAL), self.plan.seed)
+        """Compile ours, on all cores; then run each kernel on every class of problems, then at each size."""
+        trial = self.plan.problem(TRIAL)
+        problems = [*all_cases(trial.dtype), _case(trial)]
         running = [kernel for kernel in self.plan.kernels if kernel.name not in self.absent]
+        small = operands(replace(trial, m=1, n=1, k=1), self.plan.seed)
+        ours = [kernel for kernel in running if is_ours(kernel) and kernel.refusal(small.gemm) is None]
         with ThreadPoolExecutor(self.plan.cores) as pool:
-            launches = list(pool.map(self._prepared(small), running))
-        for kernel, launch in zip(running, launches, strict=True):
-            self.facts[kernel.name] = dict(launch.facts)
-            self._judge(kernel, all_cases(small.gemm.dtype), partial(kernel.prepare, threads=self.plan.cores))
-            if self.verdicts[kernel.name].fault is None:
-                launch.run()
-                self.seconds_per_flop[kernel.name] = launch.seconds(1) / small.gemm.flop
+            list(pool.map(self._prepared(small), ours))
+        for kernel in running:
+            mine = partial(kernel.prepare, threads=self.plan.cores)
+            if any(kernel.refusal(gemm) is None for _, gemm, _, _ in problems):
+                self._judge(kernel, problems, mine)
+            else:  # its sizes say whether it is right
+                self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
         for kernel in self.plan.kernels:
-            rehearsed = kernel.rehearse(small) if kernel not in running and not kernel.refusal(small.gemm) else None
-            if rehearsed is not None:
-                self.facts[kernel.name] = dict(rehearsed.facts)
-                self._judge(kernel, all_cases(small.gemm.dtype), kernel.rehearse)
+            if kernel not in running and kernel.missing() and offers(kernel, Kernel.rehearse):
+                self._judge(kernel, all_cases(trial.dtype), kernel.rehearse)
+        for gemm in self.plan.problems:
+            self.verify_at(gemm)
 
     def measure_ceilings(self) -> None:
         """Of the processor, where there is a compiler to measure it."""
-        if missing_compiler() is not None:
+        if missing_compiler() is not None or self.plan.problems[0].dtype != MEASURED:
             return
         self.ceilings = measured(self.plan.cores)
         if self.ceilings.cores_had < ALONE:
@@ -123,35 +133,57 @@ class Bench:
                 "rates are lower than what this machine can, and shares are uncertain"
             )
 
-    def time(self, problems: Sequence[Gemm], names: Collection[str] = ()) -> None:
-        """Check the kernels (of `names`, or all that are right) at each size, then time all of that in turns."""
+    def verify_at(self, gemm: Gemm, names: Collection[str] = ()) -> None:
+        """The kernels (of `names`, or all that are right so far) at a size, or why one is not run there."""
+        for name, kernel in list(self.timed.items()):
+            if names and name not in names:
+                continue
+            refusal = kernel.refusal(gemm) or self._too_long(gemm, kernel)
+            if refusal:
+                self.skipped[gemm, name] = refusal
+                continue
+            prepare = partial(kernel.prepare, threads=self.plan.cores)
+            found = verify(kernel, [_case(gemm)], prepare, self.plan.seed, self.plan.longest)
+            self.errors[gemm, name] = found
+            self.fastest_run[name] = gemm, found.seconds
+            self.facts[name] = {**found.facts, **self.facts.get(name, {})}
+            if found.fault:
+                self._wrong(kernel, found)
+            else:
+                before = self.verdicts[name]
+                self.verdicts[name] = replace(before, n=before.n + 1)
+
+    def _too_long(self, gemm: Gemm, kernel: Kernel) -> str | None:
+        """By the last product that was verified; never of the yardstick, which the others are a share of."""
+        if kernel.yardstick or kernel.name not in self.fastest_run:
+            return None
+        last, seconds = self.fastest_run[kernel.name]
+        about = seconds * gemm.flop / last.flop
+        if about <= self.plan.longest:
+            return None
+        return f"one product would take about {about:.1f} s, by the {seconds:.2g} s of {last}"
+
+    def time(self, problems: Sequence[Gemm], names: Collection[str] = ()) -> dict[Gemm, dict[str, Times]]:
+        """Those verified at each size (of `names`, or all), in turns; one whose D is wrong afterwards is dropped."""
         launches: dict[tuple[Gemm, str], Launch] = {}
         expected: dict[tuple[Gemm, str], float] = {}
+        made = {gemm: operands(gemm, self.plan.seed) for gemm in problems}
         for gemm in problems:
-            for name, kernel in list(self.timed.items()):
-                if names and name not in names:
-                    continue
-                seconds = gemm.flop * self.seconds_per_flop[name]
-                if seconds > self.plan.longest:
-                    self.skipped[gemm, name] = f"one product would take about {seconds:.1f} s"
-                elif self._is_right(gemm, kernel):
-                    expected[gemm, name] = seconds
-            made = operands(gemm, self.plan.seed)
-            for name in (name for of, name in expected if of == gemm):
-                launches[gemm, name] = self._prepared(made)(self.timed[name])
-                launches[gemm, name].run()
-            self.times.setdefault(gemm, {})
-        for (gemm, name), found in in_turns(launches, expected, self.plan.rounds, self.plan.seconds).items():
-            self.times[gemm][name] = found
-            self.seconds_per_flop[name] = found.median / gemm.flop
-
-    def _is_right(self, gemm: Gemm, kernel: Kernel) -> bool:
-        problem: Case = ("the size that is timed", gemm, "uniform", False)
-        found = verify(kernel, [problem], partial(kernel.prepare, threads=self.plan.cores), self.plan.seed)
-        self.errors[gemm, kernel.name] = found
-        if found.fault:
-            self._wrong(kernel, found)
-        return found.fault is None
+            for name, kernel in self.timed.items():
+                if (gemm, name) in self.errors and (not names or name in names):
+                    launches[gemm, name] = self._prepared(made[gemm])(kernel)
+                    launches[gemm, name].run()
+                    launches[gemm, name].refill(made[gemm].d)
+                    expected[gemm, name] = self.errors[gemm, name].seconds
+        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds)
+        for (gemm, name), launch in launches.items():
+            after = right(made[gemm], launch, self.plan.seed)
+            if after.fault:
+                self._wrong(self.timed[name], Verdict(1, 0.0, 0.0, f"{gemm}, after it was timed: {after.fault}"))
+        return {
+            gemm: {name: times for (of, name), times in found.items() if of == gemm and name in self.timed}
+            for gemm in problems
+        }
 
     def rate(self, gemm: Gemm, name: str, *, sustained: bool = False) -> float | None:
         """GFLOP/s by the median; None where it was not timed."""
@@ -169,10 +201,24 @@ class Bench:
 
     def _judge(self, kernel: Kernel, problems: Sequence[Case], prepare: Prepare) -> None:
         """Verify a kernel, and say so at once where it is wrong."""
-        verdict = self.verdicts[kernel.name] = verify(kernel, problems, prepare, self.plan.seed)
+        verdict = verify(kernel, problems, prepare, self.plan.seed, self.plan.longest)
+        if verdict.n == 0 and verdict.fault is None:  # nothing was there to run
+            return
+        self.verdicts[kernel.name], self.facts[kernel.name] = verdict, dict(verdict.facts)
+        last = [gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None]
+        if last and verdict.fault is None:
+            self.fastest_run[kernel.name] = last[-1], verdict.seconds
         if verdict.fault:
             self._wrong(kernel, verdict)
 
     def _wrong(self, kernel: Kernel, verdict: Verdict) -> None:
+        """From here on it takes no part, and times that it has are no longer shown."""
         self.verdicts[kernel.name] = verdict
+        for found in (*self.times.values(), *self.times_around.values()):
+            found.pop(kernel.name, None)
         self.run.say(f"{kernel.name}: WRONG, so it is not timed: {verdict.fault}")
+
+
+def _case(gemm: Gemm) -> Case:
+    """A size that is timed."""
+    return "the size that is timed", gemm, "uniform", False

@@ -38,14 +38,21 @@ class Around:
         return self.padded(name, size, unit) / self.rates[name][size], unit
 
 
-def measured(bench: Bench, least: int) -> Around:
-    """The yardstick and the fastest kernel beside it, from the first multiple of 64 from `least` on to the next."""
+def sizes(least: int) -> list[int]:
+    """From the first multiple of 64 from `least` on to the next."""
     first = next_multiple(least, 64)
-    problems = {first + step: bench.plan.problem(first + step) for step in STEPS}
+    return [first + step for step in STEPS]
+
+
+def measured(bench: Bench, least: int) -> Around:
+    """The yardstick and the fastest kernel beside it at `sizes`."""
+    problems = {size: bench.plan.problem(size) for size in sizes(least)}
     chosen = [name for name in (bench.yardstick, bench.fastest) if name is not None]
-    bench.time(list(problems.values()), chosen)
-    names = [name for name in chosen if all(name in bench.times[gemm] for gemm in problems.values())]
-    seconds = {name: {size: bench.times[gemm][name].median for size, gemm in problems.items()} for name in names}
+    for gemm in problems.values():
+        bench.verify_at(gemm, chosen)
+    bench.times_around = times = bench.time(list(problems.values()), chosen)
+    names = [name for name in chosen if all(name in times[gemm] for gemm in problems.values())]
+    seconds = {name: {size: times[gemm][name].median for size, gemm in problems.items()} for name in names}
     rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
     return Around(rates, seconds)
 

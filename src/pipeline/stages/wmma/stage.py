@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field
 
 from pipeline.contracts import Part, Stage, offers
 from pipeline.contracts.kernels import Kernel
-from pipeline.errors import Impossible, UserError, bad_choice, shown
+from pipeline.errors import Impossible, Readable, UserError, bad_choice, shown
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
-from pipeline.kernels.verify import is_ours
+from pipeline.kernels.verify import all_cases, is_ours, raised
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
+MOST_THREADS = 1024
 Size = tuple[int, int, int]
 
 
@@ -65,7 +66,7 @@ class Wmma(Stage):
     alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     beta: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     pad: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0, 0)
-    threads: PositiveInt | None = None
+    threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] | None = None
     rounds: Annotated[int, Field(gt=0, le=1000)] = 5
     seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.25
     longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
@@ -108,6 +109,15 @@ class Wmma(Stage):
         found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(self.sizes))
         return tuple(sorted(found, key=lambda gemm: gemm.flop))
 
+    @property
+    def around_problems(self) -> tuple[Gemm, ...]:
+        """Those of `around`."""
+        if self.around is None:
+            return ()
+        from pipeline.stages.wmma.padding import sizes
+
+        return tuple(replace(self.problems[0], m=size, n=size, k=size) for size in sizes(self.around))
+
     def plan(self, seed: int) -> Plan:
         """What the bench is asked."""
         return Plan(
@@ -124,7 +134,7 @@ class Wmma(Stage):
         """Refuse kernels that cannot do what was asked, and sizes beyond memory, before anything is allocated."""
         import psutil
 
-        able = [kernel for kernel in self.chosen if kernel.refusal(self.problems[0]) is None]
+        able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
         runs = [one for one in able if one.missing() is None or offers(one, Kernel.rehearse)]
@@ -141,6 +151,15 @@ class Wmma(Stage):
                     f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]: needs {in_bytes(need)} of memory for its operands and "
                     f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
                 )
+        need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
+        if need > free:
+            raise UserError(
+                f"stage.around={self.around}: needs {in_bytes(need)} of memory for its "
+                f"{len(self.around_problems)} sizes, and {in_bytes(free)} are free; use a smaller one"
+            )
+
+    def _takes(self, kernel: Kernel) -> bool:
+        return any(kernel.refusal(gemm) is None for gemm in self.problems)
 
     def _check_kernel(self, kernel: Kernel) -> None:
         for gemm in self.problems:
@@ -166,7 +185,20 @@ class Wmma(Stage):
         """Compile the user's kernels, so that one that does not compile is refused before the run begins."""
         for kernel in self.kernels or ():
             if not is_ours(kernel) and kernel.missing() is None:
-                kernel.prepare(operands(replace(self.problems[0], m=1, n=1, k=1), experiment.seed), self.cores)
+                self._prepare(kernel, experiment.seed)
+
+    def _prepare(self, kernel: Kernel, seed: int) -> None:
+        """For a problem that it takes. Raises UserError where it raises anything."""
+        every_case = (gemm for _, gemm, _, _ in all_cases(self.dtype))
+        small = next((gemm for gemm in (*every_case, *self.problems) if kernel.refusal(gemm) is None), None)
+        if small is None:
+            return
+        try:
+            kernel.prepare(operands(small, seed), self.cores)
+        except Readable:
+            raise
+        except Exception as error:  # whatever the user's code may raise
+            raise UserError(f"stage.kernels={kernel.name}: prepare {raised(error)}") from error
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Verify, measure the ceilings, time, draw."""
@@ -180,10 +212,12 @@ class Wmma(Stage):
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
             bench.measure_ceilings()
+            samples = run.artifact("tables/samples.csv")
             for gemm in bench.plan.problems:
-                bench.time([gemm])
+                bench.times |= bench.time([gemm])
+                tables.write_csv(samples, bench)  # what an interrupted run leaves
             around = padding.measured(bench, self.around) if self.around else None
-        tables.write_csv(run.artifact("tables/samples.csv"), bench)
+            tables.write_csv(samples, bench)
         figures.draw(run, bench)
         if around is not None:
             padding.draw(run.artifact("figures/padding.png"), around)
@@ -197,5 +231,10 @@ class Wmma(Stage):
 
 
 def needed_bytes(gemm: Gemm, kernels: int) -> int:
-    """Memory for the operands, a D of each kernel, and A and B in float64, with their absolute values, to check D."""
-    return gemm.memory + kernels * gemm.m * gemm.n * 4 + 16 * (gemm.m * gemm.k + gemm.k * gemm.n)
+    """Memory for the operands, a D of each kernel, and what checks D: matrices in float64.
+
+    These are A and B with their absolute values, and D with its squares.
+    """
+    wide = gemm.n if gemm.order == "column" else gemm.m
+    check = 16 * (gemm.m * gemm.k + gemm.k * gemm.n) + 16 * gemm.m * gemm.n
+    return gemm.memory + kernels * gemm.ldc * wide * gemm.type.out_size + check

@@ -29,7 +29,7 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
     for name, times in bench.times[gemm].items():
         burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
         row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
-        row += [f"{digits(min(sustained))} to {digits(max(sustained))}", str(len(sustained))]
+        row += [f"{digits(min(sustained))} to {digits(max(sustained))}", f"{len(sustained)} × {times.calls}"]
         row += [percent(bench.share(gemm, name))] if bench.yardstick else []
         row += [percent(of_peak(bench, gemm, name))] if bench.ceilings else []
         rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
@@ -60,9 +60,15 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
             ("memory", bench.ceilings.bytes_per_s, "GB/s (triad)"),
         ):
             rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
+    rows.append(("n", "samples × products that each sustained one is the mean of"))
     rows.append(("error", "norm of the difference from float64 over the norm of D"))
     right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
-    rows.append(("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, before any was timed"))
+    rows.append(
+        (
+            "verified",
+            f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, each run twice before any was timed",
+        )
+    )
     fastest = best(bench)
     if fastest:
         gemm, name = fastest
@@ -108,11 +114,13 @@ def write_csv(path: Path, bench: Bench) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("m", "n", "k", "dtype", "order", "kernel", "sample", "burst_s", "sustained_s"))
-        for gemm, kernels in bench.times.items():
-            for name, times in kernels.items():
-                for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
-                    writer.writerow((gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, number, *pair))
+        writer.writerow(("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s"))
+        for which, found in (("sizes", bench.times), ("around", bench.times_around)):
+            for gemm, kernels in found.items():
+                for name, times in kernels.items():
+                    for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
+                        head = (gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, which)
+                        writer.writerow((*head, number, times.calls, *pair))
 
 
 def best(bench: Bench) -> tuple[Gemm, str] | None:
@@ -125,7 +133,8 @@ def best(bench: Bench) -> tuple[Gemm, str] | None:
 def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
     """The sustained rate as a share of the multiply-adds that the processor was measured to do."""
     rate = bench.rate(gemm, name, sustained=True)
-    if rate is None or bench.ceilings is None or bench.timed[name].processor != "cpu":
+    processor = next(kernel.processor for kernel in bench.plan.kernels if kernel.name == name)
+    if rate is None or bench.ceilings is None or processor != "cpu":
         return None
     return rate * GIGA / bench.ceilings.peak
 
