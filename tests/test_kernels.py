@@ -151,7 +151,9 @@ class Faulty(Launch):
         a, b, _, d = views(Operands(made.gemm, made.a, made.b, made.c, self.d))
         d[...] = a @ b
         if self.how == "beyond":
-            self.d.base[self.d.base.size // 2 + self.d.size] = 0
+            whole = self.d.base
+            assert whole is not None
+            whole[whole.size // 2 + self.d.size] = 0
         if self.how == "c":
             made.c[-1] = 0
 

@@ -147,9 +147,9 @@ class Operands:
         """A buffer for D, as `d` is: with margins before and behind, which `check` looks at."""
         return _poisoned(self.d.size, self.gemm.ldc, self.d.dtype)
 
-    def digest(self) -> tuple[str, str, str]:
+    def digest(self) -> tuple[str, ...]:
         """Of A, B and C with their margins: another one after a kernel ran says that it wrote there."""
-        return tuple(hashlib.sha256(memoryview(one if one.base is None else one.base)).hexdigest() for one in self.abc)
+        return tuple(hashlib.sha256((one if one.base is None else one.base).data).hexdigest() for one in self.abc)
 
     @property
     def abc(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
