@@ -21,13 +21,16 @@ from test_device import DRIVER, UUIDS
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
+from pipeline.errors import Impossible
 from pipeline.experiment.settings import Sweep
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
 from pipeline.runs.beside import EDITED, changed, edited, imported_by_cells
 from pipeline.sweep import worker
+from pipeline.sweep.cards import Cards
 from pipeline.sweep.plan import Cell
+from pipeline.sweep.submitit_jobs import asked_for
 from pipeline.sweep.workers import Workers
 
 # A model that takes its time where a variable says so, and a helper that a user edits while the sweep runs.
@@ -435,6 +438,17 @@ def test_which_gpu_a_cell_gets(
     assert got == expected
     executor.cards.leave(0)
     assert executor.cards.free(gpu_cell(9, device_name, processes)) == expected[0]
+
+
+def test_a_cell_of_more_gpus_than_there_are_alike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.sweep.cards.gpus", lambda: UNLIKE)
+    with pytest.raises(Impossible, match="a cell of 3 processes or devices takes as many GPUs: there are 2 alike"):
+        Cards(None).free(gpu_cell(0, "gpu", 3))
+
+
+def test_a_cells_job_asks_for_a_gpu_for_each_process() -> None:
+    assert asked_for({}, "gpu", 8, 2)["gpus_per_node"] == 2
+    assert asked_for({}, "gpu", 8, 2)["cpus_per_task"] == 8
 
 
 @pytest.mark.parametrize(

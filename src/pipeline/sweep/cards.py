@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 
+from pipeline.errors import Impossible
 from pipeline.machine.device import gpus
 from pipeline.sweep.plan import Cell
 
@@ -23,7 +24,12 @@ class Cards:
     def free(self, cell: Cell) -> list[int] | None:
         """The GPUs for a cell: those with the fewest cells. None where each has one and nobody asked for more."""
         counts = Counter(card for cards in self.taken.values() for card in cards)
-        cards = sorted(cards_for(cell), key=lambda card: counts[card])[: devices_of(cell)]
+        alike, asked = cards_for(cell), devices_of(cell)
+        if len(alike) < asked:
+            raise Impossible(
+                f"a cell of {asked} processes or devices takes a GPU for each: there are {len(alike)} alike"
+            )
+        cards = sorted(alike, key=lambda card: counts[card])[:asked]
         return None if self.jobs is None and any(counts[card] for card in cards) else sorted(cards)
 
     def take(self, cell: Cell) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.installed import not_installed
+from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
@@ -33,8 +34,8 @@ class RayTasks:
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"hydra.launcher.address={address}: no Ray cluster answers there ({error})") from error
         write_environment(folder)
-        self.ray, self.limit, self.gpus = ray, settings.jobs, gpus
-        self.task = ray.remote(num_cpus=cpus, max_retries=0)(in_new_process)
+        self.ray, self.limit, self.cpus, self.gpus = ray, settings.jobs, cpus, gpus
+        self.task = ray.remote(max_retries=0)(in_new_process)
         self.tasks: dict[int, Any] = {}
 
     def room(self, cell: Cell) -> bool:
@@ -42,8 +43,10 @@ class RayTasks:
 
     def start(self, cell: Cell, job: Path) -> None:
         add_environment(job, cell)
-        gpus = (1 if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
-        self.tasks[cell.number] = self.task.options(num_gpus=gpus).remote(job, Path.cwd())
+        devices = devices_of(cell)
+        gpus = (devices if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
+        needs = {"num_cpus": max(self.cpus, devices), "num_gpus": gpus}
+        self.tasks[cell.number] = self.task.options(**needs).remote(job, Path.cwd())
 
     def poll(self) -> list[tuple[int, str | None]]:
         ready, _ = self.ray.wait(list(self.tasks.values()), num_returns=len(self.tasks), timeout=0)

@@ -17,6 +17,7 @@ from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
 from pipeline.machine.installed import not_installed
 from pipeline.runs import slurm
+from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
@@ -132,9 +133,9 @@ class SlurmJobs:
         for needs, cells in groupby(sorted(started, key=_needs), key=_needs):
             self._submit_alike(list(cells), *needs)
 
-    def _submit_alike(self, cells: Sequence[tuple[Cell, Path]], kind: Kind, cpus: int) -> None:
+    def _submit_alike(self, cells: Sequence[tuple[Cell, Path]], kind: Kind, cpus: int, devices: int) -> None:
         """Submit cells that need the same as one array. Raises UserError with what Slurm says where it refuses."""
-        asked = asked_for(self.parameters, kind, cpus)
+        asked = asked_for(self.parameters, kind, cpus, devices)
         self._asked = in_words(asked)
         jobs = executor(self.folder, "slurm", asked)
         try:
@@ -172,12 +173,12 @@ def kind_asked(parameters: Mapping[str, Any], device: str) -> Kind:
     return "gpu" if slurm.has_gpus(parameters.get("slurm_partition")) else "cpu"
 
 
-def asked_for(parameters: Mapping[str, Any], kind: Kind, cpus: int) -> dict[str, Any]:
+def asked_for(parameters: Mapping[str, Any], kind: Kind, cpus: int, devices: int = 1) -> dict[str, Any]:
     """submitit's parameters for a cell. What the user has left open (null) is what the cell needs."""
     asked = {name: value for name, value in parameters.items() if value is not None}
     asked.setdefault("cpus_per_task", cpus)
     if kind == "gpu" and not any(name in asked for name in ASK_FOR_GPUS):
-        asked["gpus_per_node"] = 1
+        asked["gpus_per_node"] = devices
     if asked.get("gpus_per_node") == 0:  # `--gpus-per-node=0` is refused where there are none
         del asked["gpus_per_node"]
     # The script lets the cell end by itself; without the trap the shell dies first, and Slurm kills the rest.
@@ -215,10 +216,11 @@ def _as_from_a_login() -> Iterator[None]:
         os.environ.update(kept)
 
 
-def _needs(started: tuple[Cell, Path]) -> tuple[Kind, int]:
+def _needs(started: tuple[Cell, Path]) -> tuple[Kind, int, int]:
     cell, _ = started
     assert cell.experiment is not None
-    return cell.kind, cell.experiment.backend.threads or CPUS
+    devices = devices_of(cell)
+    return cell.kind, (cell.experiment.backend.threads or CPUS) * devices, devices
 
 
 def _arrays(names: Iterator[str] | Sequence[str]) -> list[str]:
