@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import dtypes
 
-from pipeline.backends.keras.devices_jax import devices_of, near
+from pipeline.backends.keras.devices_jax import Several, devices_of, near
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.net import attention
 from pipeline.backends.keras.tf32 import by_program
@@ -56,6 +56,8 @@ class Engine:
         self.rate_at = next((at for at, variable in enumerate(optimizer.variables) if variable is rate), None)
         scale = getattr(optimizer, "dynamic_scale", None)  # of Keras's LossScaleOptimizer alone
         self.scale_at = next((at for at, variable in enumerate(optimizer.variables) if variable is scale), None)
+        if isinstance(self.devices, Several):
+            self.sync()  # or the variables would hold the whole model on the first device until the first validation
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
         self.compile_s = 0.0
