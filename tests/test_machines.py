@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command import done, environment, refused, runs, status
-from test_processes import ALWAYS, PLAIN, check_same
-from test_resume import CHECKPOINTS, outcome
+from command import done, environment, refused, runs, status, write_files
+from test_processes import ALWAYS, PLAIN, check_same, two_cores
+from test_resume import CHECKPOINTS, killed, outcome
 
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.capability import check_count
 from pipeline.machine.device import Device, Place
-from pipeline.machine.launched import Launched, check_launched, launched
+from pipeline.machine.launched import Launched, alone, check_launched, launched
 from pipeline.runs.json_files import read_json
 
 PORT = "29611"
@@ -33,6 +34,12 @@ LONG = (
     *("training.validate_every=37", "training.log_every_n_steps=1", "training.checkpoint.every=5"),
     *("loader.steps_per_execution=7", "training.steps=200", "device.processes=2", "output_dir=runs"),
 )
+
+TEXT = (
+    *("stage=transformer", "dataset=text", "dataset.path=text.txt", "dataset.tokens=bytes", "dataset.context=8"),
+    *("model.layers=1", "training.steps=5", "schedule.warm_up=2", "tracking=none", "device.processes=2"),
+)
+OWN = "from pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n\n\n@spec\nclass Mine(Mlp):"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_what_would_not_train_together_is_refused(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_a_grid_is_refused_by_each_of_several_processes(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=digits", "-m", "seed=0,1", **TORCHRUN)
-    assert said.startswith("-m: torchrun has started 4 processes, and each would run the whole grid; start it alone")
+    assert said.startswith("-m: torchrun has started 4 processes, and each would do all of it; start it alone")
 
 
 def test_what_a_launcher_has_started_must_suit() -> None:
@@ -75,6 +82,95 @@ def test_what_a_launcher_has_started_must_suit() -> None:
         check_count(Device(processes=4), cpu, 0, four)
     with pytest.raises(UserError, match=r"RANK=one in the environment: not a whole number"):
         launched(4, {**TORCHRUN, "RANK": "one"})
+
+
+def test_a_grid_that_srun_starts_several_times_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, "dataset=digits", "-m", "seed=0,1", "device.processes=2", **SRUN)
+    assert said.startswith("-m: srun has started 6 processes, and each would do all of it; start it alone")
+
+
+def test_a_launched_process_without_a_place_on_its_machine_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^WORLD_SIZE=4 in the environment, but LOCAL_RANK is not set"):
+        launched(4, {name: value for name, value in TORCHRUN.items() if name != "LOCAL_RANK"})
+
+
+def test_what_a_process_starts_alone_is_of_no_group() -> None:
+    assert launched(4, alone(TORCHRUN | SRUN)) is None
+    assert alone({"HOME": "a"}) == {"HOME": "a"}
+
+
+def pair(folders: Sequence[Path], *words: str, **known: str) -> list[tuple[int, str]]:
+    """How two processes end on this machine, started as torchrun does, and what each says."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    started = []
+    for rank, folder in enumerate(folders):
+        folder.mkdir(exist_ok=True)
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command, log = [sys.executable, "-m", "pipeline", *words], subprocess.PIPE
+        started.append(
+            subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment(**variables, **known),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                text=True,
+            )
+        )
+    return ended(*started)
+
+
+@two_cores
+@pytest.mark.wide
+def test_the_others_learn_why_the_first_trains_nothing(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_files(tmp_path / name, {"text.txt": "ab"})
+    (first, said), (second, other) = pair((tmp_path / "a", tmp_path / "b"), *TEXT)
+    assert first and "has 2 tokens" in said, said
+    assert second == 1 and "process 1: nothing to train, because process 0 ended" in other and "has 2 tokens" in other
+
+
+@two_cores
+@pytest.mark.wide
+def test_a_run_of_one_process_does_not_go_on_in_two(tmp_path: Path) -> None:
+    assert killed(tmp_path, (*LONG[:-2], "output_dir=runs"), 0.1) == -signal.SIGKILL
+    (first, said), (second, other) = pair((tmp_path, tmp_path / "b"), "resume=latest")
+    assert first and "whoever set WORLD_SIZE has started 2 processes" in said
+    assert second == 1 and "nothing to train, because process 0 ended" in other
+
+
+@two_cores
+@pytest.mark.wide
+def test_other_code_on_another_machine_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        code = f"{OWN}\n    def of_{name}(self) -> None: ...\n"
+        write_files(
+            tmp_path / name, {"mine.py": code, "conf/model/mine.yaml": "defaults: [mlp]\n_target_: mine.Mine\n"}
+        )
+    words = ("--config-dir", "conf", "dataset=digits", "model=mine", "tracking=none", "training.steps=3")
+    known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": "."}
+    (_, said), (status_of, other) = pair((tmp_path / "a", tmp_path / "b"), *words, "device.processes=2", **known)
+    assert status_of == 1 and "its code is not that of process 0" in other
+    assert "process 1 of 2 of the training" in said and "its code is not that of process 0" in said
+
+
+@two_cores
+@pytest.mark.wide
+def test_a_run_that_several_have_trained_is_repeated_and_measured_by_one(tmp_path: Path) -> None:
+    words = ("dataset=digits", "tracking=none", "training.steps=3", "device.processes=2", "training.batch_size=64")
+    for status_of, said in pair((tmp_path, tmp_path / "b"), *words):
+        assert status_of == 0, said
+    (run,) = runs(tmp_path)
+    account = read_json(run / "receipt.json")["processes"]
+    assert [one["products_on"] for one in account["each"]] == [["cpu"], ["cpu"]]
+    assert all(one["host"] == os.uname().nodename and one["versions"]["torch"] for one in account["each"])
+    for stage in ("rerun", "evaluate"):
+        for status_of, said in pair((tmp_path, tmp_path), f"stage={stage}", "run=latest"):
+            assert status_of == 2 and "has started 2 processes, and each would do all of it" in said
+    assert runs(tmp_path) == [run]
 
 
 @dataclass
@@ -91,6 +187,7 @@ class Machine:
         """Start a rank of a training by two machines, the first of which is where they meet."""
         self.folder.mkdir(parents=True, exist_ok=True)
         variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": first.address, "MASTER_PORT": PORT}
+        variables |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         return subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, *(command or (sys.executable, "-m")), "pipeline", *words],
             cwd=self.folder,
@@ -203,10 +300,6 @@ def test_a_machine_with_other_data_says_so_on_the_first(machines: tuple[Machine,
     for one, text in zip(machines, ("aab" * 900, "aba" * 900), strict=True):
         one.folder.mkdir()
         (one.folder / "text.txt").write_text(text)
-    words = (
-        *("stage=transformer", "dataset=text", "dataset.path=text.txt", "dataset.tokens=bytes", "dataset.context=8"),
-        *("model.layers=1", "training.steps=5", "schedule.warm_up=2", "tracking=none", "device.processes=2"),
-    )
-    (lead, said), (follower, _) = ended(*(one.start(rank, first, words) for rank, one in enumerate(machines)))
+    (lead, said), (follower, _) = ended(*(one.start(rank, first, TEXT) for rank, one in enumerate(machines)))
     assert (lead, follower) == (1, 1), said
     assert f"{second.address}) ended: its data are not those of process 0 (another sha256)" in said

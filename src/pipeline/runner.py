@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,23 +24,32 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 
-SEVERAL = 2  # processes that a run may have had that goes on: only the first looks it up
-
-
 def run_one(config: Config, overridden: Sequence[str]) -> int:
     """One experiment from its resolved config, plain data; `overridden`: the keys that the user set. Exit status."""
     from pipeline.experiment import about_runs_of
-    from pipeline.runs.resume import AUTO, begun_before
-    from pipeline.runs.slurm import restarts
+    from pipeline.machine.launched import SEVERAL
+    from pipeline.runs.resume import AUTO
 
     if config.get("resume") not in (None, AUTO):
-        return 0 if trained_along(SEVERAL) else resume(config, overridden)
+        if trained_along(SEVERAL):  # how many the run has had, only the first looks up
+            return 0
+        with leading(SEVERAL):
+            return resume(config, overridden)
     about_runs = about_runs_of(config)
     if about_runs is not None:
         return act(about_runs, config, overridden)
     experiment, resolved = ready(config, overridden)
     if trained_along(experiment.device.processes):
         return 0
+    with leading(experiment.device.processes):
+        return begin(experiment, resolved, config, overridden)
+
+
+def begin(experiment: Experiment, resolved: Resolved, config: Config, overridden: Sequence[str]) -> int:
+    """A new run of a checked experiment, or a killed one of the same where the user, or Slurm, asks for it."""
+    from pipeline.runs.resume import AUTO, begun_before
+    from pipeline.runs.slurm import restarts
+
     status = experiment.profiler.rerun()  # of a profiler that has to be there before the process is
     if status is not None:
         return status
@@ -62,6 +72,22 @@ def trained_along(processes: int) -> bool:
 
     train_along(mine)
     return True
+
+
+@contextmanager
+def leading(processes: int) -> Iterator[None]:
+    """What the first of several processes does that a launcher has started: the others learn why it trains nothing."""
+    from pipeline.machine.launched import launched
+
+    try:
+        yield
+    except Exception as error:
+        mine = launched(processes)
+        if mine is not None:
+            from pipeline.backends.torch.joined import dismiss
+
+            dismiss(mine, str(error) or type(error).__name__)
+        raise
 
 
 def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
@@ -105,12 +131,14 @@ def _on_this_machine(
     from pipeline.machine.capability import check_count
     from pipeline.machine.device import gpus
     from pipeline.machine.installed import check_installed
-    from pipeline.machine.launched import check_launched, launched
+    from pipeline.machine.launched import check_launched, launched, refuse_launched
     from pipeline.runs.code.unseen import check_seen
 
     _check_stage(experiment, overridden, swept)
     if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
         check_seen(experiment)
+    else:
+        refuse_launched(f"stage={choice(experiment.stage)}", experiment.device.processes)
     check_installed(experiment.needs)
     resolved = experiment.stage.resolved or cell_of(experiment.config)
     if not experiment.stage.starts_from_run:
@@ -211,11 +239,14 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
 def resume(config: Config, overridden: Sequence[str]) -> int:
     """Go on with a run that was killed, in its own folder. Raises UserError where that cannot end as it would have."""
     from pipeline.cli.terminal import messages
+    from pipeline.machine.launched import SEVERAL, refuse_launched
     from pipeline.runs import receipt as receipts
     from pipeline.runs.resume import differences, resumed
 
     folder, saved, checkpoint, notes = resumed(config, overridden)
     experiment, resolved = ready_again(saved)
+    if experiment.device.processes == 1:
+        refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
     other = differences(folder, checkpoint, receipts.before(experiment, resolved))
     if other and experiment.training.checkpoint.strict:
         raise UserError(

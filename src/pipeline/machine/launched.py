@@ -16,6 +16,8 @@ from pipeline.errors import Impossible, UserError
 from pipeline.machine.device import Device
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+SRUN = "SLURM_STEP_NUM_TASKS"
+SEVERAL = 2  # processes that something may have whose settings are not known yet
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def launched(processes: int, environment: Mapping[str, str] = os.environ) -> Lau
     """
     if all(environment.get(name) for name in TORCHRUN):
         found = _of_torchrun(environment)
-    elif processes > 1 and environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+    elif processes > 1 and environment.get(SRUN, "1") != "1":
         found = _of_srun(environment)
     else:
         return None
@@ -48,6 +50,12 @@ def launched(processes: int, environment: Mapping[str, str] = os.environ) -> Lau
 
 def _of_torchrun(environment: Mapping[str, str]) -> Launched:
     rank, count, local_rank = (_whole(environment, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    missing = [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if not environment.get(name)]
+    if count > 1 and missing:  # else two processes of a machine would take the same GPU
+        raise UserError(
+            f"WORLD_SIZE={count} in the environment, but {' and '.join(missing)} is not set: which process of this "
+            "machine this is, and of how many; a launcher such as torchrun sets both"
+        )
     by = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "whoever set WORLD_SIZE"
     return Launched(rank, count, local_rank, _whole(environment, "LOCAL_WORLD_SIZE", "1"), by)
 
@@ -82,8 +90,13 @@ def check_launched(found: Launched | None, device: Device, backend: str, *, dist
         )
 
 
-def refuse_grid() -> None:
-    """Refuse to run a grid once in each of these processes. Raises UserError."""
-    found = launched(1)
+def refuse_launched(what: str, processes: int) -> None:
+    """Refuse what each of these processes would do by itself. `what`: as the user names it. Raises UserError."""
+    found = launched(processes)
     if found is not None:
-        raise UserError(f"-m: {found}, and each would run the whole grid; start it alone, its cells start their own")
+        raise UserError(f"{what}: {found}, and each would do all of it; start it alone: it starts its processes itself")
+
+
+def alone(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is none of those which a launcher has started, though one of them starts it."""
+    return {name: value for name, value in environment.items() if name not in (*TORCHRUN, SRUN)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipeline.machine import cuda
 from pipeline.machine import host as machine
 from pipeline.runs.fit import Fit, Observation
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import Device, canonical, gpus
+from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
 from pipeline.contracts import Model
 from pipeline.contracts.physics import Network
@@ -107,7 +108,10 @@ def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Re
     """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
     receipt["device"]["effective"] = ", ".join(places(seen)) or "none seen"
     receipt["precision"]["observed"] = observed(seen)
-    found = {"device": device_mismatch(resolved, seen, experiment.device), "precision": mismatch(experiment, resolved, seen)}
+    device = experiment.device
+    count = device.processes * device.split if experiment.backend.shards else 1
+    where = elsewhere(receipt.get("processes")) or device_mismatch(resolved, seen, count)
+    found = {"device": where, "precision": mismatch(experiment, resolved, seen)}
     for part, problem in found.items():
         receipt[part]["as_requested"] = problem is None
         if problem:
@@ -156,17 +160,28 @@ def _place(name: str) -> str:
         return name
 
 
-def device_mismatch(resolved: Resolved, seen: Observation, device: Device = Device()) -> str | None:
-    """How the devices of the matrix products differ from the one asked for, or from that and the next ones, or None.
+def device_mismatch(resolved: Resolved, seen: Observation, count: int = 1) -> str | None:
+    """How the devices of the matrix products differ from the `count` that this process should use, or None.
 
-    Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
+    Those are the one asked for and the next ones; a CPU has one name. Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
     """
     first = resolved.place
-    asked = {str(replace(first, index=first.index + n)) for n in range(device.processes * device.split)}
+    asked = {str(replace(first, index=first.index + n)) for n in range(count)}
     found = places(seen)
-    if set(found) <= asked:
+    if set(found) == asked or not found:
         return None
-    return f"device={first} but the matrix products ran on {', '.join(found)}"
+    wanted = ", ".join(sorted(asked))
+    return f"device={wanted} but the matrix products ran on {', '.join(found)}"
+
+
+def elsewhere(processes: Mapping[str, Any] | None) -> str | None:
+    """Which processes of a training computed elsewhere than where they should, or None."""
+    each = enumerate((processes or {}).get("each") or ())
+    wrong = [(rank, one) for rank, one in each if one["products_on"] not in ([], [one["device"]])]
+    return "; ".join(
+        f"device={one['device']} of process {rank} but its matrix products ran on {', '.join(one['products_on'])}"
+        for rank, one in wrong
+    ) or None
 
 
 def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:

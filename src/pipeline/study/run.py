@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.machine.launched import refuse_launched
 from pipeline.runner import ready, record
 from pipeline.runs.code.code_hash import modules
 from pipeline.runs.lookup import run_folders
@@ -21,6 +22,7 @@ def run(name: str) -> int:
     """Run the stage `name`; its outcome lies in study/<name>/ then. Raises UserError and RunError."""
     entry = composed.entry(name)
     experiment, resolved = ready(entry.whole, [])
+    refuse_launched(f"{composed.FILE}: {name}", experiment.device.processes)
     found = modules(experiment)
     refuse_other_code(name, {**entry.writers, **entry.code}, {**writers_of(found), **found})
     status = record(experiment, resolved, checkpoint=begun_before(experiment, resolved))

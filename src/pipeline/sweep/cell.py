@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.errors import UserError
 from pipeline.machine.environment import environment, handed_on
+from pipeline.machine.launched import alone
 from pipeline.runs.json_files import write_json
 from pipeline.runs.records import read_status, records_until
 from pipeline.variables import names_in
@@ -169,7 +170,7 @@ def in_new_process(path: Path, folder: Path) -> str | None:
     given = json.loads((path.parent / "environment.json").read_bytes())
     with log_file(path).open("ab") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=folder, env={**alone(os.environ), **given}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
         while process.poll() is None:  # no wait(): Ray's cancel is seen between two instructions of Python only

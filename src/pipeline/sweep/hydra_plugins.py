@@ -89,9 +89,9 @@ class CellLauncher(Launcher):
     task: Any  # pipeline.command_line.Task, which keeps the sweep's exit status
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        from pipeline.machine.launched import refuse_grid
+        from pipeline.machine.launched import SEVERAL, refuse_launched
 
-        refuse_grid()
+        refuse_launched("-m", SEVERAL)
         self.loader, self.master, self.task = hydra_context.config_loader, config, task_function
 
     @abstractmethod

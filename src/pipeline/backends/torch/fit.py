@@ -21,7 +21,7 @@ from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import example, initial_net, made, peak_memory
-from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel
+from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.threads import threads_for
 from pipeline.backends.torch.training import Training, to_tensor
@@ -62,12 +62,12 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
         net, parameters, start = initial_net(experiment, shapes, lowering)
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             one = example(shapes, next(net.parameters()).dtype)
-            torch.set_num_threads(max(1, torch.get_num_threads() // group.count))
+            torch.set_num_threads(group.cores or max(1, torch.get_num_threads() // group.count))
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size // group.count))
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         module = Training(lowering.moved(net), experiment, data, lowering, watch, group)
         fed = module.training_blocks()
-        processes = None
+        processes = not_observed(group)
         try:
             watch.profile.attach(_subject(net, shapes, resolved.place))
             if watch.finished:
@@ -77,7 +77,7 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
                     trainer = _trainer(watch.plan.periods - watch.asked, resolved, group)
                     with module.terminating.kept():
                         trainer.fit(module, fed, module.validation_batches())
-                    processes = accounts(group, resolved)
+                    processes = accounts(group, experiment, resolved, module.observation)
         finally:
             watch.close()
             if isinstance(fed, StreamedBlocks):

@@ -23,10 +23,11 @@ DRAWS = 3  # what tells the seeds below from those of the order of the examples 
 
 @dataclass(frozen=True)
 class Group:
-    """The process number `rank` (from 0) of `count`."""
+    """The process number `rank` (from 0) of `count`. `cores`: its share of its machine's; None: torch's, shared out."""
 
     rank: int
     count: int
+    cores: int | None = None
 
     def part(self, size: int) -> slice:
         """Its rows of a batch of `size`; where there are more processes than rows, one row that counts nothing."""

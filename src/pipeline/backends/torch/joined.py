@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from pipeline.backends.torch import peer
 from pipeline.backends.torch.group import Group
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.peers import ANSWER_S, disconnect, is_of_connection, job_of
 from pipeline.cli.exits import SIGNALS
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.launched import Launched, launched
 from pipeline.runs.keeping import where_it_goes_on
+from pipeline.runs.receipt import before
 
 with lean_import():
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.run import Run
 
+LOADING_S = 3600.0  # what a process waits for another that loads its data
 PORTS = 15_000  # from here on a job of Slurm has one, as with Lightning
+ANYWHERE = "192.0.2.1"  # of no machine (RFC 5737): the way there is the default route
 INTERFACE = "GLOO_SOCKET_IFNAME"
 JOURNAL = "metrics.jsonl"  # a checkpoint is read beside it
 
@@ -49,23 +53,21 @@ class Lead:
 
     def __init__(self, experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> None:
         mine = launched(experiment.device.processes)
-        assert mine is not None
+        if mine is None or mine.rank:  # whoever runs a second one has not asked which process this is
+            raise RunError(f"{mine}, of which the first alone has a run; start this command alone")
         self.run, self.mine = run, mine
         self.group = join(mine)
         self.others: list[dict[str, Any]] = []
-        self._send(job_of(experiment, data, resolved) | {"checkpoint": packed(run.checkpoint)})
-
-    def _send(self, job: dict[str, Any]) -> None:
-        try:
-            dist.broadcast_object_list([job], 0)
-        except RuntimeError as error:
-            raise RunError(f"the other processes of the training do not answer: {first_line(error)}") from error
+        seen = before(experiment, resolved)
+        same = {"code_sha256": seen["code_sha256"], "versions": seen["versions"]}
+        send(job_of(experiment, data, resolved) | same | {"checkpoint": packed(run.checkpoint)})
 
     @contextlib.contextmanager
     def connected(self, step: Callable[[], int]) -> Iterator[None]:
         """Train together inside. `step`: how far the training is. Raises RunError where a process has ended."""
         try:
             self.others = self.group.gathered(about(self.mine, None))
+            all_loaded()
             for one in self.others:
                 if one["problem"]:
                     raise RunError(f"{named(one)} ended: {one['problem']}")
@@ -93,13 +95,15 @@ class Follower:
     """The others, as another rank sees them."""
 
     def __init__(self, group: Group, mine: Launched) -> None:
-        self.group, self.mine = group, mine
+        self.group, self.mine, self.loaded = group, mine, False
 
     @contextlib.contextmanager
     def connected(self, step: Callable[[], int]) -> Iterator[None]:
         """Say that all is loaded, and train together inside. Raises RunError where a process has ended."""
         try:
+            self.loaded = True
             self.group.gathered(about(self.mine, None))
+            all_loaded()
             yield
         except RuntimeError as error:
             if not is_of_connection(error):
@@ -109,39 +113,117 @@ class Follower:
 
 def train_along(mine: Launched) -> None:
     """Train as a rank above 0, whatever rank 0 says. Raises RunError where it cannot, or where others have ended."""
+    group = join(mine)
     try:
-        group = join(mine)
         found: list[Any] = [None]
         dist.broadcast_object_list(found, 0)
     except RuntimeError as error:
         raise RunError(f"process {mine.rank}: process 0 does not answer: {first_line(error)}") from error
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # rank 0 saves what there is; then the connection is gone
-    job = found[0]
-    try:
-        experiment, data = peer.loaded(job)
-    except (UserError, RunError, OSError) as error:
-        group.gathered(about(mine, str(error)))
-        raise
+    job, me = found[0], Follower(group, mine)
     with tempfile.TemporaryDirectory(prefix="pipeline-group-") as folder, contextlib.ExitStack() as at_end:
         at_end.callback(disconnect)
-        checkpoint = unpacked(job["checkpoint"], Path(folder) / "from")
-        run = peer.own_run(Path(folder) / "run", experiment, checkpoint)
-        peer.train(experiment, data, peer.resolved_of(job["resolved"], mine.local_rank), run, Follower(group, mine))
+        if "nothing" in job:
+            raise RunError(f"process {mine.rank}: nothing to train, because process 0 ended: {job['nothing']}")
+        try:
+            experiment, data = peer.loaded(job)
+            resolved = peer.resolved_of(job["resolved"], mine.local_rank)
+            check_same(job, experiment, resolved)
+            checkpoint = unpacked(job["checkpoint"], Path(folder) / "from")
+            run = peer.own_run(Path(folder) / "run", experiment, checkpoint)
+            peer.train(experiment, data, resolved, run, me)
+        except Exception as error:
+            if not me.loaded:
+                with contextlib.suppress(RuntimeError):  # process 0 may be gone
+                    group.gathered(about(mine, first_line(error)))
+            raise
 
 
-def join(mine: Launched) -> Group:
-    """Meet the others. Raises RuntimeError where they do not come."""
+def check_same(job: dict[str, Any], experiment: Experiment, resolved: Resolved) -> None:
+    """Compare this machine's code and packages with process 0's. Raises RunError; packages may differ if not strict."""
+    here = before(experiment, resolved)
+    if here["code_sha256"] != job["code_sha256"]:
+        raise RunError("its code is not that of process 0 (another code_sha256)")
+    theirs, mine = job["versions"], here["versions"]
+    other = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
+    if other and experiment.precision.strict:
+        found = ", ".join(f"{name} {mine.get(name)}, there {theirs.get(name)}" for name in other)
+        raise RunError(f"its packages are not those of process 0 ({found}); precision.strict=false lets them differ")
+
+
+def send(job: dict[str, Any]) -> None:
+    """What the others wait for. Raises RunError where one does not answer."""
+    try:
+        dist.broadcast_object_list([job], 0)
+    except RuntimeError as error:
+        raise RunError(f"the other processes of the training do not answer: {first_line(error)}") from error
+
+
+def dismiss(mine: Launched, why: str) -> None:
+    """Say to the others, if they still wait for what to train, that there is nothing. They may not be there."""
+    if _met:
+        return
+    with contextlib.suppress(RunError):
+        join(mine, ANSWER_S / 10)
+        send({"nothing": why})
+    disconnect()
+
+
+_met = False  # whether this process has joined the others, which it does once
+
+
+def join(mine: Launched, wait_s: float = LOADING_S) -> Group:
+    """Meet the others, for whom it waits `wait_s`. Raises RunError where they do not come."""
+    global _met
+    _met = True
+    where = meeting_place(mine)
+    # gloo for what lies in the host's memory, nccl for what lies on a GPU
+    try:
+        os.environ.setdefault(INTERFACE, "lo" if mine.local_count == mine.count else between(where[0]))
+        dist.init_process_group(
+            None, init_method="env://", rank=mine.rank, world_size=mine.count, timeout=timedelta(seconds=wait_s)
+        )
+    except (RuntimeError, OSError) as error:
+        place = ":".join(where)
+        raise RunError(
+            f"process {mine.rank}: the {mine.count} processes of the training do not meet at {place}: "
+            f"{first_line(error)}"
+        ) from error
+    # torchrun sets OMP_NUM_THREADS=1, so that what torch would use says nothing
+    return Group(mine.rank, mine.count, max(1, len(os.sched_getaffinity(0)) // mine.local_count))
+
+
+def meeting_place(mine: Launched) -> tuple[str, str]:
+    """The address and port at which process 0 waits for the others; of srun by its first machine, job and step."""
     if mine.by == "srun":
         first = SLURMEnvironment.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"])
+        job, step = (int(os.environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
         os.environ.setdefault("MASTER_ADDR", first)
-        os.environ.setdefault("MASTER_PORT", str(PORTS + int(os.environ["SLURM_JOB_ID"]) % 10_000))
-    os.environ.setdefault(INTERFACE, "lo" if mine.local_count == mine.count else interface(os.environ["MASTER_ADDR"]))
-    # gloo for what lies in the host's memory, nccl for what lies on a GPU
-    dist.init_process_group(
-        None, init_method="env://", rank=mine.rank, world_size=mine.count, timeout=timedelta(seconds=ANSWER_S)
-    )
-    return Group(mine.rank, mine.count)
+        os.environ.setdefault("MASTER_PORT", str(PORTS + (job * 101 + step) % 10_000))  # steps run side by side
+    return os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+
+
+def all_loaded() -> None:
+    """From here on a process that does not answer is not one that still loads."""
+    distributed_c10d._set_pg_timeout(timedelta(seconds=ANSWER_S))
+
+
+def between(address: str) -> str:
+    """The network interface that leads to other machines. Raises RunError where none is found.
+
+    On the first machine its own name may mean loopback (127.0.1.1 in Debian's /etc/hosts): then the default route's.
+    """
+    found = interface(address)
+    if found != "lo":
+        return found
+    try:
+        found = interface(ANYWHERE)
+    except OSError:
+        found = "lo"
+    if found == "lo":
+        raise RunError(f"{address} is this machine's loopback and there is no default route: set {INTERFACE}")
+    return found
 
 
 def interface(address: str) -> str:

@@ -13,6 +13,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,10 +29,13 @@ import torch.distributed as dist
 
 from pipeline.backends.torch.group import Group
 from pipeline.backends.torch.lean_import import lean_import
+from pipeline.backends.torch.lowering import Lowering
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.memory import process_peak_bytes
+from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import where_it_goes_on
+from pipeline.runs.receipt import ALWAYS, hardware, places, software
 
 with lean_import():
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 READY = "ready"
+NO_STEP = "no step was left when the run went on"
 ANSWER_S = 600.0  # what a process waits for another that lives
 DYING_S = 20.0  # what a process takes to end after its connection is gone
 CONNECTION = re.compile(r"gloo|nccl|connection|socket|peer|timed out", re.IGNORECASE)
@@ -130,13 +135,27 @@ class Terminating:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
-def accounts(group: Group, resolved: Resolved) -> dict[str, object] | None:
+def accounts(group: Group, experiment: Experiment, resolved: Resolved, seen: Observation) -> dict[str, object] | None:
     """For the receipt: who took part, at the end of a training by several."""
     if group.count == 1:
         return None
-    mine = {"device": str(resolved.place), "threads": torch.get_num_threads(), "peak_bytes": process_peak_bytes()}
-    each = group.gathered(mine)
-    return {"count": group.count, "backend": backend_of(resolved), "each": each, "not_shared": OWN}
+    mine = {
+        "device": str(resolved.place),
+        "products_on": places(seen),
+        "threads": torch.get_num_threads(),
+        "peak_bytes": process_peak_bytes(),
+        "host": socket.gethostname(),
+        "hardware": hardware(resolved),
+        "versions": software(experiment, ALWAYS),
+    }
+    carries = dict(each.split(":") for each in dist.get_backend_config().split(","))
+    backend = carries[Lowering(resolved).device.type]
+    return {"count": group.count, "backend": backend, "each": group.gathered(mine), "not_shared": OWN}
+
+
+def not_observed(group: Group) -> dict[str, object] | None:
+    """The same of a run that went on in its last validation."""
+    return None if group.count == 1 else {"count": group.count, "each": None, "not_observed": NO_STEP}
 
 
 def is_of_connection(error: RuntimeError) -> bool:

@@ -105,7 +105,8 @@ class Training(pl.LightningModule):
         if checkpoint is None:
             return
         state.restore(self.step, checkpoint.state)
-        self.observation = observation_of(checkpoint) or self.observation
+        if self.group.rank == 0:  # a checkpoint has what the first process saw; each other looks again
+            self.observation = observation_of(checkpoint) or self.observation
         if self.experiment.backend.compile:
             self._compile()
 

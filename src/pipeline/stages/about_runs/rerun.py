@@ -12,6 +12,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
+from pipeline.machine.launched import refuse_launched
 from pipeline.report.table import show_table
 from pipeline.runs.choices import changes
 from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
@@ -44,6 +45,7 @@ class Rerun(AboutRuns):
         source = _source(settings)
         saved = read_config(source)
         experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
+        refuse_launched("stage=rerun", experiment.device.processes)
         made: list[Path] = []
         status = record(experiment, resolved, began=made.append, keys=tuple(changes(saved, config)))
         if status != 0:
