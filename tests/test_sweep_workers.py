@@ -442,7 +442,7 @@ def test_which_gpu_a_cell_gets(
 
 def test_a_cell_of_more_gpus_than_there_are_alike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.sweep.cards.gpus", lambda: UNLIKE)
-    with pytest.raises(Impossible, match="a cell of 3 processes or devices takes as many GPUs: there are 2 alike"):
+    with pytest.raises(Impossible, match="a cell of 3 processes or devices takes a GPU for each: there are 2 alike"):
         Cards(None).free(gpu_cell(0, "gpu", 3))
 
 
