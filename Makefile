@@ -53,7 +53,7 @@ constraints: ## pin the newest set that installs together (in a new environment)
 	rm -rf $(VENV)-constraints
 	$(PYTHON) -m venv $(VENV)-constraints
 	$(VENV)-constraints/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)" -e '.[dev]'
-	{ grep '^#' constraints.txt; $(VENV)-constraints/bin/pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.new
+	{ grep '^#' constraints.txt; $(VENV)-constraints/bin/pip freeze --exclude-editable | grep -vE '^(cuda-(bindings|pathfinder)|nvidia-cuda-(nvrtc|runtime))==' | sed 's/+cpu$$//'; } > constraints.new
 	mv constraints.new constraints.txt
 	rm -rf $(VENV)-constraints
 

@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "huggingface": ("datasets",),
     "text": ("tokenizers",),
     "study": ("dvc", "ruamel.yaml"),
+    "kernels": ("cuda-bindings", "nvidia-cuda-crt", "nvidia-cuda-nvdisasm", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
     "slurm": ("submitit",),
     "ray": ("ray",),
 }

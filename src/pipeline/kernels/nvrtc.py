@@ -1,0 +1,140 @@
+"""CUDA C++ compiled to machine code for a GPU that need not be there: NVRTC, from packages.
+
+NVRTC is the compiler as a library (`nvidia-cuda-nvrtc`). CUDA's headers come with `nvidia-cuda-runtime` and
+`nvidia-cuda-crt`, the calls with `cuda-bindings`. Options and results: docs.nvidia.com/cuda/nvrtc.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import RunError, UserError
+from pipeline.machine.installed import is_installed, not_installed
+
+HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-crt")
+PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", *HEADERS, "nvidia-cuda-nvdisasm")
+FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+REGISTERS = re.compile(r"Used (\d+) registers")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel's machine code and what the assembler says of it, for each thread: registers, bytes of stack and of
+    spilled registers; `shared`: bytes of static shared memory of a block.
+    """
+
+    cubin: bytes
+    architecture: int
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+def missing_packages() -> str | None:
+    """What is not installed, and the command that installs it; None where nothing is missing."""
+    missing = tuple(name for name in PACKAGES if not is_installed(name))
+    return not_installed(missing, ("kernels",)) if missing else None
+
+
+@cache
+def version() -> tuple[int, int]:
+    """NVRTC's, as (13, 5)."""
+    _, nvrtc = _library()
+    major, minor = _checked(nvrtc, nvrtc.nvrtcVersion())
+    return major, minor
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """The compute capabilities that this NVRTC compiles for, as 80 for 8.0."""
+    _, nvrtc = _library()
+    (found,) = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
+    return tuple(int(one) for one in found)
+
+
+def compiled(source: Path, architecture: int, defines: Sequence[str] = (), beside: Sequence[Path] = ()) -> Compiled:
+    """`source`, with one kernel in it, for an architecture as 80.
+
+    `defines`: macros, as `FP16`. `beside`: the files that it includes.
+
+    Raises UserError with the compiler's lines where it does not compile, or where NVRTC does not know the architecture.
+    """
+    if architecture not in architectures():
+        known = ", ".join(map(str, architectures()))
+        raise UserError(f"{source.name} for sm_{architecture}: NVRTC {_dotted(version())} compiles for {known}")
+    include, nvrtc = _library()
+    options = [
+        f"--gpu-architecture=sm_{architecture}",
+        "--std=c++17",
+        "--ptxas-options=-v",
+        f"-I{include}",
+        *(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside))),
+        *(f"-D{one}" for one in defines),
+    ]
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []))[0]
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
+        log = _text(nvrtc, program)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise UserError(f"{source.name} does not compile (NVRTC {_dotted(version())}, sm_{architecture}):\n{log}")
+        (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
+        cubin = bytes(size)
+        _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return _described(cubin, architecture, log)
+
+
+def _described(cubin: bytes, architecture: int, log: str) -> Compiled:
+    """With the numbers of the assembler's messages."""
+    frame, registers, shared = FRAME.search(log), REGISTERS.search(log), SHARED.search(log)
+    if frame is None or registers is None:
+        raise RunError(f"NVRTC {_dotted(version())} does not say how many registers a kernel takes:\n{log}")
+    stack, stored, loaded = map(int, frame.groups())
+    return Compiled(cubin, architecture, int(registers[1]), stack, stored + loaded, int(shared[1]) if shared else 0)
+
+
+@cache
+def _library() -> tuple[Path, Any]:
+    """The folder of CUDA's headers, and the module of NVRTC's calls."""
+    lacking = missing_packages()
+    if lacking:
+        raise UserError(f"compiling CUDA C++: {lacking}")
+    from cuda.bindings import nvrtc
+
+    namespace = importlib.util.find_spec("nvidia")
+    folders = [Path(one) / "cu13" / "include" for one in (namespace and namespace.submodule_search_locations) or ()]
+    headers = next((one for one in folders if (one / "mma.h").is_file() and (one / "crt" / "mma.h").is_file()), None)
+    if headers is None:
+        raise UserError(
+            f"compiling CUDA C++: CUDA's headers are not beside their packages; reinstall {', '.join(HEADERS)}"
+        )
+    return headers, nvrtc
+
+
+def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call returns behind its status."""
+    status, *values = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RunError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
+    return tuple(values)
+
+
+def _text(nvrtc: Any, program: Any) -> str:
+    """What the compiler says."""
+    (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+    log = bytes(size)
+    _checked(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
+    return log.replace(b"\0", b"").decode(errors="replace").strip()
+
+
+def _dotted(number: tuple[int, int]) -> str:
+    return f"{number[0]}.{number[1]}"
