@@ -13,8 +13,12 @@ from pipeline.errors import UserError, bad_choice, shown
 from pipeline.spec import build
 
 KEY = "stage.kernels"
-FOLDERS = ("cpu",)  # of pipeline.kernels; a word is a module in one, whose class is the word without underscores
-FILES = {".cpp": "pipeline.kernels.cpu.of_file.Source", ".cc": "pipeline.kernels.cpu.of_file.Source"}
+FOLDERS = ("cpu", "cuda")  # of pipeline.kernels; a word is a module in one, whose class is the word without underscores
+FILES = {
+    ".cpp": "pipeline.kernels.cpu.of_file.Source",
+    ".cc": "pipeline.kernels.cpu.of_file.Source",
+    ".cu": "pipeline.kernels.cuda.of_file.Source",
+}
 
 
 def kernels_of(value: object) -> object:

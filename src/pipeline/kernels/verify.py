@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import Readable
+from pipeline.errors import Readable, RunError
 from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, operands
 
 LIMIT_S = 30.0  # of a kernel of the user's, for each problem, and RUNS times what it may take
@@ -76,7 +76,10 @@ def _verify(
         if launch is None:
             continue
         facts = dict(launch.facts)
-        found, seconds = _run(made, launch, seed)
+        try:
+            found, seconds = _run(made, launch, seed)
+        except RunError as failed:
+            return Verdict(n, error, relative, f"{_called(case)}: {failed}", 0.0, facts)
         n, error, relative = n + 1, max(error, found.error), max(relative, found.relative)
         if found.fault:
             return Verdict(n, error, relative, f"{_called(case)}: {found.fault}", seconds, facts)

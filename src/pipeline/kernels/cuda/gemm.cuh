@@ -84,8 +84,8 @@ __device__ void load_tile(Tile &to, const Element *from, int leading, int rows, 
     }
 }
 
-// Writes alpha·sums + beta·C to a tile of D, of which the first `rows` and `columns` lie in the matrix. With beta = 0
-// C is not read: it may hold anything, NaN too.
+// Writes alpha·sums + beta·C to a tile of D, of which the first `rows` and `columns` lie in the matrix: all, some, or
+// (zero or less) none. With beta = 0 C is not read: it may hold anything, NaN too.
 __device__ void store_tile(TileD &sums, const Sum *C, Sum *D, int leading, int rows, int columns, Sum alpha, Sum beta,
                            Scratch &scratch)
 {

@@ -1,0 +1,1 @@
+"""Kernels in CUDA C++: the sources, their launch shapes, and what they may cost."""

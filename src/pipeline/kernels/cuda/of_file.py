@@ -1,0 +1,54 @@
+"""A kernel of the user's: a file of CUDA C++ with a function `gemm` that takes what those of this folder take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from pipeline.errors import UserError, shown
+from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource, Triple
+from pipeline.kernels.gemm import DTYPES
+from pipeline.spec import spec
+
+
+@spec
+class Source(CudaSource):
+    """`file`: its path. `block`: its threads. `tile`: rows and columns of D that a block computes.
+
+    `dynamic`: bytes of dynamic shared memory. The file may include gemm.cuh; the dtype is a macro, as FP16.
+
+        extern "C" __global__ void gemm(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int N, int K,
+                                        int lda, int ldb, int ldc, Sum alpha, Sum beta)
+    """
+
+    dtypes = tuple(DTYPES)
+    entry = "gemm"
+    tensor_core = {}  # noqa: RUF012  # it may do without
+    registers = 255
+    spilled = 1 << 20
+
+    file: str
+    block: Triple = (256, 1, 1)
+    tile: tuple[PositiveInt, PositiveInt] = (16, 16)
+    dynamic: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if not Path(self.file).is_file():
+            raise UserError(f"stage.kernels: {shown(self.file)}: no such file")
+
+    @property
+    def name(self) -> str:
+        return Path(self.file).stem
+
+    @property
+    def source(self) -> Path:
+        return Path(self.file)
+
+    @property
+    def beside(self) -> tuple[Path, ...]:
+        return (FOLDER / COMMON,)
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        return (Path(self.file).absolute(),)

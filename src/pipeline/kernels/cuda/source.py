@@ -1,0 +1,124 @@
+"""What every kernel in CUDA C++ has in common: its file, its launch, and how it runs on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pipeline.contracts.kernels import Kernel, Launch
+
+if TYPE_CHECKING:
+    from pipeline.kernels.gemm import Gemm, Operands
+    from pipeline.kernels.shim.program import Argument, Program
+
+Triple = tuple[int, int, int]
+FOLDER = Path(__file__).parent
+COMMON = "gemm.cuh"
+
+
+class CudaSource(Kernel):
+    """A kernel of this folder, which takes columns; rows are the same problem turned.
+
+    `entry`: its function. `block`: its threads. `tile`: rows and columns of D that a block computes. `dynamic`: bytes
+    of dynamic shared memory.
+    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0. `tensor_core`: the machine instruction
+    without which a build is wrong. `copies`: that of its asynchronous copies. `registers`: the most that a thread may
+    take on any architecture, and `spilled`: how many bytes of them may be stored and loaded again.
+    `spare`: checks in its source without which D is the same, and why they are there.
+    """
+
+    processor = "gpu"
+    entry: str
+    block: Triple
+    tile: tuple[int, int]
+    dynamic: int = 0
+    architectures: ClassVar[Mapping[str, int]]
+    tensor_core: ClassVar[Mapping[str, str]] = {"fp16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "int8": "IMMA"}
+    copies: ClassVar[str | None] = None
+    registers: ClassVar[int]
+    spilled: ClassVar[int] = 0
+    spare: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def source(self) -> Path:
+        """Its file."""
+        return FOLDER / self.sources[0]
+
+    @property
+    def beside(self) -> tuple[Path, ...]:
+        """The files that it includes."""
+        return tuple(FOLDER / name for name in self.sources[1:])
+
+    def grid(self, gemm: Gemm) -> Triple:
+        """Blocks for a problem by columns."""
+        return math.ceil(gemm.m / self.tile[0]), math.ceil(gemm.n / self.tile[1]), 1
+
+    def arguments(self, operands: Operands) -> Sequence[Argument]:
+        """What the kernel is called with, for a problem by columns; D is the fourth."""
+        from pipeline.kernels.shim.program import Array
+
+        gemm = operands.gemm
+        number = np.dtype(gemm.type.out).type
+        return (
+            Array("A", operands.a, gemm.m, gemm.k, gemm.lda),
+            Array("B", operands.b, gemm.k, gemm.n, gemm.ldb),
+            Array("C", operands.c, gemm.m, gemm.n, gemm.ldc),
+            Array("D", operands.d.copy(), gemm.m, gemm.n, gemm.ldc, writable=True),
+            *(np.int32(size) for size in (gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc)),
+            number(gemm.alpha),
+            number(gemm.beta),
+        )
+
+    def program(self, dtype: str, source: Path | None = None) -> Program:
+        """Compiled for the CPU. `source`: another version of its file."""
+        from pipeline.kernels.shim.program import build
+
+        source = source or self.source
+        beside = tuple(one if (one := source.parent / path.name).is_file() else path for path in self.beside)
+        return build(source, self.entry, (dtype.upper(),), self.dynamic, beside)
+
+    def missing(self) -> str | None:
+        """What this machine lacks: a GPU that is new enough, or the packages that compile for it."""
+        from pipeline.kernels.cuda.driver import missing
+
+        return missing(self)
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        """Compiled for the first GPU, the operands in its memory."""
+        from pipeline.kernels.cuda.driver import OnGpu
+
+        return OnGpu(self, by_columns(operands))
+
+    def rehearse(self, operands: Operands, seed: int = 0) -> Launch | None:
+        """On the CPU, all accesses to memory checked; none where there is no compiler."""
+        from pipeline.kernels.cpu.compiled import missing_compiler
+
+        if missing_compiler() is not None:
+            return None
+        return Rehearsal(self, by_columns(operands), self.program(operands.gemm.dtype), seed)
+
+
+def by_columns(operands: Operands) -> Operands:
+    """The same buffers as a problem by columns."""
+    return operands if operands.gemm.order == "column" else operands.turned
+
+
+class Rehearsal(Launch):
+    """A kernel executed by the shim."""
+
+    def __init__(self, kernel: CudaSource, operands: Operands, program: Program, seed: int) -> None:
+        self.facts: Mapping[str, object] = {"runs on": "the CPU, thread by thread", **program.library.facts}
+        self._kernel, self._operands, self._program, self._seed = kernel, operands, program, seed
+        self._arguments = kernel.arguments(operands)
+
+    def run(self) -> None:
+        kernel, gemm = self._kernel, self._operands.gemm
+        self._arguments = kernel.arguments(self._operands)
+        self._program.launch(kernel.grid(gemm), kernel.block, self._arguments, seed=self._seed)
+
+    def result(self) -> np.ndarray:
+        return np.asarray(getattr(self._arguments[3], "buffer"))  # noqa: B009

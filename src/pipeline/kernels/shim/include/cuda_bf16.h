@@ -1,0 +1,21 @@
+// bfloat16: the upper 16 bits of a float, rounded to nearest, ties to even.
+#pragma once
+#include "cuda_fp16.h"
+
+struct __nv_bfloat16 {
+    uint16_t bits;
+    __nv_bfloat16() = default;
+    inline __nv_bfloat16(float value);
+    SHIM_OWN operator float() const { return shim::float_of(static_cast<uint32_t>(bits) << 16); }
+};
+
+SHIM_OWN inline __nv_bfloat16 __float2bfloat16(float value)
+{
+    const uint32_t all = shim::bits_of(value);
+    __nv_bfloat16 rounded;
+    rounded.bits = std::isnan(value) ? 0x7fff : (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+    return rounded;
+}
+
+SHIM_OWN inline float __bfloat162float(__nv_bfloat16 value) { return value; }
+SHIM_OWN inline __nv_bfloat16::__nv_bfloat16(float value) : bits(__float2bfloat16(value).bits) {}

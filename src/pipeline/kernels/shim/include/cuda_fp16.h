@@ -1,0 +1,56 @@
+// half: binary16 (IEEE 754), rounded to nearest, ties to even, as the hardware's conversions do.
+#pragma once
+#include "shim.h"
+
+struct __half {
+    uint16_t bits;
+    __half() = default;
+    inline __half(float value);
+    inline operator float() const;
+};
+using half = __half;
+
+namespace shim {
+
+SHIM_OWN inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+SHIM_OWN inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+}  // namespace shim
+
+SHIM_OWN inline __half __float2half(float value)
+{
+    const uint32_t all = shim::bits_of(value), sign = all >> 16 & 0x8000u, size = all & 0x7fffffffu;
+    __half rounded;
+    if (size > 0x7f800000u) {  // NaN
+        rounded.bits = 0x7fff;
+    } else if (size >= 0x477ff000u) {  // 65520, half way between the largest half and the next power of two
+        rounded.bits = sign | 0x7c00u;
+    } else if (size < 0x38800000u) {
+        // Below 2^-14, where halves are multiples of 2^-24: so are floats from 0.5 to 1, and the addition rounds.
+        rounded.bits = sign | (shim::bits_of(shim::float_of(size) + 0.5f) - 0x3f000000u);
+    } else {  // the exponent loses 112, the significand 13 bits
+        rounded.bits = sign | (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+    }
+    return rounded;
+}
+
+SHIM_OWN inline float __half2float(__half value)
+{
+    const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16, size = value.bits & 0x7fffu;
+    if (size >= 0x7c00u) return shim::float_of(sign | 0x7f800000u | size << 13);  // infinity, NaN
+    const float scaled = shim::float_of(size << 13) * 0x1p112f;                   // exact, also for subnormal halves
+    return shim::float_of(sign | shim::bits_of(scaled));
+}
+
+SHIM_OWN inline __half::__half(float value) : bits(__float2half(value).bits) {}
+SHIM_OWN inline __half::operator float() const { return __half2float(*this); }

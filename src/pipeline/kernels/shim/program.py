@@ -1,0 +1,176 @@
+"""Compile a CUDA source for the CPU and launch it there, every access to memory checked (README.md in this folder)."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import RunError
+from pipeline.kernels.cpu.compiled import Library, compiled
+
+HERE = Path(__file__).parent
+HEADERS = tuple(sorted((HERE / "include").glob("*.h")))
+RUNTIME = (HERE / "threads.h", HERE / "threads.cpp", HERE / "memory.cpp", HERE / "include" / "shim.h")
+COMMON = ("-gdwarf-4", "-U_FORTIFY_SOURCE", f"-I{HERE / 'include'}")
+# The compiler calls the shim at each access to memory and in each basic block. -nodefaultlibs: its own sanitizer, which
+# would answer these calls, is not linked.
+WATCHED = (
+    "-O2",
+    "-fsanitize=thread",
+    "-fsanitize-coverage=trace-pc",
+    "-fno-extern-tls-init",
+    "-fno-gnu-unique",
+    "-fno-finite-loops",  # C++ lets a compiler leave out a loop that never ends
+    "-Wno-unknown-pragmas",
+)
+LINKED = ("-Wl,-Bsymbolic", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s")
+STEPS = 100_000_000  # basic blocks of a launch, all threads together: some seconds
+
+
+class Fault(RunError):
+    """What a kernel did wrong, with the thread, the address and the line."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A matrix that a kernel may touch: `columns` runs of `rows` elements, one every `leading` elements of `buffer`."""
+
+    name: str
+    buffer: np.ndarray
+    rows: int
+    columns: int
+    leading: int
+    writable: bool = False
+
+
+Argument = Array | np.generic
+
+
+class _View(ctypes.Structure):
+    """`shim::View` of memory.cpp."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("run", ctypes.c_size_t),
+        ("stride", ctypes.c_size_t),
+        ("columns", ctypes.c_size_t),
+        ("element", ctypes.c_uint),
+        ("writable", ctypes.c_int),
+    )
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel compiled for the CPU. `source`: the file that its messages name."""
+
+    library: Library
+    source: Path
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        *,
+        seed: int = 0,
+        steps: int = STEPS,
+    ) -> None:
+        """Run the kernel once, with arguments as its signature has them; `seed`: in which order blocks and threads run.
+
+        Raises Fault where it touches what it may not, races, waits for ever or takes more than `steps` basic blocks.
+        """
+        loaded = self.library.loaded()
+        loaded.shim_launch.restype = ctypes.c_char_p
+        arrays = [one for one in arguments if isinstance(one, Array)]
+        views = (_View * len(arrays))(*map(_view, arrays))
+        values = [_value(one) for one in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+        granule = min([2, *(one.buffer.itemsize for one in arrays)])
+        triple = ctypes.c_uint * 3
+        message = loaded.shim_launch(
+            loaded.shim_thread,
+            triple(*grid),
+            triple(*block),
+            pointers,
+            views,
+            len(arrays),
+            granule,
+            ctypes.c_uint64(seed),
+            ctypes.c_uint64(steps),
+        )
+        if message is not None:
+            raise Fault(f"{self.source.name}: {self._with_lines(message.decode())}")
+
+    def _with_lines(self, message: str) -> str:
+        """The message with the source's lines in place of addresses in the program."""
+        return re.sub(r"\{pc:([0-9a-f]+)\}", lambda found: f"({self._line(int(found[1], 16))})", message)
+
+    def _line(self, address: int) -> str:
+        """File and line of a call in the program, by its return address; those in a kernel's file, if any are."""
+        command = ["addr2line", "-i", "-e", str(self.library.file), hex(address - 1)]
+        try:
+            lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")
+        except OSError:  # no binutils
+            return hex(address)
+        places = [Path(line.split(" ")[0]).name for line in lines if line and "?" not in line]
+        kernels = [place for place in places if re.search(r"\.cuh?:", place)]
+        return (kernels or places or [hex(address)])[0]
+
+
+def build(
+    source: Path, kernel: str, defines: Sequence[str] = (), dynamic: int = 0, beside: Sequence[Path] = ()
+) -> Program:
+    """`source` with its function `kernel`, compiled for the CPU.
+
+    `defines`: macros, as `FP16`. `dynamic`: bytes of its dynamic shared memory. `beside`: the files that it includes.
+    Raises UserError with the compiler's lines where it does not compile.
+    """
+    names = [f"-D{one}" for one in defines]
+    declared = re.search(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\[\]", source.read_text())
+    if declared:
+        names += [f"-DDYNAMIC_TYPE={declared[1]}", f"-DDYNAMIC_NAME={declared[2]}", f"-DDYNAMIC_BYTES={dynamic}"]
+    flags = (
+        *COMMON,
+        *WATCHED,
+        *names,
+        f"-DKERNEL={kernel}",
+        f'-DKERNEL_FILE="{source.resolve()}"',
+        *(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside))),
+        str(_runtime()),
+        *LINKED,
+    )
+    return Program(compiled(HERE / "program.cpp", (source, *beside, *HEADERS), flags), source)
+
+
+@cache
+def _runtime() -> Path:
+    """The shim's own code, compiled once."""
+    return compiled(HERE / "runtime.cpp", RUNTIME, (*COMMON, "-O2", "-c")).file
+
+
+def _view(array: Array) -> _View:
+    size = array.buffer.itemsize
+    return _View(
+        array.name.encode(),
+        array.buffer.ctypes.data,
+        array.rows * size,
+        array.leading * size,
+        array.columns,
+        size,
+        array.writable,
+    )
+
+
+def _value(argument: Argument) -> np.ndarray:
+    """What a kernel's argument is: a number, or the address of an array."""
+    if isinstance(argument, Array):
+        return np.array([argument.buffer.ctypes.data], np.uint64)
+    return np.array([argument])

@@ -1,0 +1,4 @@
+// The shim itself, compiled without the instrumentation that the kernel gets.
+#include "threads.cpp"
+
+#include "memory.cpp"

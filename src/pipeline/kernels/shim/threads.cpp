@@ -1,0 +1,231 @@
+// Who runs when: a grid on one CPU core.
+//
+// Blocks run one after another, in an order drawn from the seed. The threads of a block are fibers: each has a stack,
+// and the scheduler jumps into one until it waits (a barrier, a call of the whole warp) or ends. Between two waits a
+// thread runs alone; in which order the threads take turns is drawn anew for each round. A result that depends on the
+// order therefore changes with the seed, and memory.cpp finds such races in a single run.
+#include "threads.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <numeric>
+#include <random>
+#include <sys/mman.h>
+
+namespace shim {
+
+Thread *running = nullptr;
+
+namespace {
+
+enum Jump { begun = 0, switched = 1, refused = 2 };
+
+struct Warp { unsigned waiting = 0, barriers = 0; };
+
+jmp_buf scheduler;
+std::string message;  // why the launch was ended
+std::vector<Thread> threads;
+std::vector<Warp> warps;
+std::vector<void *> stacks;  // kept from launch to launch
+dim3 grid, block;
+uint3 block_now;
+unsigned block_number, barriers, waiting_in_barrier;
+uint64_t steps_left;
+void (*entry)(void **);
+void **entry_arguments;
+
+void run_thread()
+{
+    entry(entry_arguments);
+    running->state = State::ended;
+    _longjmp(scheduler, switched);
+}
+
+void suspend(State state)
+{
+    running->state = state;
+    if (_setjmp(running->place) == 0) _longjmp(scheduler, switched);
+}
+
+// Runs a thread until it waits or ends. False: it was refused something.
+bool resume(Thread &thread)
+{
+    switch (_setjmp(scheduler)) {
+    case begun:
+        running = &thread;
+        if (thread.state == State::fresh) setcontext(&thread.beginning);
+        _longjmp(thread.place, 1);
+    case switched: running = nullptr; return true;
+    default: running = nullptr; return false;
+    }
+}
+
+void *stack_of(unsigned thread)
+{
+    while (stacks.size() <= thread) {
+        void *stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stack == MAP_FAILED) return nullptr;
+        stacks.push_back(stack);
+    }
+    return stacks[thread];
+}
+
+bool make_threads()
+{
+    const unsigned count = block.x * block.y * block.z;
+    threads.resize(count);
+    warps.assign((count + 31) / 32, Warp());
+    for (unsigned i = 0; i < count; i++) {
+        Thread &thread = threads[i];
+        thread.index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+        thread.number = i, thread.warp = i / 32, thread.lane = i % 32;
+        thread.state = State::fresh;
+        thread.copies.clear(), thread.groups = 0;
+        thread.stack = static_cast<char *>(stack_of(i));
+        if (!thread.stack) return false;
+        getcontext(&thread.beginning);
+        thread.beginning.uc_stack.ss_sp = thread.stack;
+        thread.beginning.uc_stack.ss_size = STACK;
+        makecontext(&thread.beginning, run_thread, 0);
+    }
+    return true;
+}
+
+unsigned lanes_of(unsigned warp) { return std::min<unsigned>(32, threads.size() - warp * 32); }
+
+// Where the threads of a block stand, in words: "96 threads wait in __syncthreads (line 40), 32 have ended".
+std::string where_threads_are()
+{
+    std::vector<std::pair<std::string, int>> places;
+    for (const Thread &thread : threads) {
+        std::string place = "have ended";
+        if (thread.state != State::ended)
+            place = "wait in " + std::string(thread.call) + " (line " + std::to_string(thread.line) + ")";
+        auto found = std::find_if(places.begin(), places.end(), [&](auto &one) { return one.first == place; });
+        if (found == places.end()) places.emplace_back(place, 1);
+        else found->second++;
+    }
+    std::string words;
+    for (auto &[place, count] : places)
+        words += (words.empty() ? "" : ", ") + std::to_string(count) + " threads " + place;
+    return words;
+}
+
+std::string run_block(std::mt19937_64 &draws)
+{
+    begin_block();
+    barriers = waiting_in_barrier = 0;
+    if (!make_threads()) return "no memory for the stacks of " + std::to_string(threads.size()) + " threads";
+    std::vector<unsigned> order(threads.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (bool all_ended = false; !all_ended;) {
+        std::shuffle(order.begin(), order.end(), draws);
+        bool any_ran = false;
+        all_ended = true;
+        for (unsigned i : order) {
+            Thread &thread = threads[i];
+            if (thread.state == State::fresh || thread.state == State::ready) {
+                if (!resume(thread)) return message;
+                any_ran = true;
+            }
+            all_ended = all_ended && thread.state == State::ended;
+        }
+        if (!any_ran && !all_ended) return "the block waits for ever: " + where_threads_are();
+    }
+    return "";
+}
+
+}  // namespace
+
+uint3 thread_index() { return running->index; }
+uint3 block_index() { return block_now; }
+dim3 block_size() { return block; }
+dim3 grid_size() { return grid; }
+unsigned lane() { return running->lane; }
+
+Now now() { return {block_number, barriers, warps[running->warp].barriers}; }
+
+std::string name_of(const Thread &thread)
+{
+    char name[96];
+    snprintf(name, sizeof name, "thread (%u,%u,%u) of block (%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z,
+             block_now.x, block_now.y, block_now.z);
+    return name;
+}
+
+void block_barrier(int line)
+{
+    running->call = "__syncthreads", running->line = line;
+    if (++waiting_in_barrier < threads.size()) return suspend(State::in_barrier);
+    for (Thread &thread : threads)
+        if (thread.line != line) refuse("threads are in different barriers: %s", where_threads_are().c_str());
+    for (Thread &thread : threads) thread.state = State::ready;
+    waiting_in_barrier = 0;
+    barriers++;
+}
+
+void warp_collective(const char *name, int line, unsigned mask, bool orders, void *argument, Act act)
+{
+    const unsigned first = running->warp * 32, lanes = lanes_of(running->warp);
+    Warp &warp = warps[running->warp];
+    if (mask != 0xffffffffu) refuse("%s (line %d) names some of the lanes: the shim knows calls of the whole warp", name, line);
+    if (!orders && lanes < 32) refuse("%s (line %d) needs a warp of 32 threads, and has %u", name, line, lanes);
+    running->call = name, running->line = line, running->argument = argument;
+    if (++warp.waiting < lanes) return suspend(State::in_warp_call);
+    void *arguments[32];
+    for (unsigned i = 0; i < lanes; i++) {
+        if (threads[first + i].line != line || threads[first + i].call != name)
+            refuse("the lanes of a warp are in different calls: %s", where_threads_are().c_str());
+        arguments[i] = threads[first + i].argument;
+    }
+    act(arguments);
+    for (unsigned i = 0; i < lanes; i++) threads[first + i].state = State::ready;
+    warp.waiting = 0;
+    warp.barriers += orders;
+}
+
+void refuse(const char *format, ...)
+{
+    char words[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(words, sizeof words, format, values);
+    va_end(values);
+    message = name_of(*running) + ": " + words;
+    _longjmp(scheduler, refused);
+}
+
+}  // namespace shim
+
+// The compiler calls this in every basic block of the kernel (-fsanitize-coverage=trace-pc).
+extern "C" void __sanitizer_cov_trace_pc()
+{
+    using namespace shim;
+    if (running && steps_left-- == 0)
+        refuse("has not ended within the limit of steps {pc:%zx}", offset_in_code(__builtin_return_address(0)));
+}
+
+// Runs a kernel; null, or why it was ended. The arguments are those of cuLaunchKernel, then the memory that the kernel may touch.
+extern "C" const char *shim_launch(void (*kernel)(void **), const unsigned *grid_of, const unsigned *block_of,
+                                   void **arguments, const shim::View *views, int view_count,
+                                   unsigned shared_granule, uint64_t seed, uint64_t steps)
+{
+    using namespace shim;
+    grid = {grid_of[0], grid_of[1], grid_of[2]};
+    block = {block_of[0], block_of[1], block_of[2]};
+    entry = kernel, entry_arguments = arguments, steps_left = steps;
+    begin_launch(views, view_count, shared_granule);
+    std::mt19937_64 draws(seed);
+    std::vector<unsigned> order(size_t(grid.x) * grid.y * grid.z);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), draws);
+    message.clear();
+    for (unsigned i : order) {
+        block_number = i;
+        block_now = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+        message = run_block(draws);
+        if (!message.empty()) return message.c_str();
+    }
+    return nullptr;
+}

@@ -1,0 +1,132 @@
+"""CUDA C++ compiled for GPUs that are not there, and its machine code read: NVRTC and nvdisasm from packages."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import RunError, UserError
+from pipeline.kernels import nvrtc, sass
+from pipeline.kernels.cuda.built import built
+from pipeline.kernels.cuda.grid_stride import GridStride
+from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.cuda.of_file import Source
+from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
+from pipeline.kernels.cuda.tiled import Tiled
+from pipeline.kernels.cuda.tuned import Tuned
+
+pytestmark = pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="the extra `kernels` is not installed")
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
+
+
+def check(kernel: CudaSource, dtype: str, architecture: int) -> None:
+    """`built` refuses what exceeds the limits of the kernel, and what lacks its instructions."""
+    made = built(kernel, dtype, architecture)
+    assert 16 <= made.registers <= kernel.registers
+    assert made.cubin.startswith(b"\x7fELF")
+
+
+def test_naive_has_its_tensor_core_instructions_and_keeps_within_its_registers() -> None:
+    check(Naive(), "fp16", 80)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda one: one.name)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "tf32", "int8"])
+def test_every_build_has_its_tensor_core_instructions_and_keeps_within_its_registers(
+    kernel: CudaSource, dtype: str
+) -> None:
+    if dtype not in kernel.dtypes:
+        pytest.skip(f"{kernel.name} takes {', '.join(kernel.dtypes)}")
+    for architecture in ARCHITECTURES:
+        if architecture >= kernel.architectures[dtype]:
+            check(kernel, dtype, architecture)
+
+
+def test_the_instructions_are_as_many_as_the_source_says() -> None:
+    found = sass.instructions(nvrtc.compiled(FOLDER / "tiled.cu", 80, ("FP16",)).cubin)
+    # A warp multiplies 2×2 tiles of 16×16×16 in each of two steps; one takes two instructions (m16n8k16).
+    assert found["HMMA"] == 2 * 2 * 2 * 2
+    assert found["BAR"] == 2
+    assert found["LDSM"] == 2 * 2 * 2  # two tiles of A and two of B in each step
+    assert not found["LDGSTS"]
+
+
+@pytest.mark.wide
+def test_each_commit_of_copies_is_an_instruction() -> None:
+    assert sass.instructions(built(Tuned(), "fp16", 90).cubin)["LDGDEPBAR"] == 2
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", Tuned.dtypes)
+def test_dynamic_shared_memory_is_as_large_as_the_launch_says(dtype: str) -> None:
+    text = (FOLDER / "tuned.cu").read_text()
+    _compiled(f"{text}\nstatic_assert(sizeof(Shared) == {Tuned.dynamic});\n", dtype.upper())
+
+
+def _compiled(text: str, *defines: str) -> nvrtc.Compiled:
+    """A source that is no file of ours, for sm_80."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "mine.cu"
+        file.write_text(text)
+        return nvrtc.compiled(file, 80, defines, (FOLDER / COMMON,))
+
+
+def test_a_build_whose_tensor_core_instructions_vanished_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.cu"
+    text = (FOLDER / "naive.cu").read_text()
+    file.write_text(text.replace("wmma::mma_sync(sums, a, b, sums);", "").replace("gemm_naive", "gemm"))
+
+    class Mine(Source):
+        tensor_core = Naive.tensor_core
+
+    with pytest.raises(RunError, match=r"mine, fp16, sm_80: its machine code has no HMMA$"):
+        built(Mine(file=str(file)), "fp16", 80)
+
+    class Narrow(Source):
+        registers = 24
+
+    file.write_text(text.replace("gemm_naive", "gemm"))
+    with pytest.raises(RunError, match=r"takes \d+ registers a thread, and may take 24$"):
+        built(Narrow(file=str(file)), "fp16", 80)
+
+
+def test_spilled_registers_are_counted() -> None:
+    text = """extern "C" __global__ void __launch_bounds__(1024, 2) gemm(const float *A, float *D, int n) {
+        float kept[96];
+        #pragma unroll
+        for (int i = 0; i < 96; i++) kept[i] = A[i * n + threadIdx.x];
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < 96; i++) D[i * n + threadIdx.x] = kept[95 - i] * kept[i];
+    }"""
+    made = _compiled(text)
+    assert made.spilled > 100
+    assert made.registers <= 32
+    found = sass.instructions(made.cubin)
+    assert found["STL"]
+    assert found["LDL"]
+
+
+def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines() -> None:
+    with pytest.raises(
+        UserError, match=r"mine\.cu does not compile \(NVRTC 1\d\.\d+, sm_80\):\nmine\.cu\(1\): error: .*nothing"
+    ):
+        _compiled('extern "C" __global__ void gemm(int *x) { x[0] = nothing; }')
+
+
+def test_an_architecture_that_nvrtc_lacks_is_named() -> None:
+    with pytest.raises(UserError, match=r"naive\.cu for sm_70: NVRTC 1\d\.\d+ compiles for 75, 80, "):
+        nvrtc.compiled(FOLDER / "naive.cu", 70, ("FP16",))
+
+
+def test_missing_packages_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "is_installed", lambda name: name != "nvidia-cuda-crt")
+    said = nvrtc.missing_packages()
+    assert said is not None
+    assert said.startswith("nvidia-cuda-crt is not installed; ")
+    assert "[kernels]" in said

@@ -1,0 +1,337 @@
+"""The shim runs CUDA kernels on a CPU as CUDA and PTX say that they run, and refuses what these leave undefined."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.errors import RunError, UserError
+from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.gemm import Gemm, operands
+from pipeline.kernels.shim.program import Argument, Array, Fault, Program, build
+
+pytestmark = pytest.mark.skipif(missing_compiler() is not None, reason="no C++ compiler")
+
+Kernel = Callable[..., Program]
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    """A kernel with a body of its own: `kernel("float *x, int n", "x[0] = n;")`."""
+
+    def made(parameters: str, body: str, before: str = "", dynamic: int = 0) -> Program:
+        source = tmp_path / "mine.cu"
+        includes = "#include <mma.h>\n#include <cuda_bf16.h>\n#include <cuda_pipeline_primitives.h>\n"
+        text = f'{includes}{before}\nextern "C" __global__ void mine({parameters}) {{\n{body}\n}}\n'
+        source.write_text(text)
+        return build(source, "mine", dynamic=dynamic)
+
+    return made
+
+
+def column(name: str, values: np.ndarray, writable: bool = True) -> Array:
+    """A vector, as a matrix of one column."""
+    return Array(name, values, len(values), 1, len(values), writable)
+
+
+def fault(
+    program: Program, threads: int, *arguments: Argument, blocks: int = 1, seed: int = 0, steps: int = 10**6
+) -> str:
+    """What the shim says of a launch, which has to be refused."""
+    with pytest.raises(Fault) as refused:
+        program.launch((blocks, 1, 1), (threads, 1, 1), arguments, seed=seed, steps=steps)
+    return str(refused.value)
+
+
+# The PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and those like it: row and column of
+# element i of a lane, by its group (lane / 4) and its member (lane % 4). A tile of 16 columns takes 8 of B and C twice.
+def _half_a(group: int, member: int, i: int) -> tuple[int, int]:
+    return group if i < 2 or 4 <= i < 6 else group + 8, member * 2 + (i & 1) + (0 if i < 4 else 8)
+
+
+def _half_b(group: int, member: int, i: int) -> tuple[int, int]:
+    return member * 2 + (i & 1) + (0 if i < 2 else 8), group
+
+
+def _single_a(group: int, member: int, i: int) -> tuple[int, int]:
+    return group if i in (0, 2) else group + 8, member if i in (0, 1) else member + 4
+
+
+def _single_b(group: int, member: int, i: int) -> tuple[int, int]:
+    return member if i == 0 else member + 4, group
+
+
+def _byte_a(group: int, member: int, i: int) -> tuple[int, int]:
+    return group if i < 4 else group + 8, member * 4 + (i & 3)
+
+
+def _byte_b(group: int, member: int, i: int) -> tuple[int, int]:
+    return member * 4 + i, group
+
+
+def _sums(group: int, member: int, i: int) -> tuple[int, int]:
+    return group if i < 2 else group + 8, member * 2 + (i & 1)
+
+
+# Element type, K, elements of A, elements of B in one instruction, and how they lie.
+LAYOUTS = {
+    "half": (np.float16, 16, 8, 4, _half_a, _half_b),
+    "__nv_bfloat16": (np.uint16, 16, 8, 4, _half_a, _half_b),
+    "wmma::precision::tf32": (np.float32, 8, 4, 2, _single_a, _single_b),
+    "signed char": (np.int8, 16, 8, 4, _byte_a, _byte_b),
+}
+
+
+@pytest.mark.parametrize(
+    "type_name", [pytest.param("half"), *(pytest.param(one, marks=pytest.mark.wide) for one in list(LAYOUTS)[1:])]
+)
+def test_each_lane_holds_the_elements_that_ptx_says(kernel: Kernel, type_name: str) -> None:
+    dtype, k, in_a, in_b, a_at, b_at = LAYOUTS[type_name]
+    stored = "float" if "tf32" in type_name else type_name
+    sums = "int" if type_name == "signed char" else "float"
+    program = kernel(
+        f"const {stored} *a, const {stored} *b, const {sums} *c, {stored} *of_a, {stored} *of_b, {sums} *of_c",
+        f"""
+        namespace wmma = nvcuda::wmma;
+        wmma::fragment<wmma::matrix_a, 16, 16, {k}, {type_name}, wmma::row_major> tile_a;
+        wmma::fragment<wmma::matrix_b, 16, 16, {k}, {type_name}, wmma::col_major> tile_b;
+        wmma::fragment<wmma::accumulator, 16, 16, {k}, {sums}> tile_c;
+        wmma::load_matrix_sync(tile_a, a, {k});
+        wmma::load_matrix_sync(tile_b, b, {k});
+        wmma::load_matrix_sync(tile_c, c, 16, wmma::mem_row_major);
+        for (int i = 0; i < {in_a}; i++) of_a[threadIdx.x * {in_a} + i] = tile_a.x[i];
+        for (int i = 0; i < {2 * in_b}; i++) of_b[threadIdx.x * {2 * in_b} + i] = tile_b.x[i];
+        for (int i = 0; i < 8; i++) of_c[threadIdx.x * 8 + i] = tile_c.x[i];
+        """,
+    )
+    numbers = np.arange(16 * k)
+    tile = _aligned((numbers % 128 if dtype == np.int8 else numbers).astype(dtype))
+    second = _aligned((numbers // 128 if dtype == np.int8 else numbers).astype(dtype))  # a byte holds no number of 256
+    c = _aligned(np.arange(256).astype(np.int32 if sums == "int" else np.float32))
+    found = []
+    for values in (tile, second):
+        outs = [np.zeros(32 * n, one.dtype) for n, one in ((in_a, tile), (2 * in_b, tile), (8, c))]
+        views = [Array("a", values, k, 16, k), Array("b", values, k, 16, k), Array("c", c, 16, 16, 16)]
+        program.launch((1, 1, 1), (32, 1, 1), [*views, *(column("out", one) for one in outs)])
+        found.append(outs)
+    high = 128 if dtype == np.int8 else 0
+    of_a, of_b = (found[0][one].astype(int) + high * found[1][one].astype(int) for one in (0, 1))
+    for lane in range(32):
+        place = divmod(lane, 4)
+        for i in range(in_a):
+            row, col = a_at(*place, i)
+            assert of_a[lane * in_a + i] == row * k + col
+        for i in range(2 * in_b):
+            row, col = b_at(*place, i % in_b)
+            assert of_b[lane * 2 * in_b + i] == row + (col + 8 * (i // in_b)) * k
+        for i in range(8):
+            row, col = _sums(*place, i % 4)
+            assert found[0][2][lane * 8 + i] == row * 16 + col + 8 * (i // 4)
+
+
+def _aligned(values: np.ndarray) -> np.ndarray:
+    """A copy whose address is a multiple of 32."""
+    memory = np.zeros(values.nbytes + 32, np.uint8)
+    begin = -memory.ctypes.data % 32
+    copy = memory[begin : begin + values.nbytes].view(values.dtype)
+    copy[:] = values
+    return copy
+
+
+def test_halves_and_bfloat16_round_as_numpy_and_to_even(kernel: Kernel) -> None:
+    program = kernel(
+        "const half *h, float *from_h, const float *x, half *to_h, __nv_bfloat16 *to_b, int n",
+        """for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            from_h[i] = __half2float(h[i]);
+            to_h[i] = __float2half(x[i]);
+            to_b[i] = __float2bfloat16(x[i]);
+        }""",
+    )
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    draws = np.random.default_rng(0)
+    x = draws.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        x[: 1 << 15] = (every.astype(np.float32) * (1 + draws.choice([0, 2**-11, -(2**-12)], 1 << 16)))[::2]  # ties too
+        expected = x.astype(np.float16)
+    out, to_h, to_b = np.zeros(1 << 16, np.float32), np.zeros(1 << 16, np.float16), np.zeros(1 << 16, np.uint16)
+    arrays = [column("h", every), column("f", out), column("x", x), column("t", to_h), column("b", to_b)]
+    program.launch((1, 1, 1), (64, 1, 1), [*arrays, np.int32(1 << 16)])
+    np.testing.assert_array_equal(out, every.astype(np.float32))
+    np.testing.assert_array_equal(to_h, expected)
+    bits = x.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(to_b[number], rounded[number])
+    assert (to_b[~number] & 0x7FFF > 0x7F80).all()
+
+
+def test_an_access_out_of_bounds_is_named_with_address_thread_and_line(kernel: Kernel) -> None:
+    x = np.zeros(100, np.float32)
+    program = kernel("const float *x, float *y", "y[threadIdx.x] = 1;\ny[threadIdx.x] += x[threadIdx.x + 1];")
+    y = np.zeros(100, np.float32)
+    said = fault(program, 100, column("x", x, False), column("y", y))
+    assert said == (
+        f"mine.cu: thread (99,0,0) of block (0,0,0): reads 4 bytes out of bounds at {hex(x.ctypes.data + 400)}, "
+        "0 bytes behind the end of x (mine.cu:7)"
+    )
+
+
+def test_what_lies_between_the_columns_of_a_matrix_belongs_to_none(kernel: Kernel) -> None:
+    program = kernel("float *x", "x[threadIdx.x] = 1;")
+    said = fault(program, 6, Array("x", np.zeros(24, np.float32), 5, 3, 8, writable=True))
+    assert "thread (5,0,0)" in said
+    assert "x[5, 0], and x has 5 rows and 3 columns" in said
+
+
+def test_an_input_is_not_written(kernel: Kernel) -> None:
+    said = fault(kernel("float *x", "x[3] = 1;"), 1, column("x", np.zeros(4, np.float32), False))
+    assert "writes to x[3, 0], which is an input (mine.cu:6)" in said
+
+
+def test_a_race_is_found_whatever_the_order(kernel: Kernel) -> None:
+    body = "__shared__ float s[64];\ns[threadIdx.x] = 1;\n{}\nx[threadIdx.x] = s[63 - threadIdx.x];"
+    x = np.zeros(64, np.float32)
+    racing = kernel("float *x", body.format(""))
+    for seed in range(3):
+        said = fault(racing, 64, column("x", x), seed=seed)
+        assert ("no barrier between them: a race" in said) or "where nobody has written" in said
+    for barrier in ("__syncthreads();", "__syncwarp();"):
+        program = kernel("float *x", body.format(barrier))
+        if barrier == "__syncwarp();":
+            said = fault(program, 64, column("x", x))  # the other half of the 64 is another warp
+            assert "a race" in said or "nobody has written" in said
+        else:
+            program.launch((1, 1, 1), (64, 1, 1), [column("x", x)])
+            assert (x == 1).all()
+
+
+def test_a_warp_needs_no_more_than_its_own_barrier(kernel: Kernel) -> None:
+    body = "__shared__ int s[32];\ns[threadIdx.x] = threadIdx.x;\n__syncwarp();\nx[threadIdx.x] = s[31 - threadIdx.x];"
+    x = np.zeros(32, np.int32)
+    kernel("int *x", body).launch((1, 1, 1), (32, 1, 1), [column("x", x)])
+    np.testing.assert_array_equal(x, np.arange(32)[::-1])
+
+
+def test_blocks_race_for_global_memory(kernel: Kernel) -> None:
+    said = fault(kernel("int *x", "x[0] = blockIdx.x;"), 1, column("x", np.zeros(1, np.int32)), blocks=2)
+    assert "which block" in said
+    assert "a race" in said
+
+
+def test_shared_memory_that_nobody_wrote_is_not_read(kernel: Kernel) -> None:
+    program = kernel("float *x", "__shared__ float s[4];\nx[0] = s[0];")
+    for _ in range(2):  # the second launch does not find what the first left
+        assert "where nobody has written" in fault(program, 1, column("x", np.zeros(1, np.float32)))
+
+
+def test_threads_in_different_barriers_are_named(kernel: Kernel) -> None:
+    x = column("x", np.zeros(64, np.int32))
+    halves = kernel("int *x", "if (threadIdx.x < 32) __syncthreads();\nx[threadIdx.x] = 1;")
+    assert "32 threads wait in __syncthreads (line 6), 32 threads have ended" in _sorted(fault(halves, 64, x))
+    two = kernel(
+        "int *x", "if (threadIdx.x < 32) {\n__syncthreads();\n} else {\n__syncthreads(); }\nx[threadIdx.x] = 1;"
+    )
+    assert "threads are in different barriers" in fault(two, 64, x)
+    lanes = kernel("int *x", "if (threadIdx.x % 2) __syncwarp();\nx[threadIdx.x] = 1;")
+    assert "16 threads wait in __syncwarp (line 6)" in fault(lanes, 32, x)
+
+
+def _sorted(message: str) -> str:
+    head, _, places = message.rpartition(": ")
+    return f"{head}: {', '.join(sorted(places.split(', '), reverse=True, key=lambda one: 'wait' in one))}"
+
+
+def test_lanes_exchange_what_they_hold(kernel: Kernel) -> None:
+    x = np.arange(32, dtype=np.float32)
+    body = """float sum = x[threadIdx.x];
+    for (int by = 16; by > 0; by /= 2) sum += __shfl_down_sync(0xffffffff, sum, by);
+    x[threadIdx.x] = __shfl_sync(0xffffffff, sum, 0);"""
+    kernel("float *x", body).launch((1, 1, 1), (32, 1, 1), [column("x", x)])
+    assert (x == 496).all()
+
+
+COPY = """__shared__ __align__(16) float s[128];
+__pipeline_memcpy_async(s + 4 * threadIdx.x, x + 4 * threadIdx.x, 16);
+{}
+y[threadIdx.x] = s[{}];"""
+
+
+@pytest.mark.parametrize(
+    ("between", "read", "said"),
+    [
+        ("__pipeline_commit();\n__pipeline_wait_prior(0);", "4 * threadIdx.x", None),
+        ("__pipeline_commit();\n__pipeline_wait_prior(0);\n__syncthreads();", "127 - 4 * threadIdx.x", None),
+        ("", "4 * threadIdx.x", "is on its way"),
+        ("__pipeline_wait_prior(0);", "4 * threadIdx.x", "is on its way"),  # nothing was committed
+        ("__pipeline_commit();\n__pipeline_wait_prior(1);", "4 * threadIdx.x", "is on its way"),
+        ("__pipeline_commit();\n__syncthreads();", "127 - 4 * threadIdx.x", "is on its way"),  # a barrier is no wait
+        ("__pipeline_commit();\n__pipeline_wait_prior(0);", "127 - 4 * threadIdx.x", "wrote|is on its way|nobody"),
+    ],
+)
+@pytest.mark.wide
+def test_an_asynchronous_copy_arrives_when_it_is_waited_for(
+    kernel: Kernel, between: str, read: str, said: str | None
+) -> None:
+    x, y = _aligned(np.arange(128, dtype=np.float32)), np.zeros(32, np.float32)
+    program = kernel("const float *x, float *y", COPY.format(between, read))
+    arguments = [column("x", x, False), column("y", y)]
+    if said is None:
+        program.launch((1, 1, 1), (32, 1, 1), arguments)
+        np.testing.assert_array_equal(y, x[::4] if "127" not in read else x[127::-4])
+    else:
+        found = fault(program, 32, *arguments)
+        assert any(one in found for one in said.split("|")), found
+
+
+TILE = """namespace wmma = nvcuda::wmma;
+wmma::fragment<wmma::accumulator, 16, 16, 16, float> tile;
+wmma::load_matrix_sync(tile, x + {}, {}, wmma::mem_row_major);"""
+
+
+def test_what_hardware_refuses_is_refused(kernel: Kernel) -> None:
+    x = column("x", _aligned(np.zeros(64, np.float32)))
+    vector = kernel("float *x", "reinterpret_cast<float4 *>(x)[1] = *reinterpret_cast<float4 *>(x + 1);")
+    assert "which is no multiple of 16" in fault(vector, 1, x)
+    assert "has to be a multiple of 32 bytes, and is 4 bytes above one" in fault(
+        kernel("float *x", TILE.format(1, 16)), 32, x
+    )
+    assert "leading dimension of 15 elements" in fault(kernel("float *x", TILE.format(0, 15)), 32, x)
+    assert "needs a warp of 32 threads, and has 16" in fault(kernel("float *x", TILE.format(0, 16)), 16, x)
+
+
+def test_a_kernel_that_never_ends_is_stopped(kernel: Kernel) -> None:
+    said = fault(kernel("int *x", "while (x[0] == 0) {}"), 1, column("x", np.zeros(1, np.int32)), steps=1000)
+    assert "has not ended within the limit of steps (mine.cu:6)" in said
+
+
+def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines(kernel: Kernel) -> None:
+    with pytest.raises(UserError, match=r"mine\.cu:6:\d+: error: .*nothing"):
+        kernel("int *x", "x[0] = nothing;")
+
+
+def test_the_order_of_threads_is_drawn_from_the_seed(kernel: Kernel) -> None:
+    program = kernel("int *x", "x[threadIdx.x] = 1;")  # all are out of bounds; the first to run is refused
+    x = column("x", np.zeros(0, np.int32))
+    first = [fault(program, 32, x, seed=seed) for seed in range(8)]
+    assert len(set(first)) > 1
+    assert [fault(program, 32, x, seed=seed) for seed in range(8)] == first
+
+
+def test_naive_at_128_takes_a_fifth_of_a_second_at_most() -> None:
+    launch = Naive().rehearse(operands(Gemm(m=128, n=128, k=128, dtype="fp16"), 0))
+    assert launch is not None
+    times = []
+    for _ in range(3):
+        began = time.process_time()  # other processes may be at work
+        launch.run()
+        times.append(time.process_time() - began)
+    assert min(times) < 0.2
+
+
+def test_a_fault_is_of_the_run_not_of_the_user() -> None:
+    assert issubclass(Fault, RunError)
