@@ -1,0 +1,258 @@
+"""Our CUDA kernels, executed by the shim: right on every class of problems, and found out once a part is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutants import Mutant, mutants
+
+from pipeline.errors import UserError
+from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.kernels.cuda.grid_stride import GridStride
+from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.cuda.of_file import Source
+from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
+from pipeline.kernels.cuda.tiled import Tiled
+from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.kernels.gemm import Gemm, Operands, cases, check, operands
+from pipeline.kernels.named import kernels_of
+from pipeline.kernels.shim.program import Fault, Program
+from pipeline.kernels.verify import Verdict, verify
+
+pytestmark = pytest.mark.skipif(missing_compiler() is not None, reason="no C++ compiler")
+
+KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+STEPS = 5_000_000  # basic blocks: a kernel that ends needs less for the problems below
+
+
+def run(kernel: CudaSource, made: Operands, seed: int, program: Program | None = None) -> str | None:
+    """What is wrong with a kernel's D; None where nothing is. `made`: by columns."""
+    program = program or kernel.program(made.gemm.dtype)
+    arguments = kernel.arguments(made)
+    try:
+        program.launch(kernel.grid(made.gemm), kernel.block, arguments, seed=seed, steps=STEPS)
+    except Fault as fault:
+        return str(fault)
+    return check(made, np.asarray(arguments[3].buffer)).fault  # type: ignore[union-attr]
+
+
+def test_naive_is_right_on_every_class_of_problems() -> None:
+    found = verify(Naive(), list(cases("fp16", "column")), Naive().rehearse, 0)
+    assert found.fault is None, found.fault
+    assert found.n >= 18
+    assert 0 < found.error <= 1
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "tf32", "int8"])
+def test_every_kernel_is_right_on_every_class_of_problems_in_any_order_of_threads(name: str, dtype: str) -> None:
+    kernel = BY_NAME[name]
+    if dtype not in kernel.dtypes:
+        pytest.skip(f"{name} takes {', '.join(kernel.dtypes)}")
+    for seed in range(3):
+        found = verify(kernel, list(cases(dtype)), lambda made, seed=seed: kernel.rehearse(made, seed), seed)
+        assert found.fault is None, found.fault
+        assert found.n >= 36
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", ["tiled", "tuned"])
+def test_several_blocks_and_slices(name: str) -> None:
+    """Larger than two blocks each way, and K longer than the stages of copies."""
+    kernel = BY_NAME[name]
+    for m, n, k in ((300, 530, 200), (257, 257, 97), (512, 512, 64)):
+        gemm = Gemm(m=m, n=n, k=k, dtype="fp16", alpha=-0.5, beta=1.0, pad=(4, 7, 0))
+        assert run(kernel, operands(gemm, 3), 3) is None
+
+
+@pytest.mark.wide
+def test_work_of_a_thread_changes_nothing_but_the_grid() -> None:
+    gemm = Gemm(m=37, n=53, k=71, dtype="fp32")
+    made = operands(gemm, 0)
+    found = []
+    for work in (1, 3, 64, 10_000):
+        kernel = GridStride(work=work)
+        launch = kernel.rehearse(made)
+        assert launch is not None
+        launch.run()
+        found.append(launch.result())
+        assert kernel.grid(gemm)[0] == -(-37 * 53 // (256 * work))
+    for one in found[1:]:
+        np.testing.assert_array_equal(one, found[0])
+
+
+def problems(dtype: str) -> Iterator[Operands]:
+    """Those by which a fault shows: the classes of `cases`, whole tiles with NaN in C, and matrices at odd addresses."""
+    for _, gemm, values, nan_c in cases(dtype, "column"):
+        yield operands(gemm, 0, values, nan_c)
+    whole = Gemm(m=64, n=64, k=64, dtype=dtype)
+    yield operands(whole, 0, nan_c=True)
+    made = operands(whole, 0)
+    yield replace(made, a=_shifted(made.a), b=_shifted(made.b))
+
+
+def _shifted(buffer: np.ndarray) -> np.ndarray:
+    """A copy that begins one element behind a multiple of 16 bytes."""
+    memory = np.empty(buffer.nbytes + 32, np.uint8)
+    begin = -memory.ctypes.data % 16 + buffer.itemsize
+    copy = memory[begin : begin + buffer.nbytes].view(buffer.dtype)
+    copy[:] = buffer
+    return copy
+
+
+def caught(kernel: CudaSource, mutant: Mutant, folder: Path) -> str | None:
+    """By which message a mutant is found out; None where it survives every problem."""
+    for name in kernel.sources:
+        shutil.copy(FOLDER / name, folder / name)
+    (folder / mutant.file).write_text(mutant.text)
+    program = kernel.program("fp16", folder / kernel.source.name)
+    return next((fault for n, made in enumerate(problems("fp16")) if (fault := run(kernel, made, n, program))), None)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Mutants are compiled into a cache that goes with the test."""
+    Naive().program("fp16")  # the shim itself, into the usual one
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("naive", "naive.cu"),
+        ("naive", COMMON),
+        ("tiled", "tiled.cu"),
+        ("tuned", "tuned.cu"),
+        ("grid_stride", "grid_stride.cu"),
+    ],
+)
+def test_a_kernel_without_one_of_its_barriers_waits_or_checks_is_found_out(
+    name: str, file: str, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = mutants(FOLDER / file)
+    found = {mutant: caught(BY_NAME[name], mutant, own_cache) for mutant in sites}
+    survivors = {mutant.what for mutant, fault in found.items() if fault is None}
+    with capsys.disabled():
+        print(f"\n{file} in {name}: {len(sites)} sites, {len(sites)} mutants, {len(survivors)} survive")
+    assert sites
+    assert survivors == set(BY_NAME[name].spare if file != COMMON else ())
+
+
+def test_a_barrier_less_is_a_race_and_a_wait_less_is_a_copy_on_its_way(own_cache: Path) -> None:
+    sites = mutants(FOLDER / "tuned.cu")
+    kinds = {one.what.partition("(")[0]: one for one in sites if one.what.startswith("__")}
+    assert set(kinds) == {"__pipeline_wait_prior", "__syncthreads", "__pipeline_commit"}
+    barrier = caught(Tuned(), kinds["__syncthreads"], own_cache)
+    assert barrier is not None
+    assert "with no barrier between them: a race" in barrier
+    wait = caught(Tuned(), kinds["__pipeline_wait_prior"], own_cache)
+    assert wait is not None
+    assert "is on its way" in wait
+    assert "tuned.cu:" in wait
+
+
+MINE = """#include "gemm.cuh"
+extern "C" __global__ void gemm(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int N, int K, int lda,
+                                int ldb, int ldc, Sum alpha, Sum beta)
+{
+    const int row = blockIdx.x * 16 + threadIdx.x, column = blockIdx.y * 16 + threadIdx.y;
+    if (row >= M || column >= N) return;
+    Sum sum = 0;
+    for (int k = 0; k < K; k++) sum += Sum(A[row + k * lda]) * Sum(B[k + column * ldb]);
+    D[row + column * ldc] = alpha * sum + (beta != 0 ? beta * C[row + column * ldc] : Sum(0));
+}
+"""
+
+
+def mine(tmp_path: Path, text: str = MINE) -> Verdict:
+    """A kernel of the user's, as the stage verifies it."""
+    file = tmp_path / "mine.cu"
+    file.write_text(text)
+    kernel = Source(file=str(file), block=(16, 16, 1), tile=(16, 16))
+    return verify(kernel, list(cases("fp16", "column")), kernel.rehearse, 0)
+
+
+def test_a_kernel_from_outside_the_repository_is_verified(tmp_path: Path) -> None:
+    found = mine(tmp_path)
+    assert found.fault is None
+    assert found.n >= 18
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("row >= M || ", ""),
+            r"thread \(\d+,\d+,0\) of block \(0,0,0\): reads 2 bytes out of bounds at 0x\w+.*\(mine\.cu:8\)",
+        ),
+        (("k < K", "true"), r"mine\.cu: thread .*reads 2 bytes out of bounds"),
+        (("Sum sum = 0;", "Sum sum = 0;\n    while (K) {}"), r"has not ended within the limit of steps \(mine\.cu:8\)"),
+        (("alpha * sum", "sum"), r"elements are wrong"),
+    ],
+)
+def test_a_wrong_kernel_from_outside_is_one_message(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    import re
+
+    found = mine(tmp_path, MINE.replace(*change))
+    assert found.fault is not None
+    assert re.search(said, found.fault), found.fault
+    assert "\n" not in found.fault
+
+
+def test_a_file_of_cuda_is_a_kernel_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(MINE)
+    (kernel,) = kernels_of([str(tmp_path / "mine.cu")])  # type: ignore[misc]
+    assert isinstance(kernel, Source)
+    assert kernel.name == "mine"
+    with pytest.raises(UserError, match=r"none\.cu: no such file"):
+        kernels_of([str(tmp_path / "none.cu")])
+
+
+def test_a_kernel_says_why_it_cannot_be_timed_here() -> None:
+    from pipeline.machine.device import gpus
+
+    if gpus():
+        pytest.skip("there is a GPU")
+    assert Tuned().missing() == "an NVIDIA GPU"
+    assert Tuned().refusal(Gemm(m=1, n=1, k=1, dtype="fp32")) == "takes fp16, bf16, not fp32"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BY_NAME)
+def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
+    kernel = BY_NAME[name]
+    if kernel.missing():
+        pytest.skip(f"needs {kernel.missing()}")
+    for dtype in kernel.dtypes:
+        found = verify(kernel, list(cases(dtype)), lambda made: kernel.prepare(made, 1), 0)
+        assert found.fault is None, found.fault
+    launch = kernel.prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=kernel.dtypes[0]), 0), 1)
+    launch.run()
+    assert 1e-6 < launch.seconds(10) < 1
+    assert isinstance(launch.facts["registers"], int)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BY_NAME)
+def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str) -> None:
+    kernel = BY_NAME[name]
+    if kernel.missing():
+        pytest.skip(f"needs {kernel.missing()}")
+    made = operands(Gemm(m=130, n=67, k=96, dtype="fp16", beta=1.0), 0, "integers")
+    rehearsal, launch = kernel.rehearse(made), kernel.prepare(made, 1)
+    assert rehearsal is not None
+    rehearsal.run()
+    launch.run()
+    np.testing.assert_array_equal(launch.result(), rehearsal.result())
