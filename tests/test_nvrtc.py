@@ -114,7 +114,7 @@ def test_spilled_registers_are_counted() -> None:
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines() -> None:
     with pytest.raises(
-        UserError, match=r"mine\.cu does not compile \(NVRTC 1\d\.\d+, sm_80\):\nmine\.cu\(1\): error: .*nothing"
+        UserError, match=r"mine\.cu: does not compile \(NVRTC 1\d\.\d+, sm_80\): mine\.cu\(1\): error: .*nothing"
     ):
         _compiled('extern "C" __global__ void gemm(int *x) { x[0] = nothing; }')
 

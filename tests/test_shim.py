@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from pipeline.errors import RunError, UserError
-from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.gemm import Gemm, operands
-from pipeline.kernels.shim.program import Argument, Array, Fault, Program, build
+from pipeline.kernels.shim.program import Argument, Array, Fault, Program, available, build
 
-pytestmark = pytest.mark.skipif(missing_compiler() is not None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(not available(), reason="no g++")
 
 Kernel = Callable[..., Program]
 
@@ -307,10 +306,13 @@ def test_what_hardware_refuses_is_refused(kernel: Kernel) -> None:
 def test_a_kernel_that_never_ends_is_stopped(kernel: Kernel) -> None:
     said = fault(kernel("int *x", "while (x[0] == 0) {}"), 1, column("x", np.zeros(1, np.int32)), steps=1000)
     assert "has not ended within the limit of steps (mine.cu:6)" in said
+    empty = kernel("int n", "while (n) {}")
+    assert "thread (0,0,0) of block (0,0,0): is in a loop that does nothing" in fault(empty, 1, np.int32(1))
+    empty.launch((1, 1, 1), (1, 1, 1), [np.int32(0)])
 
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines(kernel: Kernel) -> None:
-    with pytest.raises(UserError, match=r"mine\.cu:6:\d+: error: .*nothing"):
+    with pytest.raises(UserError, match=r"^mine\.cu: does not compile \(g\+\+\): .*mine\.cu:6:\d+: error: .*nothing"):
         kernel("int *x", "x[0] = nothing;")
 
 

@@ -95,6 +95,10 @@ class Kernel(Part):
         Raises UserError where the source does not compile, with the compiler's lines.
         """
 
+    def rehearses(self) -> bool:
+        """Whether `rehearse` can run it here."""
+        return False
+
     def rehearse(self, operands: Operands) -> Launch | None:
         """What can be run to verify it on a machine that is `missing` something; None where nothing can."""
         return None

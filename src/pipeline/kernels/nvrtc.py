@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import RunError, UserError
+from pipeline.kernels.cpu.compiled import refused
 from pipeline.machine.installed import is_installed, not_installed
 
 HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-crt")
@@ -65,7 +66,7 @@ def compiled(source: Path, architecture: int, defines: Sequence[str] = (), besid
 
     `defines`: macros, as `FP16`. `beside`: the files that it includes.
 
-    Raises UserError with the compiler's lines where it does not compile, or where NVRTC does not know the architecture.
+    Raises UserError with the compiler's first error where it does not compile, or where NVRTC lacks the architecture.
     """
     if architecture not in architectures():
         known = ", ".join(map(str, architectures()))
@@ -84,7 +85,7 @@ def compiled(source: Path, architecture: int, defines: Sequence[str] = (), besid
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
         log = _text(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise UserError(f"{source.name} does not compile (NVRTC {_dotted(version())}, sm_{architecture}):\n{log}")
+            raise refused(source.name, f"NVRTC {_dotted(version())}, sm_{architecture}", log)
         (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = bytes(size)
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))

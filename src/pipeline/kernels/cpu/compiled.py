@@ -62,15 +62,16 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
-def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = ()) -> Library:
-    """`source` as a shared library; `beside`: the files that it includes; `flags`: beside FLAGS.
+def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (), name: str = "") -> Library:
+    """`source` as a shared library; `beside`: the files that it includes; `flags`: beside FLAGS. `name`: what messages
+    call it, if not by its file.
 
     Raises UserError with the compiler's own lines where it does not compile.
     """
     program = compiler()
     if program is None:
         raise UserError(f"{source.name}: needs {missing_compiler()}")
-    version, every = _version(program), (*FLAGS, *flags)
+    version, every = version_of(program), (*FLAGS, *flags)
     content = _hash(path.name.encode() + b"\n" + _read(path) for path in (source, *beside))
     key = _hash(
         text.encode()
@@ -79,11 +80,11 @@ def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
-        _compile(program, every, source, file)
+        _compile(program, every, source, file, name or source.name)
     return Library(file, version, every, content)
 
 
-def _compile(program: str, flags: Sequence[str], source: Path, file: Path) -> None:
+def _compile(program: str, flags: Sequence[str], source: Path, file: Path, name: str) -> None:
     """Compile into the cache: under another name first, so that no other process loads half a file."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,25 +93,25 @@ def _compile(program: str, flags: Sequence[str], source: Path, file: Path) -> No
             command = [program, *flags, os.path.relpath(source), "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             if done.returncode:
-                raise _refused(source, program, done.stderr)
+                raise refused(name, Path(program).name, done.stderr)
             made.replace(file)
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"{source.name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
+        raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
     except OSError as error:
         raise UserError(
             f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
         ) from error
 
 
-def _refused(source: Path, program: str, said: str) -> UserError:
+def refused(name: str, compiler: str, said: str) -> UserError:
     """All that the compiler has said goes to standard error; the message has the first of its errors."""
     messages().print(said.strip(), highlight=False, markup=False, soft_wrap=True)
     first = next((line for line in said.splitlines() if "error:" in line), said.strip().partition("\n")[0])
-    return UserError(f"{source.name}: does not compile ({Path(program).name}): {first}")
+    return UserError(f"{name}: does not compile ({compiler}): {first}")
 
 
 @cache
-def _version(program: str) -> str:
+def version_of(program: str) -> str:
     """The first line of what the compiler says of itself."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return (done.stdout.splitlines() or [program])[0]

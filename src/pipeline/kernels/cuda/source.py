@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Triple = tuple[int, int, int]
 FOLDER = Path(__file__).parent
 COMMON = "gemm.cuh"
+ALIGNMENT = 256  # bytes; of cuMemAlloc
 
 
 class CudaSource(Kernel):
@@ -67,7 +69,7 @@ class CudaSource(Kernel):
             Array("A", operands.a, gemm.m, gemm.k, gemm.lda),
             Array("B", operands.b, gemm.k, gemm.n, gemm.ldb),
             Array("C", operands.c, gemm.m, gemm.n, gemm.ldc),
-            Array("D", operands.d.copy(), gemm.m, gemm.n, gemm.ldc, writable=True),
+            Array("D", placed(operands.d), gemm.m, gemm.n, gemm.ldc, writable=True),
             *(np.int32(size) for size in (gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc)),
             number(gemm.alpha),
             number(gemm.beta),
@@ -93,11 +95,14 @@ class CudaSource(Kernel):
 
         return OnGpu(self, by_columns(operands))
 
-    def rehearse(self, operands: Operands, seed: int = 0) -> Launch | None:
-        """On the CPU, all accesses to memory checked; none where there is no compiler."""
-        from pipeline.kernels.cpu.compiled import missing_compiler
+    def rehearses(self) -> bool:
+        from pipeline.kernels.shim.program import available
 
-        if missing_compiler() is not None:
+        return available()
+
+    def rehearse(self, operands: Operands, seed: int = 0) -> Launch | None:
+        """On the CPU, all accesses to memory checked; none where there is no g++."""
+        if not self.rehearses():
             return None
         return Rehearsal(self, by_columns(operands), self.program(operands.gemm.dtype), seed)
 
@@ -107,13 +112,24 @@ def by_columns(operands: Operands) -> Operands:
     return operands if operands.gemm.order == "column" else operands.turned
 
 
+def placed(buffer: np.ndarray, offset: int = 0) -> np.ndarray:
+    """A copy whose address is a multiple of 256 bytes, as that of a card's memory is, or `offset` bytes more."""
+    memory = np.empty(buffer.nbytes + ALIGNMENT + offset, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT + offset
+    copy = memory[begin : begin + buffer.nbytes].view(buffer.dtype)
+    copy[:] = buffer
+    return copy
+
+
 class Rehearsal(Launch):
     """A kernel executed by the shim."""
 
     def __init__(self, kernel: CudaSource, operands: Operands, program: Program, seed: int) -> None:
         self.facts: Mapping[str, object] = {"runs on": "the CPU, thread by thread", **program.library.facts}
-        self._kernel, self._operands, self._program, self._seed = kernel, operands, program, seed
-        self._arguments = kernel.arguments(operands)
+        self._kernel, self._program, self._seed = kernel, program, seed
+        a, b, c = map(placed, (operands.a, operands.b, operands.c))
+        self._operands = replace(operands, a=a, b=b, c=c)
+        self._arguments = kernel.arguments(self._operands)
 
     def run(self) -> None:
         kernel, gemm = self._kernel, self._operands.gemm

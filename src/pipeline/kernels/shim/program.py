@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import RunError
-from pipeline.kernels.cpu.compiled import Library, compiled
+from pipeline.kernels.cpu.compiled import Library, compiled, compiler, version_of
 
 HERE = Path(__file__).parent
 HEADERS = tuple(sorted((HERE / "include").glob("*.h")))
@@ -125,6 +125,12 @@ class Program:
         return (kernels or places or [hex(address)])[0]
 
 
+def available() -> bool:
+    """Whether this machine has a g++; clang does not know all of the flags."""
+    program = compiler()
+    return program is not None and "clang" not in version_of(program)
+
+
 def build(
     source: Path, kernel: str, defines: Sequence[str] = (), dynamic: int = 0, beside: Sequence[Path] = ()
 ) -> Program:
@@ -147,7 +153,7 @@ def build(
         str(_runtime()),
         *LINKED,
     )
-    return Program(compiled(HERE / "program.cpp", (source, *beside, *HEADERS), flags), source)
+    return Program(compiled(HERE / "program.cpp", (source, *beside, *HEADERS), flags, source.name), source)
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pipeline.contracts import Part, Stage, offers
+from pipeline.contracts import Part, Stage
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Impossible, Readable, UserError, bad_choice, shown
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
@@ -137,7 +137,7 @@ class Wmma(Stage):
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
-        runs = [one for one in able if one.missing() is None or offers(one, Kernel.rehearse)]
+        runs = [one for one in able if one.missing() is None or one.rehearses()]
         if not runs:
             reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
                 f"{one.name} {one.refusal(self.problems[0])}" for one in self.chosen
@@ -184,7 +184,7 @@ class Wmma(Stage):
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Compile the user's kernels, so that one that does not compile is refused before the run begins."""
         for kernel in self.kernels or ():
-            if not is_ours(kernel) and kernel.missing() is None:
+            if not is_ours(kernel):
                 self._prepare(kernel, experiment.seed)
 
     def _prepare(self, kernel: Kernel, seed: int) -> None:
@@ -194,7 +194,10 @@ class Wmma(Stage):
         if small is None:
             return
         try:
-            kernel.prepare(operands(small, seed), self.cores)
+            if kernel.missing() is None:
+                kernel.prepare(operands(small, seed), self.cores)
+            else:
+                kernel.rehearse(operands(small, seed))
         except Readable:
             raise
         except Exception as error:  # whatever the user's code may raise
