@@ -307,7 +307,8 @@ def test_a_kernel_that_never_ends_is_stopped(kernel: Kernel) -> None:
     said = fault(kernel("int *x", "while (x[0] == 0) {}"), 1, column("x", np.zeros(1, np.int32)), steps=1000)
     assert "has not ended within the limit of steps (mine.cu:6)" in said
     empty = kernel("int n", "while (n) {}")
-    assert "thread (0,0,0) of block (0,0,0): is in a loop that does nothing" in fault(empty, 1, np.int32(1))
+    said = fault(empty, 1, np.int32(1))  # whether a step is counted in it is the compiler's choice
+    assert "has not ended within" in said or "is in a loop that does nothing" in said
     empty.launch((1, 1, 1), (1, 1, 1), [np.int32(0)])
 
 
