@@ -180,6 +180,32 @@ def test_an_access_out_of_bounds_is_named_with_address_thread_and_line(kernel: K
     )
 
 
+@pytest.mark.parametrize(
+    "type_name",
+    [
+        "half",
+        pytest.param("__nv_bfloat16", marks=pytest.mark.wide),
+        pytest.param("signed char", marks=pytest.mark.wide),
+    ],
+)
+def test_a_number_that_is_converted_as_it_is_read_is_an_access_too(kernel: Kernel, type_name: str) -> None:
+    x = np.zeros(4, np.int8 if type_name == "signed char" else np.uint16)
+    said = fault(kernel(f"const {type_name} *x, float *y", "y[0] = float(x[4]);"), 1, column("x", x, False), _one())
+    assert f"reads {x.itemsize} bytes out of bounds at {hex(x.ctypes.data + x.nbytes)}" in said
+    assert said.endswith("(mine.cu:6)")
+    shared = (
+        f"__shared__ {type_name} s[2];\ns[threadIdx.x] = ({type_name})1.f;\nx[threadIdx.x] = float(s[1 - threadIdx.x]);"
+    )
+    assert (
+        "a race" in (said := fault(kernel("float *x", shared), 2, column("x", np.zeros(2, np.float32))))
+        or "nobody" in said
+    )
+
+
+def _one() -> Array:
+    return column("y", np.zeros(1, np.float32))
+
+
 def test_what_lies_between_the_columns_of_a_matrix_belongs_to_none(kernel: Kernel) -> None:
     program = kernel("float *x", "x[threadIdx.x] = 1;")
     said = fault(program, 6, Array("x", np.zeros(24, np.float32), 5, 3, 8, writable=True))

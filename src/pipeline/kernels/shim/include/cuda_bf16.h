@@ -6,7 +6,7 @@ struct __nv_bfloat16 {
     uint16_t bits;
     __nv_bfloat16() = default;
     inline __nv_bfloat16(float value);
-    SHIM_OWN operator float() const { return shim::float_of(static_cast<uint32_t>(bits) << 16); }
+    inline operator float() const;
 };
 
 SHIM_OWN inline __nv_bfloat16 __float2bfloat16(float value)
@@ -17,5 +17,10 @@ SHIM_OWN inline __nv_bfloat16 __float2bfloat16(float value)
     return rounded;
 }
 
-SHIM_OWN inline float __bfloat162float(__nv_bfloat16 value) { return value; }
-SHIM_OWN inline __nv_bfloat16::__nv_bfloat16(float value) : bits(__float2bfloat16(value).bits) {}
+namespace shim {
+SHIM_OWN inline float value_of_bfloat16(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }
+}  // namespace shim
+
+inline float __bfloat162float(const __nv_bfloat16 &value) { return shim::value_of_bfloat16(value.bits); }
+inline __nv_bfloat16::operator float() const { return shim::value_of_bfloat16(bits); }
+inline __nv_bfloat16::__nv_bfloat16(float value) : bits(__float2bfloat16(value).bits) {}

@@ -44,13 +44,20 @@ SHIM_OWN inline __half __float2half(float value)
     return rounded;
 }
 
-SHIM_OWN inline float __half2float(__half value)
+namespace shim {
+
+SHIM_OWN inline float value_of_half(uint16_t bits)
 {
-    const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16, size = value.bits & 0x7fffu;
-    if (size >= 0x7c00u) return shim::float_of(sign | 0x7f800000u | size << 13);  // infinity, NaN
-    const float scaled = shim::float_of(size << 13) * 0x1p112f;                   // exact, also for subnormal halves
-    return shim::float_of(sign | shim::bits_of(scaled));
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, size = bits & 0x7fffu;
+    if (size >= 0x7c00u) return float_of(sign | 0x7f800000u | size << 13);  // infinity, NaN
+    const float scaled = float_of(size << 13) * 0x1p112f;                   // exact, also for subnormal halves
+    return float_of(sign | bits_of(scaled));
 }
 
-SHIM_OWN inline __half::__half(float value) : bits(__float2half(value).bits) {}
-SHIM_OWN inline __half::operator float() const { return __half2float(*this); }
+}  // namespace shim
+
+// These read and write memory for the kernel, so they are watched as its own code is. By reference: g++ does not report
+// the load of a class that is passed by value.
+inline float __half2float(const __half &value) { return shim::value_of_half(value.bits); }
+inline __half::__half(float value) : bits(__float2half(value).bits) {}
+inline __half::operator float() const { return shim::value_of_half(bits); }

@@ -114,7 +114,9 @@ SHIM_OWN auto operand(Stored value)
 {
     if constexpr (std::is_same_v<T, nvcuda::wmma::precision::tf32>) return float_of(bits_of(value) & 0xffffe000u);
     else if constexpr (sizeof(Stored) == 1) return int(value);
-    else return float(value);
+    else if constexpr (std::is_same_v<Stored, __half>) return value_of_half(value.bits);
+    else if constexpr (std::is_same_v<Stored, __nv_bfloat16>) return value_of_bfloat16(value.bits);
+    else return value;
 }
 
 // The matrix product of a warp: gathers A and B from the lanes, multiplies, and gives each lane its sums. A Tensor Core
