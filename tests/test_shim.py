@@ -193,13 +193,11 @@ def test_a_number_that_is_converted_as_it_is_read_is_an_access_too(kernel: Kerne
     said = fault(kernel(f"const {type_name} *x, float *y", "y[0] = float(x[4]);"), 1, column("x", x, False), _one())
     assert f"reads {x.itemsize} bytes out of bounds at {hex(x.ctypes.data + x.nbytes)}" in said
     assert said.endswith("(mine.cu:6)")
-    shared = (
-        f"__shared__ {type_name} s[2];\ns[threadIdx.x] = ({type_name})1.f;\nx[threadIdx.x] = float(s[1 - threadIdx.x]);"
-    )
-    assert (
-        "a race" in (said := fault(kernel("float *x", shared), 2, column("x", np.zeros(2, np.float32))))
-        or "nobody" in said
-    )
+    if type_name == "signed char":
+        return  # README.md of the shim says why
+    shared = f"__shared__ {type_name} s[2];\ns[threadIdx.x] = 1.f;\nx[threadIdx.x] = float(s[1 - threadIdx.x]);"
+    said = fault(kernel("float *x", shared), 2, column("x", np.zeros(2, np.float32)))
+    assert "a race" in said or "nobody has written" in said
 
 
 def _one() -> Array:
