@@ -256,3 +256,28 @@ def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str) -> None:
     rehearsal.run()
     launch.run()
     np.testing.assert_array_equal(launch.result(), rehearsal.result())
+
+
+def test_a_header_of_the_users_counts_as_the_source_does(tmp_path: Path) -> None:
+    header, file = tmp_path / "scale.h", tmp_path / "mine.cu"
+    file.write_text('#include "scale.h"\n' + MINE.replace("alpha * sum", "SCALE * alpha * sum"))
+    kernel = Source(file=str(file), block=(16, 16, 1), tile=(16, 16))
+    faults = []
+    for scale in (1, 2):
+        header.write_text(f"#define SCALE {scale}\n")
+        assert kernel.user_files == (file.resolve(), header.resolve())
+        faults.append(verify(kernel, list(cases("fp16", "column")), kernel.rehearse, 0).fault)
+    assert faults[0] is None
+    assert "elements are wrong" in str(faults[1])
+
+
+def test_without_a_compiler_that_the_shim_takes_a_kernel_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "clang++"  # it refuses what it does not know, as clang does
+    other.write_text('#!/bin/sh\nexec g++ -fno-such-option "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("CXX", str(other))
+    assert not available()
+    assert Naive().rehearse(operands(Gemm(m=1, n=1, k=1, dtype="fp16"), 0)) is None
+    assert "(to verify it without one: g++ 10 or newer)" in str(Naive().missing())

@@ -117,16 +117,19 @@ def version_of(program: str) -> str:
     return (done.stdout.splitlines() or [program])[0]
 
 
-def included(source: Path) -> tuple[Path, ...]:
-    """The headers that a source includes but those of the system; none where it cannot be read that far."""
+def included(source: Path, flags: tuple[str, ...] = ()) -> tuple[Path, ...]:
+    """The headers that a source includes but those of the system; none where it cannot be read that far.
+
+    `flags`: macros and folders that decide what is included.
+    """
     program = compiler()
-    return () if program is None or not source.is_file() else _included(program, source, _hash([_read(source)]))
+    return () if program is None or not source.is_file() else _included(program, source, flags, _hash([_read(source)]))
 
 
 @cache
-def _included(program: str, source: Path, _content: str) -> tuple[Path, ...]:
+def _included(program: str, source: Path, flags: tuple[str, ...], _content: str) -> tuple[Path, ...]:
     """By the compiler's own list for make."""
-    command = [program, "-std=c++17", "-march=native", "-MM", str(source)]
+    command = [program, "-std=c++17", "-march=native", *flags, "-MM", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         return ()

@@ -35,6 +35,9 @@ def missing(kernel: CudaSource) -> str | None:
         )
     if nvrtc.missing_packages() is not None:
         return f"the packages that compile for a GPU: {nvrtc.missing_packages()}"
+    major, minor = cards[0].compute_capability
+    if 10 * major + minor not in nvrtc.architectures():
+        return f"an NVRTC that knows {cards[0].name} (sm_{major}{minor}); this one is {_dotted(nvrtc.version())}"
     newest = driver_cuda()
     if newest is not None and newest[0] < nvrtc.version()[0]:
         return f"a driver for CUDA {nvrtc.version()[0]}; this one runs CUDA {_dotted(newest)}"
@@ -52,7 +55,8 @@ class OnGpu(Launch):
         made = built(kernel, operands.gemm.dtype, 10 * major + minor)
         self._call("cuInit", 0)
         device = self._call("cuDeviceGet", 0)
-        self._call("cuCtxSetCurrent", self._call("cuDevicePrimaryCtxRetain", device))
+        self._context = self._call("cuDevicePrimaryCtxRetain", device)
+        self._enter()
         weakref.finalize(self, driver.cuDevicePrimaryCtxRelease, device)
         module = self._call("cuModuleLoadData", made.cubin)
         weakref.finalize(self, driver.cuModuleUnload, module)
@@ -71,16 +75,19 @@ class OnGpu(Launch):
         }
 
     def run(self) -> None:
+        self._enter()
         self._launch()
         self._call("cuCtxSynchronize")
 
     def result(self) -> np.ndarray:
+        self._enter()
         d = np.empty_like(self._operands.d)
         self._call("cuMemcpyDtoH", d.ctypes.data, int(self._arguments[3][0]), d.nbytes)
         return d
 
     def seconds(self, calls: int) -> float:
         """By the card's clock: two events around `calls` launches, without a pause between these."""
+        self._enter()
         began, ended = self._call("cuEventCreate", 0), self._call("cuEventCreate", 0)
         try:
             self._call("cuEventRecord", began, 0)
@@ -93,6 +100,10 @@ class OnGpu(Launch):
             self._driver.cuEventDestroy(began)
             self._driver.cuEventDestroy(ended)
         return milliseconds / 1000 / calls
+
+    def _enter(self) -> None:
+        """A context belongs to a thread, and an object may be made in one and used in another."""
+        self._call("cuCtxSetCurrent", self._context)
 
     def _launch(self) -> None:
         grid, block = self._kernel.grid(self._operands.gemm), self._kernel.block

@@ -53,4 +53,9 @@ class Source(CudaSource):
 
     @property
     def user_files(self) -> tuple[Path, ...]:
-        return (Path(self.file).absolute(),)
+        """The file, and the headers of the user's that it includes with any dtype."""
+        from pipeline.kernels.shim.program import headers
+
+        source = Path(self.file).resolve()
+        found = (one for dtype in self.dtypes for one in headers(source, (dtype.upper(),), self.beside))
+        return (source, *(one for one in dict.fromkeys(found) if one.parent != FOLDER))

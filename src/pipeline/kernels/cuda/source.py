@@ -87,7 +87,10 @@ class CudaSource(Kernel):
         """What this machine lacks: a GPU that is new enough, or the packages that compile for it."""
         from pipeline.kernels.cuda.driver import missing
 
-        return missing(self)
+        lacking = missing(self)
+        if lacking is None or self.rehearses():
+            return lacking
+        return f"{lacking} (to verify it without one: g++ 10 or newer)"
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
         """Compiled for the first GPU, the operands in its memory."""

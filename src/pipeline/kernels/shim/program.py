@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import RunError
-from pipeline.kernels.cpu.compiled import Library, compiled, compiler, version_of
+from pipeline.kernels.cpu.compiled import Library, compiled, compiler, included
 
 HERE = Path(__file__).parent
 HEADERS = tuple(sorted((HERE / "include").glob("*.h")))
@@ -126,9 +127,15 @@ class Program:
 
 
 def available() -> bool:
-    """Whether this machine has a g++; clang does not know all of the flags."""
+    """Whether this machine has a compiler that takes the shim's flags: g++ 10 or newer; clang does not know them all."""
     program = compiler()
-    return program is not None and "clang" not in version_of(program)
+    return program is not None and _takes_flags(program)
+
+
+@cache
+def _takes_flags(program: str) -> bool:
+    command = [program, *COMMON, *WATCHED, "-x", "c++", "-fsyntax-only", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def build(
@@ -149,11 +156,23 @@ def build(
         *names,
         f"-DKERNEL={kernel}",
         f'-DKERNEL_FILE="{source.resolve()}"',
-        *(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside))),
+        *_folders(source, beside),
         str(_runtime()),
         *LINKED,
     )
-    return Program(compiled(HERE / "program.cpp", (source, *beside, *HEADERS), flags, source.name), source)
+    decides = dict.fromkeys((source, *beside, *headers(source, defines, beside), *HEADERS))
+    return Program(compiled(HERE / "program.cpp", tuple(decides), flags, source.name), source)
+
+
+def headers(source: Path, defines: Sequence[str], beside: Sequence[Path]) -> tuple[Path, ...]:
+    """What a source includes, but the shim's and the system's headers."""
+    flags = ("-x", "c++", f"-I{HERE / 'include'}", *_folders(source, beside), *(f"-D{one}" for one in defines))
+    return tuple(one for one in included(source.resolve(), flags) if one not in HEADERS)
+
+
+def _folders(source: Path, beside: Sequence[Path]) -> tuple[str, ...]:
+    """Where a source's headers are looked for."""
+    return tuple(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside)))
 
 
 @cache
