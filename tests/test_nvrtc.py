@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from pipeline.errors import RunError, UserError
+from pipeline.errors import Impossible, RunError, UserError
 from pipeline.kernels import nvrtc, sass
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.grid_stride import GridStride
@@ -16,9 +19,12 @@ from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.stages.wmma import machine_code
+from pipeline.stages.wmma.stage import Wmma
 
 pytestmark = pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="the extra `kernels` is not installed")
 
+NOTHING: Any = SimpleNamespace(seed=0)
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
 
@@ -130,3 +136,38 @@ def test_missing_packages_are_one_message(monkeypatch: pytest.MonkeyPatch) -> No
     assert said is not None
     assert said.startswith("nvidia-cuda-crt is not installed; ")
     assert "[kernels]" in said
+
+
+def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text('#include "gemm.cuh"\nextern "C" __global__ void gemm(Element *x) { nothing(); }')
+    kernels = (Naive(), GridStride(), Tuned(), Source(file=str(tmp_path / "mine.cu")))
+    found = machine_code.built(kernels, "fp16", (75, 80), 2)
+    assert list(found)[:5] == [
+        ("naive", 75),
+        ("naive", 80),
+        ("grid_stride", 75),
+        ("grid_stride", 80),
+        ("tuned", 80),  # it needs 8.0
+    ]
+    assert len(machine_code.refused(found)) == 2
+    assert "mine.cu: does not compile (NVRTC" in machine_code.refused(found)[0]
+    (table,) = machine_code.table(found)
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    by_kernel = {row[:2]: row for row in table.rows}
+    assert re.match(r"\d+ HMMA, \d+ FFMA, ", by_kernel["naive", "sm_80"][-1])
+    assert "HMMA" not in by_kernel["grid_stride", "sm_80"][-1]
+    assert "LDGSTS" in by_kernel["tuned", "sm_80"][-1]
+    assert by_kernel["mine", "sm_75"][-1].startswith("REFUSED: ")
+
+
+def test_an_architecture_that_there_is_not_is_refused_before_the_run() -> None:
+    stage = Wmma(kernels=(Naive(),), dtype="fp16", architectures=(80, 70))
+    with pytest.raises(UserError, match=r"stage\.architectures=70: no such choice; .*75, 80"):
+        stage.check(NOTHING)
+
+
+def test_without_the_packages_nothing_is_shown_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "is_installed", lambda _: False)
+    assert Wmma(dtype="fp16").compiled_for == ()
+    with pytest.raises(Impossible, match=r"^stage\.architectures=\[80\]: .* not installed; .*\[kernels\]"):
+        Wmma(dtype="fp16", architectures=(80,)).check(NOTHING)

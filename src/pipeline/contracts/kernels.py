@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pipeline.contracts.part import Part
@@ -43,6 +44,16 @@ class Launch(ABC):
         for _ in range(calls):
             self.run()
         return (time.perf_counter() - began) / calls
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineCode:
+    """`registers` and `spilled` (bytes): of a thread. `shared`: bytes of a block. `instructions`: how many, by name."""
+
+    registers: int
+    spilled: int
+    shared: int
+    instructions: Mapping[str, int]
 
 
 class Kernel(Part):
@@ -94,6 +105,13 @@ class Kernel(Part):
 
         Raises UserError where the source does not compile, with the compiler's lines.
         """
+
+    def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
+        """Compiled for a GPU that need not be there, as 80 for 8.0; None where that is not one it can be compiled for.
+
+        Raises UserError where the source does not compile, RunError where the code is not what the kernel promises.
+        """
+        return None
 
     def rehearses(self) -> bool:
         """Whether `rehearse` can run it here."""

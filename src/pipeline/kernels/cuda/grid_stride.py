@@ -27,5 +27,10 @@ class GridStride(CudaSource):
 
     work: int = Field(default=1, ge=1, le=1 << 20, description="elements of D for each thread")
 
+    @property
+    def name(self) -> str:
+        """With its work, so that several can stand beside each other."""
+        return "grid_stride" if self.work == 1 else f"grid_stride_{self.work}"
+
     def grid(self, gemm: Gemm) -> Triple:
         return math.ceil(gemm.m * gemm.n / (256 * self.work)), 1, 1

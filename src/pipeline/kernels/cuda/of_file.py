@@ -27,6 +27,7 @@ class Source(CudaSource):
     dtypes = tuple(DTYPES)
     entry = "gemm"
     tensor_core: ClassVar[Mapping[str, str]] = {}  # it may do without
+    architectures: ClassVar[Mapping[str, int]] = {"fp32": 75, "fp16": 75, "int8": 75, "bf16": 80, "tf32": 80}
     registers = 255
     spilled = 1 << 20
 

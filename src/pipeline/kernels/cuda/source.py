@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.contracts.kernels import Kernel, Launch, MachineCode
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Gemm, Operands
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Triple = tuple[int, int, int]
 FOLDER = Path(__file__).parent
 COMMON = "gemm.cuh"
+COUNTED = ("HMMA", "IMMA", "FFMA", "LDSM", "LDGSTS", "BAR")  # shown of its machine code
 ALIGNMENT = 256  # bytes; of cuMemAlloc
 
 
@@ -82,6 +83,21 @@ class CudaSource(Kernel):
         source = source or self.source
         beside = tuple(one if (one := source.parent / path.name).is_file() else path for path in self.beside)
         return build(source, self.entry, (dtype.upper(),), self.dynamic, beside)
+
+    def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
+        from pipeline.kernels import sass
+        from pipeline.kernels.cuda.built import built
+
+        if architecture < self.architectures[dtype]:
+            return None
+        made = built(self, dtype, architecture)
+        counted = sass.instructions(made.cubin)
+        return MachineCode(
+            registers=made.registers,
+            spilled=made.spilled,
+            shared=made.shared + self.dynamic,
+            instructions={name: counted[name] for name in COUNTED},
+        )
 
     def missing(self) -> str | None:
         """What this machine lacks: a GPU that is new enough, or the packages that compile for it."""

@@ -127,7 +127,7 @@ class Program:
 
 
 def available() -> bool:
-    """Whether this machine has a compiler that takes the shim's flags: g++ 10 or newer; clang does not know them all."""
+    """Whether the compiler takes the shim's flags: g++ 10 or newer does, clang does not know them all."""
     program = compiler()
     return program is not None and _takes_flags(program)
 

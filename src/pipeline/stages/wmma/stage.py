@@ -53,7 +53,8 @@ class Wmma(Stage):
     dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
     `rounds`: samples of each; `seconds`: that they may take of one kernel at one size. `longest`: a kernel whose single
     product would take more seconds is not run at that size. `around`: also sizes at and beside the multiples of 8, 16
-    and 64 that follow this one.
+    and 64 that follow this one. `architectures`: GPUs that the CUDA kernels are compiled for, which need not be there,
+    as 80 for compute capability 8.0 (None: 80 and 90 where the packages for it are installed).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
@@ -71,6 +72,7 @@ class Wmma(Stage):
     seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.25
     longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
     around: Annotated[int, Field(ge=64)] | None = None
+    architectures: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -137,6 +139,7 @@ class Wmma(Stage):
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
+        self._check_architectures()
         runs = [one for one in able if one.missing() is None or one.rehearses()]
         if not runs:
             reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
@@ -160,6 +163,27 @@ class Wmma(Stage):
 
     def _takes(self, kernel: Kernel) -> bool:
         return any(kernel.refusal(gemm) is None for gemm in self.problems)
+
+    def _check_architectures(self) -> None:
+        from pipeline.kernels import nvrtc
+
+        if not self.architectures:
+            return
+        missing = nvrtc.missing_packages()
+        if missing is not None:
+            raise Impossible(f"stage.architectures={list(self.architectures)}: {missing}")
+        for one in self.architectures:
+            if one not in nvrtc.architectures():
+                raise bad_choice("stage.architectures", one, map(str, nvrtc.architectures()))
+
+    @property
+    def compiled_for(self) -> tuple[int, ...]:
+        """The architectures that are asked for, or those of COMPILED_FOR where they can be compiled for."""
+        from pipeline.kernels import nvrtc
+
+        if self.architectures is None:
+            return COMPILED_FOR if nvrtc.missing_packages() is None else ()
+        return self.architectures
 
     def _check_kernel(self, kernel: Kernel) -> None:
         for gemm in self.problems:
@@ -205,12 +229,13 @@ class Wmma(Stage):
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Verify, measure the ceilings, time, draw."""
-        from pipeline.stages.wmma import figures, padding, tables
+        from pipeline.stages.wmma import figures, machine_code, padding, tables
 
         receipt = receipts.before(experiment, resolved)
         receipt["precision"] = {"requested": self.dtype, "effective": self.dtype, "reason": "stage.dtype"}
         run.journal.write_receipt(receipt)
         bench = Bench(self.plan(experiment.seed), run)
+        code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
         with bench.blas_threads():
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
@@ -225,11 +250,21 @@ class Wmma(Stage):
         if around is not None:
             padding.draw(run.artifact("figures/padding.png"), around)
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
+        faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
+        faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
         return Result(
-            metrics=(*tables.metrics(bench), *(() if around is None else padding.metrics(around))),
-            tables=(*tables.timed(bench), *(() if around is None else padding.tables(around))),
+            metrics=(
+                *tables.metrics(bench),
+                *machine_code.metrics(code),
+                *(() if around is None else padding.metrics(around)),
+            ),
+            tables=(
+                *tables.timed(bench),
+                *machine_code.table(code),
+                *(() if around is None else padding.tables(around)),
+            ),
             table=(*tables.summary(bench), *tables.not_timed(bench)),
-            failed=f"not timed, because wrong: {'; '.join(wrong)}" if wrong else None,
+            failed="; ".join(faults) or None,
         )
 
 

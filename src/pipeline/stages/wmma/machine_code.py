@@ -1,0 +1,55 @@
+"""What compiling a kernel for GPUs tells, with or without one: registers, spills, its Tensor Core instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pipeline.contracts.kernels import Kernel, MachineCode
+from pipeline.errors import Readable
+from pipeline.runs.result import Metric, Table, count
+
+Built = dict[tuple[str, int], "MachineCode | str"]  # by kernel and architecture; a str: why there is none
+
+
+def built(kernels: Sequence[Kernel], dtype: str, architectures: Sequence[int], cores: int) -> Built:
+    """Of each kernel that is compiled for a GPU, for those of `architectures` that it allows."""
+    asked = [(kernel, one) for kernel in kernels if dtype in kernel.dtypes for one in architectures]
+
+    def build(pair: tuple[Kernel, int]) -> MachineCode | str | None:
+        try:
+            return pair[0].machine_code(dtype, pair[1])
+        except Readable as error:
+            return str(error)
+
+    with ThreadPoolExecutor(cores) as pool:
+        found = zip(asked, pool.map(build, asked), strict=True)
+        return {(kernel.name, one): made for (kernel, one), made in found if made is not None}
+
+
+def table(found: Built) -> tuple[Table, ...]:
+    """A row for each build, those that were refused beside the others."""
+    rows = tuple((name, f"sm_{one}", *_cells(made)) for (name, one), made in found.items())
+    title = (
+        "Compiled, not run: a thread's registers and spilled bytes, a block's shared memory, instructions in the code"
+    )
+    return (Table(title, ("kernel", "for", "registers", "spilled", "shared", "instructions"), rows),) if rows else ()
+
+
+def _cells(made: MachineCode | str) -> tuple[str, ...]:
+    if isinstance(made, str):
+        return "", "", "", f"REFUSED: {made}"
+    counted = ", ".join(f"{number} {name}" for name, number in made.instructions.items() if number)
+    return str(made.registers), str(made.spilled), str(made.shared), counted
+
+
+def metrics(found: Built) -> tuple[Metric, ...]:
+    """Registers and spilled bytes."""
+    made = {key: one for key, one in found.items() if isinstance(one, MachineCode)}
+    registers = [count(f"sm_{at}/{name}/registers", one.registers, "") for (name, at), one in made.items()]
+    return (*registers, *(count(f"sm_{at}/{name}/spilled", one.spilled, "bytes") for (name, at), one in made.items()))
+
+
+def refused(found: Built) -> list[str]:
+    """Builds that did not come about, or are not what the kernel promises."""
+    return [f"{name}, sm_{one}: {made}" for (name, one), made in found.items() if isinstance(made, str)]
