@@ -281,3 +281,16 @@ def test_without_a_compiler_that_the_shim_takes_a_kernel_says_what_it_needs(
     assert not available()
     assert Naive().rehearse(operands(Gemm(m=1, n=1, k=1, dtype="fp16"), 0)) is None
     assert "(to verify it without one: g++ 10 or newer)" in str(Naive().missing())
+
+
+def test_a_users_kernel_for_a_gpu_is_verified_in_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of a process that has used CUDA cannot use it: here the shim takes the card's place."""
+    import multiprocessing
+
+    asked = []
+    context = multiprocessing.get_context
+    monkeypatch.setattr(multiprocessing, "get_context", lambda how: asked.append(how) or context(how))
+    assert mine(tmp_path).fault is None
+    monkeypatch.setattr(Source, "missing", lambda _: None)
+    assert mine(tmp_path).fault is None
+    assert asked == ["fork", "spawn"]

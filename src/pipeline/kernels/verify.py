@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,9 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
         return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
     if is_ours(kernel):
         return _verify(taken, prepare, seed)
-    return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest)
+    # CUDA does not outlive a fork.
+    how = "spawn" if kernel.processor == "gpu" and kernel.missing() is None else "fork"
+    return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest, how)
 
 
 def is_ours(kernel: Kernel) -> bool:
@@ -129,11 +132,11 @@ def _called(case: Case) -> str:
     return f"{what}, {gemm}"
 
 
-def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float) -> Verdict:
+def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str) -> Verdict:
     """The same in a process of its own."""
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)
+    context: Any = multiprocessing.get_context(how)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)
     process.start()
     theirs.close()
     at = problems[0]

@@ -85,6 +85,10 @@ class OnGpu(Launch):
         self._call("cuMemcpyDtoH", d.ctypes.data, int(self._arguments[3][0]), d.nbytes)
         return d
 
+    def refill(self, d: np.ndarray) -> None:
+        self._enter()
+        self._call("cuMemcpyHtoD", int(self._arguments[3][0]), d.ctypes.data, d.nbytes)
+
     def seconds(self, calls: int) -> float:
         """By the card's clock: two events around `calls` launches, without a pause between these."""
         self._enter()

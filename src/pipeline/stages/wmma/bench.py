@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pipeline.contracts import offers
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.kernels.cpu.ceilings import Ceilings, measured
 from pipeline.kernels.cpu.compiled import missing_compiler
@@ -117,7 +116,7 @@ class Bench:
             else:  # its sizes say whether it is right
                 self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
         for kernel in self.plan.kernels:
-            if kernel not in running and kernel.missing() and offers(kernel, Kernel.rehearse):
+            if kernel not in running and kernel.missing() and kernel.rehearses():
                 self._judge(kernel, all_cases(trial.dtype), kernel.rehearse)
         for gemm in self.plan.problems:
             self.verify_at(gemm)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 MOST_THREADS = 1024
+COMPILED_FOR = (80, 90)
 Size = tuple[int, int, int]
 
 
