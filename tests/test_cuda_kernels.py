@@ -287,10 +287,26 @@ def test_a_users_kernel_for_a_gpu_is_verified_in_a_new_process(tmp_path: Path, m
     """A fork of a process that has used CUDA cannot use it: here the shim takes the card's place."""
     import multiprocessing
 
-    asked = []
+    asked: list[str] = []
     context = multiprocessing.get_context
-    monkeypatch.setattr(multiprocessing, "get_context", lambda how: asked.append(how) or context(how))
+
+    def noted(how: str) -> object:
+        asked.append(how)
+        return context(how)
+
+    monkeypatch.setattr(multiprocessing, "get_context", noted)
     assert mine(tmp_path).fault is None
     monkeypatch.setattr(Source, "missing", lambda _: None)
     assert mine(tmp_path).fault is None
     assert asked == ["fork", "spawn"]
+
+
+def test_a_kernel_that_lacks_the_dtype_is_not_called_wrong() -> None:
+    from pipeline.stages.wmma.bench import Bench
+    from pipeline.stages.wmma.stage import Wmma
+
+    stage = Wmma(kernels=(Naive(), GridStride(work=4)), sizes=((8, 8, 8),), threads=1)
+    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
+    bench.verify()
+    assert list(bench.verdicts) == ["grid_stride_4"]
+    assert bench.absent["naive"] == "takes fp16, bf16, tf32, int8, not fp32"
