@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 MOST_THREADS = 1024
-COMPILED_FOR = (80, 90)
+COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large kernel
 Size = tuple[int, int, int]
 
 
@@ -55,7 +55,7 @@ class Wmma(Stage):
     `rounds`: samples of each; `seconds`: that they may take of one kernel at one size. `longest`: a kernel whose single
     product would take more seconds is not run at that size. `around`: also sizes at and beside the multiples of 8, 16
     and 64 that follow this one. `architectures`: GPUs that the CUDA kernels are compiled for, which need not be there,
-    as 80 for compute capability 8.0 (None: 80 and 90 where the packages for it are installed).
+    as 80 for compute capability 8.0 (None: 90 where the packages for it are installed).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
