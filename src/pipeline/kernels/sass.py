@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 
 from pipeline.errors import RunError, UserError
@@ -17,6 +18,7 @@ INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_]*)
 LIMIT_S = 120.0
 
 
+@lru_cache(maxsize=64)  # nvdisasm takes half a second
 def instructions(cubin: bytes) -> Counter[str]:
     """How often each instruction stands in the code, by its name without modifiers: HMMA, LDGSTS, BAR."""
     with tempfile.TemporaryDirectory() as folder:
