@@ -306,6 +306,17 @@ def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -
     assert said.endswith("training.checkpoint.strict=false goes on all the same")
 
 
+def test_the_part_that_has_changed_is_named(stopped: Path, tmp_path: Path) -> None:
+    """By the module's hash, to which a text that a setting names counts too."""
+    run = copied(stopped, tmp_path)
+    for file, name in (("receipt.json", "code_sha256"), ("code.json", "pipeline.models.linear")):
+        then = read_json(run / file)
+        assert name in then
+        (run / file).write_text(json.dumps({**then, name: "0"}))
+    said = refused(tmp_path, "resume=latest")
+    assert "(code of pipeline.models.linear, or files that it reads); training.checkpoint.strict" in said
+
+
 def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> None:
     run = copied(stopped, tmp_path)
     result = pipeline(tmp_path, "resume=latest", MKL_CBWR="COMPATIBLE")

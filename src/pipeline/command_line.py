@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import added_where_open, canonical_device, chosen_by_cell, explained, keys_of
+from pipeline.cli.overrides import added_where_open, canonical_device, chosen_by_cell, explained, keys_of, prose_as_text
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
@@ -64,6 +64,8 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
         if not argument.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise UserError(f"{cut(argument)}: not text in UTF-8")
     arguments = [_name_as_text(added_where_open(canonical_device(argument))) for argument in arguments]
+    if not {"-m", "--multirun"} & set(arguments):  # of a grid, a,b are two values
+        arguments = [prose_as_text(argument) for argument in arguments]
     parsed = _parsed(arguments)
     _check_flags(parsed)
     # Hydra's own parser takes no flag in the middle of the overrides.

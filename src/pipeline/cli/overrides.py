@@ -28,6 +28,7 @@ from pipeline.machine.device import canonical
 OF_GRIDS = ("launcher", "sweeper")  # of Hydra's own part, what says who runs the cells of a grid
 LONGEST_KEY = 200
 OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
+PROSE = ("stage.prompt", "stage.samples.prompt")  # texts that may hold anything
 VALUES_LOOKED_AT = 1000  # of a grid's choices; more of them are numbers, which no choice is
 
 
@@ -174,6 +175,17 @@ def canonical_device(argument: str) -> str:
 def added_where_open(argument: str) -> str:
     """`stage.arguments.rate=1` as `++stage.arguments.rate=1`, which Hydra asks for where the config has no such key."""
     return f"++{argument}" if argument.startswith(tuple(f"{one}." for one in OPEN)) else argument
+
+
+def prose_as_text(argument: str) -> str:
+    """`stage.prompt=Hello, world` with quotes, without which Hydra sees two values in it, a number in 42, and drops a
+    space at the end. Not a value that has quotes, a list, null, or a reference."""
+    key, _, value = argument.partition("=")
+    if key not in PROSE or not value or value == "null" or value.startswith(("'", '"', "[", "${")):
+        return argument
+    escaped = re.sub(r"(\\*)'", r"\1\1\'", value)  # of backslashes only those before a quote count
+    end = len(escaped) - len(escaped.rstrip("\\"))
+    return f"{key}='{escaped}{escaped[len(escaped) - end :]}'"
 
 
 def chosen_by_cell(overrides: Sequence[str], groups: Collection[str]) -> list[str]:

@@ -24,6 +24,7 @@ AUTO = "auto"  # go on with a killed run of the same experiment, if there is one
 DEAD = ("KILLED", "FAILED")
 STRICT = "training.checkpoint.strict"
 OF_LAST_PROCESS = ("peak_memory", "device.cpu_threads")  # what a receipt cannot say of the process that was killed
+MOST_MODULES = 3  # named in a message
 OWN = ("resume", "output_dir", STRICT)
 
 
@@ -138,12 +139,19 @@ def resumptions(run: Run) -> dict[str, Any]:
     return {"resumed": [*earlier, now], "of_the_last_process": list(OF_LAST_PROCESS)}
 
 
-def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]) -> list[str]:
-    """What is not as it was when the run was killed, so that it may not end with the same bits."""
+def differences(
+    folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any], modules: Mapping[str, str]
+) -> list[str]:
+    """What is not as it was when the run was killed, so that it may not end with the same bits.
+
+    `modules`: those that decide the result, each with the hash of its code and of the files that it reads.
+    """
     then = read_json(folder / "receipt.json")
     if not then:
         return ["receipt.json is missing or damaged"]
-    found = [what for name, what in (("config_sha256", "settings"), ("code_sha256", "code")) if _differs(then, receipt, name)]
+    found = ["settings"] if _differs(then, receipt, "config_sha256") else []
+    if _differs(then, receipt, "code_sha256"):
+        found.append(_said_of_code(read_json(folder / "code.json"), modules))
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]
@@ -159,6 +167,15 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
         if before != value:
             found.append(f"{name} {before}, now {value}")
     return found
+
+
+def _said_of_code(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """A text, a picture or a source that a setting names counts to the module of the part that reads it."""
+    changed = [name for name in sorted({**then, **now}) if then.get(name) != now.get(name)]
+    if not changed:
+        return "code"
+    more = f" and {len(changed) - MOST_MODULES} more" if len(changed) > MOST_MODULES else ""
+    return f"code of {', '.join(changed[:MOST_MODULES])}{more}, or files that it reads"
 
 
 def _differs(then: Mapping[str, Any], now: Mapping[str, Any], name: str) -> bool:

@@ -54,19 +54,21 @@ def baselines(experiment: Experiment) -> Result:
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
     """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
 
-    Nothing of another model than gpt, or where a profiler slowed the training down.
+    Nothing of another model than gpt, of weights that were not all trained, whose gradients are not all computed, or
+    where a profiler slowed the training down.
     """
-    rate = by_name(result.metrics).get("tokens_per_s")
-    if rate is None or not isinstance(experiment.model, Gpt):
+    rate, start = by_name(result.metrics).get("tokens_per_s"), experiment.starting
+    if rate is None or not isinstance(experiment.model, Gpt) or start.freeze or start.adapters.active:
         return Result(())
     length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
     share = rate.value * flop / ceiling.FLOP_per_s
+    slower = "; other work slowed the matmul down" if share > 1 else ""
     text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
     return Result(
         (Metric("model_flop_utilization", share, "", "time", "max"),),
-        table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token"),),
+        table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}"),),
     )
 
 

@@ -90,10 +90,13 @@ class Transformer(Train):
         written = self.samples.written() if self.samples.prompts else None
         watched = None if written is None else partial(samples.Sampler, written, experiment, resolved, run)
         result = course.train(experiment, resolved, run, probe=self.probe, task=self.task, watched=watched)
+        run.say("measuring the rate of a matmul")
         found = [beside_gpt.utilization(experiment, resolved, run, result)]
         if self.baselines:
+            run.say("measuring n-grams and xz on the same text")
             found.append(beside_gpt.baselines(experiment))
         if self.attention:
+            run.say("drawing the attention maps")
             beside_gpt.draw_attention(experiment, run)
         metrics = [metric for one in found for metric in one.metrics]
         notes = [note for one in found for note in one.notes]
