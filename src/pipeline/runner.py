@@ -241,14 +241,13 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     from pipeline.cli.terminal import messages
     from pipeline.machine.launched import SEVERAL, refuse_launched
     from pipeline.runs import receipt as receipts
-    from pipeline.runs.code.code_hash import modules
     from pipeline.runs.resume import differences, resumed
 
     folder, saved, checkpoint, notes = resumed(config, overridden)
     experiment, resolved = ready_again(saved)
     if experiment.device.processes == 1:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
-    other = differences(folder, checkpoint, receipts.before(experiment, resolved), modules(experiment))
+    other = differences(folder, checkpoint, receipts.before(experiment, resolved), experiment)
     if other and experiment.training.checkpoint.strict:
         raise UserError(
             f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "

@@ -93,7 +93,7 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
             continue
         checkpoint, notes = newest(folder)
         if checkpoint is not None:
-            notes += differences(folder, checkpoint, now := receipts.before(experiment, resolved))
+            notes += differences(folder, checkpoint, now := receipts.before(experiment, resolved), experiment)
             if then.get("profiler") != now["profiler"]:
                 notes.append("another profiler")
         if checkpoint is not None and not notes:
@@ -140,18 +140,20 @@ def resumptions(run: Run) -> dict[str, Any]:
 
 
 def differences(
-    folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any], modules: Mapping[str, str]
+    folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any], experiment: Experiment
 ) -> list[str]:
     """What is not as it was when the run was killed, so that it may not end with the same bits.
 
-    `modules`: those that decide the result, each with the hash of its code and of the files that it reads.
+    `receipt`: what one of `experiment` would now begin with.
     """
+    from pipeline.runs.code.code_hash import modules
+
     then = read_json(folder / "receipt.json")
     if not then:
         return ["receipt.json is missing or damaged"]
     found = ["settings"] if _differs(then, receipt, "config_sha256") else []
     if _differs(then, receipt, "code_sha256"):
-        found.append(_said_of_code(read_json(folder / "code.json"), modules))
+        found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment)))
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]

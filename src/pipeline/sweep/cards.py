@@ -53,8 +53,12 @@ def on_gpu(cell: Cell) -> bool:
 
 
 def devices_of(cell: Cell) -> int:
-    """Devices, or cores, that a cell takes at once: one for each process, and each part of a split model."""
-    assert cell.experiment is not None
+    """Devices, or cores, that a cell takes at once: one for each process, and each part of a split model.
+
+    One for a cell that was not made into an experiment here.
+    """
+    if cell.experiment is None:
+        return 1
     return cell.experiment.device.processes * cell.experiment.device.split
 
 
