@@ -159,6 +159,7 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
         waiting=[],
         jobs={},
         tasks={},
+        cpus=1,
         gpus=None,
         executor=SimpleNamespace(submit=lambda *_: None),
         log=tmp_path / "controllers.log",
