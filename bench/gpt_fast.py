@@ -13,7 +13,7 @@ from itertools import count
 
 from bench.measure import Side, alternate, at_least, at_most, figure_rows, peer, pipeline, ratios, row
 
-ROUNDS = 5  # each with a seed of its own
+ROUNDS = 5  # each with another seed
 STEPS = 2000
 AS_LONG = 1000  # our steps in less than the plain loop's time
 WORDS = ("experiment=gpt_fast", "stage.baselines=false", "stage.attention=false")

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# Calls that order what threads do, each a statement of its own.
+# Calls that order what threads do, each a separate statement.
 ORDERING = re.compile(r"(__syncthreads|__syncwarp|__threadfence\w*|__pipeline_commit|__pipeline_wait_prior)\([^;]*\);")
 # What a comparison has on its right where it keeps an access inside a matrix or a slice.
 LIMIT = r"(?:M|N|K|rows|columns|ROWS(?: \* COLUMNS)?|COLUMNS|TILE \* TILE|elements|slices)"

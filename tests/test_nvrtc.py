@@ -75,7 +75,7 @@ def test_dynamic_shared_memory_is_as_large_as_the_launch_says(dtype: str) -> Non
 
 
 def _compiled(text: str, *defines: str) -> nvrtc.Compiled:
-    """A source that is no file of ours, for sm_80."""
+    """A source that is not one of our files, for sm_80."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mine.cu"
         file.write_text(text)

@@ -42,7 +42,8 @@ def test_samples_are_written_at_each_validation_and_change_no_bit(tmp_path: Path
 
 
 def test_prompts_that_the_model_could_not_go_on_with_are_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, *SMALL, "stage.samples.prompt=\u4e16").startswith("stage.samples.prompt=\u4e16: ")
+    said = refused(tmp_path, *SMALL, "stage.samples.prompt=\u4e16")
+    assert said.startswith("stage.samples.prompt='\u4e16': the character")
     said = refused(tmp_path, *SMALL, f"stage.samples.prompt={'a' * 33}")
     assert "has 33 tokens, and the model was trained on sequences of 32; give a shorter one" in said
     said = refused(tmp_path, *SMALL, "stage.samples.tokens=5")

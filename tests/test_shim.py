@@ -21,7 +21,7 @@ Kernel = Callable[..., Program]
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Kernel:
-    """A kernel with a body of its own: `kernel("float *x, int n", "x[0] = n;")`."""
+    """A kernel with this body: `kernel("float *x, int n", "x[0] = n;")`."""
 
     def made(parameters: str, body: str, before: str = "", dynamic: int = 0) -> Program:
         source = tmp_path / "mine.cu"
@@ -292,7 +292,7 @@ y[threadIdx.x] = s[{}];"""
         ("", "4 * threadIdx.x", "is on its way"),
         ("__pipeline_wait_prior(0);", "4 * threadIdx.x", "is on its way"),  # nothing was committed
         ("__pipeline_commit();\n__pipeline_wait_prior(1);", "4 * threadIdx.x", "is on its way"),
-        ("__pipeline_commit();\n__syncthreads();", "127 - 4 * threadIdx.x", "is on its way"),  # a barrier is no wait
+        ("__pipeline_commit();\n__syncthreads();", "127 - 4 * threadIdx.x", "is on its way"),  # a barrier does not wait
         ("__pipeline_commit();\n__pipeline_wait_prior(0);", "127 - 4 * threadIdx.x", "wrote|is on its way|nobody"),
     ],
 )
@@ -319,7 +319,7 @@ wmma::load_matrix_sync(tile, x + {}, {}, wmma::mem_row_major);"""
 def test_what_hardware_refuses_is_refused(kernel: Kernel) -> None:
     x = column("x", _aligned(np.zeros(64, np.float32)))
     vector = kernel("float *x", "reinterpret_cast<float4 *>(x)[1] = *reinterpret_cast<float4 *>(x + 1);")
-    assert "which is no multiple of 16" in fault(vector, 1, x)
+    assert "which is not a multiple of 16" in fault(vector, 1, x)
     assert "has to be a multiple of 32 bytes, and is 4 bytes above one" in fault(
         kernel("float *x", TILE.format(1, 16)), 32, x
     )

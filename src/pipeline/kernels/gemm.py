@@ -1,6 +1,6 @@
 """The problem D = alpha·A·B + beta·C: its sizes and layouts, operands made from a seed, and what a correct D is.
 
-A is (M, K), B (K, N), C and D (M, N). Each lies in a buffer of its own, column by column (`order="column"`, as BLAS has
+A is (M, K), B (K, N), C and D (M, N). Each lies in a separate buffer, column by column (`order="column"`, as BLAS has
 it: element (i, j) at i + j·ld) or row by row (`order="row"`: at i·ld + j). A leading dimension may be larger than the
 rows (columns) that it steps over: the numbers in between belong to no matrix, and hold NaN or a sentinel, so that a
 kernel that reads them is wrong and one that writes them is seen. So do MARGIN rows (columns) before and behind.

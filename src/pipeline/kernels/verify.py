@@ -133,7 +133,7 @@ def _called(case: Case) -> str:
 
 
 def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str) -> Verdict:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     context: Any = multiprocessing.get_context(how)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)

@@ -37,7 +37,7 @@ class Launched:
 def launched(processes: int, environment: Mapping[str, str] = os.environ) -> Launched | None:
     """Which of them this process is; None where it was started alone.
 
-    `processes`: how many train together. A command of one process that srun runs several times is no group.
+    `processes`: how many train together. A command of one process that srun runs several times is not a group.
     """
     if all(environment.get(name) for name in TORCHRUN):
         found = _of_torchrun(environment)

@@ -91,7 +91,7 @@ class Ranks(LightningEnvironment):
         return self.group.rank
 
     def local_rank(self) -> int:
-        return 0  # each process's Trainer knows of its own device alone
+        return 0  # each process's Trainer knows its device alone
 
     def set_global_rank(self, rank: int) -> None:
         """It is known."""

@@ -120,7 +120,7 @@ class CudaSource(Kernel):
         return available()
 
     def rehearse(self, operands: Operands, seed: int = 0) -> Launch | None:
-        """On the CPU, all accesses to memory checked; none where there is no g++."""
+        """On the CPU, all accesses to memory checked; none without g++."""
         if not self.rehearses():
             return None
         return Rehearsal(self, by_columns(operands), self.program(operands.gemm.dtype), seed)

@@ -2,7 +2,7 @@
 //
 // Reading guide
 //   1. K is cut into slices of 32. For each slice the 128 threads copy 64×32 of A and 32×64 of B into shared memory,
-//      16 bytes a thread where that is possible (copy_slice), zeros where the matrix ends.
+//      16 bytes a thread where that is possible (copy_slice in slices.cuh), zeros where the matrix ends.
 //   2. A barrier; then each warp multiplies its 32×32 part of D from there: four tiles, so that each tile of A and B that
 //      is loaded into registers is used twice. Another barrier, since the next slice overwrites this one.
 //   3. Compared with naive each byte from the caches is used 64 times instead of 16. What is left to gain: while the
@@ -11,28 +11,14 @@
 // A column of a slice is padded by 16 bytes, so that eight neighbouring columns begin in different banks.
 //
 // Launch: block (128), grid (ceil(M / 64), ceil(N / 64)).
-#include "gemm.cuh"
+#include "slices.cuh"
 
 constexpr int BLOCK_M = 64, BLOCK_N = 64, BLOCK_K = 32, WARP = 32, THREADS = 128;
 constexpr int STRIDE_A = BLOCK_M + CHUNK, STRIDE_B = BLOCK_K + CHUNK;
 
-// Copies a slice of ROWS×COLUMNS, of which the first `rows` and `columns` lie in the matrix; the others become zero.
-template <int ROWS, int COLUMNS, int STRIDE>
-__device__ void copy_slice(Element *to, const Element *from, int leading, int rows, int columns)
+__device__ void move_chunk(Element *place, const Element *source)
 {
-    const bool whole_chunks = leading % CHUNK == 0 && reinterpret_cast<size_t>(from) % 16 == 0;
-    #pragma unroll
-    for (int i = threadIdx.x * CHUNK; i < ROWS * COLUMNS; i += THREADS * CHUNK) {
-        const int row = i % ROWS, column = i / ROWS;
-        Element *place = to + row + column * STRIDE;
-        const Element *source = from + row + column * size_t(leading);
-        if (whole_chunks && row + CHUNK <= rows && column < columns) {
-            *reinterpret_cast<uint4 *>(place) = *reinterpret_cast<const uint4 *>(source);
-        } else {
-            for (int j = 0; j < CHUNK; j++)
-                place[j] = row + j < rows && column < columns ? source[j] : Element(0);
-        }
-    }
+    *reinterpret_cast<uint4 *>(place) = *reinterpret_cast<const uint4 *>(source);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -53,8 +39,10 @@ gemm_tiled(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
         for (TileD &tile : line) wmma::fill_fragment(tile, Sum(0));
 
     for (int k = 0; k < K; k += BLOCK_K) {
-        copy_slice<BLOCK_M, BLOCK_K, STRIDE_A>(a_slice, A + block_row + k * size_t(lda), lda, M - block_row, K - k);
-        copy_slice<BLOCK_K, BLOCK_N, STRIDE_B>(b_slice, B + k + block_column * size_t(ldb), ldb, K - k, N - block_column);
+        copy_slice<BLOCK_M, BLOCK_K, STRIDE_A, THREADS, move_chunk>(
+            a_slice, A + block_row + k * size_t(lda), lda, M - block_row, K - k);
+        copy_slice<BLOCK_K, BLOCK_N, STRIDE_B, THREADS, move_chunk>(
+            b_slice, B + k + block_column * size_t(ldb), ldb, K - k, N - block_column);
         __syncthreads();  // the slices are complete
         #pragma unroll
         for (int step = 0; step < BLOCK_K; step += TILE_K) {

@@ -12,7 +12,7 @@ class Tiled(CudaSource):
 
     dtypes = ("fp16", "bf16", "tf32")
     launches = "64×64 of D a block, 4 warps, 32 of K at a time in shared memory"
-    sources = ("tiled.cu", COMMON)
+    sources = ("tiled.cu", "slices.cuh", COMMON)
     rung = 2
     entry = "gemm_tiled"
     block = (128, 1, 1)

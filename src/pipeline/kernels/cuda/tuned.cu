@@ -16,7 +16,7 @@
 // Launch: block (256), grid (ceil(M / 128) * ceil(N / 256)), SHARED bytes of dynamic shared memory.
 #include <cuda_pipeline_primitives.h>
 
-#include "gemm.cuh"
+#include "slices.cuh"
 
 constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32, WARP = 64, THREADS = 256, STAGES = 3, GROUP = 8;
 constexpr int STRIDE_A = BLOCK_M + CHUNK, STRIDE_B = BLOCK_K + CHUNK, TILES = WARP / TILE;
@@ -31,23 +31,9 @@ struct Shared {
     Scratch scratches[THREADS / 32];
 };
 
-// Starts to copy a slice of ROWS×COLUMNS, of which the first `rows` and `columns` lie in the matrix. The others become zero.
-template <int ROWS, int COLUMNS, int STRIDE>
-__device__ void start_copy(Element *to, const Element *from, int leading, int rows, int columns)
+__device__ void move_chunk(Element *place, const Element *source)
 {
-    const bool whole_chunks = leading % CHUNK == 0 && reinterpret_cast<size_t>(from) % 16 == 0;
-    #pragma unroll
-    for (int i = threadIdx.x * CHUNK; i < ROWS * COLUMNS; i += THREADS * CHUNK) {
-        const int row = i % ROWS, column = i / ROWS;
-        Element *place = to + row + column * STRIDE;
-        const Element *source = from + row + column * size_t(leading);
-        if (whole_chunks && row + CHUNK <= rows && column < columns) {
-            __pipeline_memcpy_async(place, source, 16);
-        } else {
-            for (int j = 0; j < CHUNK; j++)
-                place[j] = row + j < rows && column < columns ? source[j] : Element(0);
-        }
-    }
+    __pipeline_memcpy_async(place, source, 16);
 }
 
 struct Place {
@@ -101,8 +87,10 @@ gemm_tuned(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
     const auto start_slice = [&](int slice) {
         const int k = slice * BLOCK_K;
         Stage &stage = shared.stages[slice % STAGES];
-        start_copy<BLOCK_M, BLOCK_K, STRIDE_A>(stage.a, A + block.row + k * size_t(lda), lda, M - block.row, K - k);
-        start_copy<BLOCK_K, BLOCK_N, STRIDE_B>(stage.b, B + k + block.column * size_t(ldb), ldb, K - k, N - block.column);
+        copy_slice<BLOCK_M, BLOCK_K, STRIDE_A, THREADS, move_chunk>(
+            stage.a, A + block.row + k * size_t(lda), lda, M - block.row, K - k);
+        copy_slice<BLOCK_K, BLOCK_N, STRIDE_B, THREADS, move_chunk>(
+            stage.b, B + k + block.column * size_t(ldb), ldb, K - k, N - block.column);
     };
 
     for (int slice = 0; slice < STAGES - 1; slice++) {

@@ -15,7 +15,7 @@ class Tuned(CudaSource):
 
     dtypes = ("fp16", "bf16")
     launches = "128×256 of D a block, 8 warps of 64×64, 3 stages of 32 of K by cp.async"
-    sources = ("tuned.cu", COMMON)
+    sources = ("tuned.cu", "slices.cuh", COMMON)
     rung = 3
     entry = "gemm_tuned"
     block = (256, 1, 1)

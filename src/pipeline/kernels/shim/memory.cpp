@@ -244,7 +244,7 @@ void access(const void *place, size_t bytes, bool writes, const void *caller)
 static void aligned_access(const void *place, size_t bytes, bool writes, const void *caller)
 {
     if (running && reinterpret_cast<uintptr_t>(place) % bytes)
-        refuse("%s %zu bytes at %p, which is no multiple of %zu {pc:%zx}", writes ? "writes" : "reads", bytes, place,
+        refuse("%s %zu bytes at %p, which is not a multiple of %zu {pc:%zx}", writes ? "writes" : "reads", bytes, place,
                bytes, offset_in_code(caller));
     access(place, bytes, writes, caller);
 }

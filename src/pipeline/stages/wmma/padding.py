@@ -111,7 +111,7 @@ def draw(path: Path, around: Around) -> None:
 
 
 def next_multiple(size: int, unit: int) -> int:
-    """The smallest multiple of `unit` that is no smaller than `size`."""
+    """The smallest multiple of `unit` that is at least `size`."""
     return -(-size // unit) * unit
 
 

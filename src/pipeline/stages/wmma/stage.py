@@ -33,7 +33,7 @@ Size = tuple[int, int, int]
 
 
 def _sizes(value: object) -> object:
-    """N stands for M = N = K. Raises UserError for what is no size."""
+    """N stands for M = N = K. Raises UserError for anything else."""
     if not isinstance(value, tuple | list):
         return value
     return tuple(map(_size, value))

@@ -120,7 +120,7 @@ SHIM_OWN auto operand(Stored value)
 }
 
 // The matrix product of a warp: gathers A and B from the lanes, multiplies, and gives each lane its sums. A Tensor Core
-// adds in an order and with a rounding of its own, which NVIDIA does not state; this one adds in the order of k, in Sum.
+// adds in an order and with a rounding that NVIDIA does not state; this one adds in the order of k, in Sum.
 template <class T, class Sum, int K, class LayoutA, class LayoutB>
 SHIM_CALL void multiply(void **lanes)
 {
