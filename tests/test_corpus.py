@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_pythons_own_documents(tmp_path: Path, tokens: str) -> None:
     assert dataset.packages == (("tokenizers",) if tokens == "bpe" else ())
 
 
+def test_fewer_pairs_of_bytes_than_asked_for_are_said(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("abab cdcd " * 50)
+    (note,) = Text(path=str(tmp_path / "text.txt"), context=4, tokens="bpe", vocabulary=400).load(tmp_path, 0).notes
+    assert re.fullmatch(
+        r"dataset\.vocabulary=400: 2\d\d tokens were learned; after them nothing in the training text occurs twice", note
+    )
+    assert Text(path=str(tmp_path / "text.txt"), context=4, vocabulary=400).load(tmp_path, 0).notes == ()
+
+
 def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
     for number, words in enumerate(WORDS):
         (tmp_path / f"{number}.txt").write_text(words)
@@ -102,6 +112,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             dataset.load(tmp_path, 0)
         assert str(refused.value) == said
+    with pytest.raises(UserError, match=r"vocabulary=256: the 256 bytes are tokens already; give 257 or more"):
+        Text(tokens="bpe", vocabulary=256)
     with pytest.raises(UserError, match=r"validation=0\.5 with dataset\.test=0\.5: no text is left to train on"):
         Text(validation=0.5, test=0.5)
 
@@ -111,13 +123,16 @@ def test_bits_per_byte_are_those_of_the_text_whatever_its_tokens(tokens: str) ->
     text = "Über die Wälder – weit. " * 9
     vocabulary = learned(tokens, [text.encode()], 270, "text")
     y = sequences(vocabulary.encode(text.encode(), "text"), 7, None, "text").y
-    judge = LanguageModelling(7, vocabulary.size, vocabulary).judge(CrossEntropy())
+    task = LanguageModelling(7, vocabulary.size, vocabulary)
+    judge, found = task.judge(CrossEntropy()), {"validation/loss": math.log(vocabulary.size)}
     for rows in (slice(0, 2), slice(2, None)):
         judge.add(y[rows], np.zeros((*y[rows].shape, vocabulary.size)), y[rows].astype(np.int64))
     (bits,) = [metric for metric in judge.metrics() if metric.name == "test/bits_per_byte"]
     predicted = vocabulary.decode(y.reshape(-1))
     assert bits.value == pytest.approx(math.log2(vocabulary.size) * y.size / len(predicted))
     assert (bits.unit, bits.direction) == ("bits/byte", "min")
+    assert task.validated(CrossEntropy(), found, y)[0].value == pytest.approx(bits.value)
+    assert task.validated(CrossEntropy(label_smoothing=0.1), found, y) == task.validated(CrossEntropy(), {}, y) == ()
 
 
 def test_numbers_that_stand_for_no_text_have_no_bits_per_byte() -> None:

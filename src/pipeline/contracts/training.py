@@ -133,6 +133,7 @@ class Loss(Part):
 
     `masks`: its functions of torch and Keras take a third argument, booleans: the rows that count, where some are
     padding. The others add nothing to the sum, and the mean is still over all of them.
+    `nats`: it is the cross-entropy of classes and nothing else, so that bits can be made of it.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
@@ -142,8 +143,11 @@ class Loss(Part):
 
         @property
         def asks_the_data(self) -> bool: ...
+
+        @property
+        def nats(self) -> bool: ...
     else:
-        asks_the_data = False
+        asks_the_data = nats = False
 
     @abstractmethod
     def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:

@@ -37,7 +37,7 @@ class Data:
     `sha256` hashes what was read, before the seed split it: it shows whether two runs had the same data to draw from.
     `augment`: what makes training images as they are in an epoch, where they are augmented. `normalisation`: what is
     subtracted from x, once it is scaled, and what that is divided by. `part`: which rows of a training batch of so many
-    are made here, where other processes make the others.
+    are made here, where other processes make the others. `notes`: what is odd about what was read, for people.
     """
 
     train: Split
@@ -49,6 +49,7 @@ class Data:
     augment: Augment | None = None
     normalisation: Normalisation | None = None
     part: Callable[[int], slice] | None = None
+    notes: tuple[str, ...] = ()
 
     def training(self, rows: np.ndarray, epoch: int) -> Split:
         """The training examples of a batch, `rows` (B,), as they are in an epoch (from 0): a copy."""

@@ -53,6 +53,7 @@ class Corpus(Dataset):
     stride: PositiveInt | None = None
 
     def __post_init__(self) -> None:
+        vocabularies.check_size(self.tokens, self.vocabulary)
         if self.validation + self.test >= 1:
             raise UserError(
                 f"dataset.validation={self.validation} with dataset.test={self.test}: no text is left to train on"
@@ -86,7 +87,15 @@ class Corpus(Dataset):
             key = f"{who}: dataset.validation={self.validation}"
             validation = sequences(tokens.encode(text.validation, who), self.context, None, key)
         task = LanguageModelling(self.context, tokens.size, tokens)
-        return Data(train, validation, test, task, sha256(documents))
+        return Data(train, validation, test, task, sha256(documents), notes=self._notes(tokens.size))
+
+    def _notes(self, learned: int) -> tuple[str, ...]:
+        if self.tokens != "bpe" or learned == self.vocabulary:
+            return ()
+        return (
+            f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
+            "after them nothing in the training text occurs twice",
+        )
 
 
 def divided(documents: Sequence[Content], validation: float, test: float, seed: int) -> Divided:

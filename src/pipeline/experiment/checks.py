@@ -189,3 +189,10 @@ def _check_profiler(experiment: Experiment, trains: bool) -> None:
             f"profiler={name} with backend={experiment.backend.name}: it is for {', '.join(profiler.backends)} "
             f"({profiler.instead})"
         )
+    training, last = experiment.training, profiler.skip + profiler.steps
+    if training.steps is not None and last > training.steps * training.accumulate:
+        raise UserError(
+            f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: needs {last:,} batches, but "
+            f"training.steps={training.steps} has {training.steps * training.accumulate:,} at most; "
+            "lower them or train longer"
+        )

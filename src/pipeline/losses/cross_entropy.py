@@ -35,6 +35,11 @@ class CrossEntropy(Loss):
         """Whether there is a number for each class."""
         return self.class_weights is not None
 
+    @property
+    def nats(self) -> bool:
+        """Whether neither smoothing nor weights are part of it."""
+        return not self.label_smoothing and self.class_weights is None
+
     def check(self, task: Task) -> None:
         """Refuse another number of weights than there are classes."""
         classes = task.shapes.classes

@@ -69,6 +69,7 @@ def train(
     receipt |= of_updates(experiment, fit, data.task)
     fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
+    run.last_epoch += data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
     keep(experiment, resolved, run, receipt, fit, data)
 
     predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
@@ -99,7 +100,7 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     run.journal.write_receipt(receipt)
     check_data(experiment, data, task)
     plan = Plan.of(experiment, len(data.train))
-    for note in of_length(experiment.training, plan.steps, plan.periods, plan.batches):
+    for note in (*data.notes, *of_length(experiment.training, plan.steps, plan.periods, plan.batches)):
         run.note(note)
     for said in (said_of_layout(experiment, data.task.shapes), said_of_start(experiment, data)):
         if said:

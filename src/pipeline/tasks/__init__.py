@@ -140,6 +140,10 @@ class Task(ABC):
     def judge(self, loss: Loss) -> Judge:
         """A judge of the test set by the experiment's loss; `training.metrics` are measured beside it."""
 
+    def validated(self, loss: Loss, found: Mapping[str, float], y: np.ndarray) -> tuple[Metric, ...]:
+        """More metrics of the validation data, from those `found` after the last epoch and the targets y (N, ...)."""
+        return ()
+
     def notes(self, train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
         """What is odd about the targets (N, ...) that are learned and measured, for people."""
         return ()

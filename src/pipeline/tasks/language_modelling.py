@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Direction
 
 
+ROWS = 1024  # sequences that are counted at once: a text may be larger than memory
+
+
 @dataclass(frozen=True)
 class LanguageModelling(Task):
     """Sequences of `length` tokens below `vocabulary`: x (N, T) int, y (N, T) int, the token after each of x.
@@ -69,6 +72,16 @@ class LanguageModelling(Task):
 
     def judge(self, loss: Loss) -> Judge:
         return LanguageJudge(self, loss)
+
+    def validated(self, loss: Loss, found: Mapping[str, float], y: np.ndarray) -> tuple[Metric, ...]:
+        """Bits per byte, which grids choose by whatever the tokens are."""
+        if self.tokens is None or not loss.nats or "validation/loss" not in found:
+            return ()
+        counted = np.zeros(self.tokens.size, np.int64)
+        for first in range(0, len(y), ROWS):
+            counted += np.bincount(y[first : first + ROWS].ravel(), minlength=len(counted))
+        bits = found["validation/loss"] * counted.sum() / math.log(2) / (counted @ self.tokens.lengths())
+        return (Metric("validation/bits_per_byte", float(bits), "bits/byte", direction="min"),)
 
     def card(self) -> dict[str, Any]:
         """With the vocabulary, by which `pipeline.tokens.from_plain` encodes and decodes text as in training."""

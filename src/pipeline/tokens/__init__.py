@@ -15,6 +15,7 @@ import numpy as np
 from pipeline.errors import UserError
 
 Content = bytes | memoryview  # of a file: as read, or mapped
+BYTES = 256  # each is a token of bpe, and all tokens of bytes
 MODULES = {"bytes": "byte", "characters": "character", "bpe": "bpe"}  # by kind
 
 
@@ -43,6 +44,12 @@ class Tokens(ABC):
     @abstractmethod
     def plain(self) -> dict[str, Any]:
         """What `from_plain` needs to make it again, ready for JSON."""
+
+
+def check_size(kind: str, size: int) -> None:
+    """Refuse a number of tokens that no text could give. Raises UserError."""
+    if kind == "bpe" and size <= BYTES:
+        raise UserError(f"dataset.vocabulary={size}: the {BYTES} bytes are tokens already; give {BYTES + 1} or more")
 
 
 def learned(kind: str, texts: Sequence[Content], size: int, who: str) -> Tokens:

@@ -15,10 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.errors import UserError
-from pipeline.tokens import Content, Tokens, decoded, smallest
+from pipeline.tokens import Content, Tokens, check_size, decoded, smallest
 
-BYTES = 256  # the least vocabulary: every byte is a token
 PIECE = 1 << 16  # characters that are handed over at once: the library's own cost grows with a text's length
 
 
@@ -64,8 +62,7 @@ class Bpe(Tokens):
 
 def learned(texts: Sequence[Content], size: int, who: str) -> Bpe:
     """Merges learned from these texts, until there are `size` tokens or nothing occurs twice. Raises UserError."""
-    if size < BYTES + 1:
-        raise UserError(f"dataset.vocabulary={size}: the {BYTES} bytes are tokens already; give {BYTES + 1} or more")
+    check_size("bpe", size)
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
