@@ -1,17 +1,18 @@
 """python -m bench [name ...]: run the benchmarks, print their table, keep the figures in results/<device>/<date>.json.
 
-Run it on a machine that does nothing else; each benchmark says how it compares. The last takes
-options: `python -m bench pinn --problems function ode --parts error --rounds 1`; its figures are kept under them.
+Run it on a machine that does nothing else; each benchmark says how it compares. Some take options, and keep their
+figures under them: `python -m bench pinn --problems function ode --parts error --rounds 1`, `python -m bench gpt --rounds 3`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ BENCHMARKS = (
     "amp",
     "gpt",
     "gpt_fast",
+    "ingredients",
     "generation",
     "processes",
     "memory",
@@ -47,7 +49,7 @@ def main() -> None:
     for name in names:
         print(name, file=sys.stderr, flush=True)
         kept_as = " ".join([name, *(f"--{key} {shown(value)}" for key, value in options.items())])
-        results[kept_as] = {"git": git, "rows": importlib.import_module(f"bench.{name}").run(**options)}
+        results[kept_as] = {"git": git, "rows": benchmark(name)(**options)}
         show(kept_as, results[kept_as]["rows"])
     print(f"kept in {keep(Path('results'), where, results)}")
     if not all(row.get("met", True) for result in results.values() for row in result["rows"]):
@@ -60,18 +62,26 @@ def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--problems", nargs="+", choices=("function", "ode", "poisson"), help="pinn: of all three")
     parser.add_argument("--parts", nargs="+", choices=("step", "error"), help="pinn: a step, the time to an error")
-    parser.add_argument("--rounds", type=int, help="pinn: instead of 5")
+    parser.add_argument("--rounds", type=int, help="of one benchmark, instead of its own number")
     found = vars(parser.parse_args(words))
     names = found.pop("names") or list(BENCHMARKS)
     options = {key: value for key, value in found.items() if value is not None}
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"error: {unknown[0]}: no such benchmark; choose from {', '.join(BENCHMARKS)}")
-    if options and names != ["pinn"]:
-        sys.exit(f"error: --{next(iter(options))}: goes with the benchmark pinn alone")
+    for key in options:
+        takers = [name for name in BENCHMARKS if key in inspect.signature(benchmark(name)).parameters]
+        if len(names) > 1 or names[0] not in takers:
+            sys.exit(f"error: --{key}: goes with one benchmark, of {', '.join(takers)}")
     if options.get("rounds", 1) < 1:
         sys.exit(f"error: --rounds {options['rounds']}: give 1 or more")
     return names, options
+
+
+def benchmark(name: str) -> Callable[..., list[dict[str, object]]]:
+    """What measures, and gives the rows of a table."""
+    run: Callable[..., list[dict[str, object]]] = importlib.import_module(f"bench.{name}").run
+    return run
 
 
 def shown(value: Any) -> str:

@@ -17,17 +17,17 @@ MODEL = (
 GENERATE = ("stage=generate", "stage.tokens=256", "stage.temperature=0", "stage.prompt=The statement")
 
 
-def run() -> list[dict[str, object]]:
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     """Rows of the table. Checked first: both sides write the same text. The model has hardly been trained."""
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         source = pipeline_in(folder, *MODEL, "tracking=none")
         for backend in ("torch", "tensorflow", "jax"):
-            rows += compare(source, backend)
+            rows += compare(source, backend, rounds)
     return rows
 
 
-def compare(source: Path, backend: str) -> list[dict[str, object]]:
+def compare(source: Path, backend: str, rounds: int) -> list[dict[str, object]]:
     """One backend's two sides and their ratio. Keras computes the whole context for each token of the uncached one."""
     texts: set[str] = set()
     cached, uncached = (
@@ -37,7 +37,7 @@ def compare(source: Path, backend: str) -> list[dict[str, object]]:
         )
         for name, value in (("cached", "true"), ("uncached", "false"))
     )
-    alternate([cached, uncached], ROUNDS)
+    alternate([cached, uncached], rounds)
     if len(texts) != 1:
         raise SystemExit(f"{backend}: {len(texts)} different texts; no time is worth anything")
     ratio = row(f"cached / uncached on {backend}", ratios(cached, uncached, "tokens_per_s"), "x")

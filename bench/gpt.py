@@ -16,13 +16,13 @@ WORDS = (
 )
 
 
-def run() -> list[dict[str, object]]:
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     """Rows of the table. Checked first: the loss of the validation text is the same within what a start decides."""
     plain = Side("a plain torch loop", lambda: peer("gpt_plain.py", str(STEPS)))
     ours = {name: Side(f"stage=transformer backend={name}", partial(ours_on, name)) for name in BACKENDS}
     fits = {name: Side(f"Keras's fit on {name}", partial(fit_on, name)) for name in BACKENDS[1:]}
     sides = [plain, *ours.values(), *fits.values()]
-    alternate(sides, ROUNDS)
+    alternate(sides, rounds)
     agree(sides, "validation_loss", APART)
     rows = figure_rows(sides, "tokens_per_s", "tokens/s")
     for name, side in ours.items():

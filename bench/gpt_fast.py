@@ -19,14 +19,14 @@ AS_LONG = 1000  # our steps in less than the plain loop's time
 WORDS = ("experiment=gpt_fast", "stage.baselines=false", "stage.attention=false")
 
 
-def run() -> list[dict[str, object]]:
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     """Rows of the table."""
     plain = Side(f"a plain torch loop, {STEPS} steps", seeded(lambda seed: peer("gpt_plain.py", str(STEPS), seed)))
     fast = Side("experiment=gpt_fast", seeded(lambda seed: pipeline(*WORDS, f"seed={seed}")))
     longer_words = (*WORDS, f"training.steps={AS_LONG}")
     longer = Side(f"experiment=gpt_fast, {AS_LONG} steps", seeded(lambda seed: pipeline(*longer_words, f"seed={seed}")))
     sides = [plain, fast, longer]
-    alternate(sides, ROUNDS, uncounted=0)
+    alternate(sides, rounds, uncounted=0)
     return [
         *figure_rows(sides, "bits_per_byte", "bits/byte"),
         *figure_rows(sides, "wall_s", "s"),

@@ -17,12 +17,12 @@ WORDS = (
 )
 
 
-def run() -> list[dict[str, object]]:
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     """Rows of the table."""
     rows: list[dict[str, object]] = []
     for backend in BACKENDS:
         sides = [Side(f"{backend}, {length:,} tokens", partial(peak, backend, length)) for length in LENGTHS]
-        alternate(sides, ROUNDS)
+        alternate(sides, rounds)
         rows += [row(side.name, side.values("MiB"), "MiB") for side in sides]
         of_rounds = zip(*(side.values("MiB") for side in sides), strict=True)
         found = row(f"{backend}, growth to 4,096 / to 2,048", [growth(peaks) for peaks in of_rounds], "x")

@@ -33,13 +33,13 @@ SIDES = {
 }
 
 
-def run() -> list[dict[str, object]]:
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     """Rows of the table. Checked first: the sides of a backend end with the same loss."""
     sides = {name: Side(name, partial(trained, words)) for name, words in SIDES.items()}
     summed = Side(
         "gloo, 2 processes, all-reduce of the gradients", lambda: peer("all_reduce.py", str(GRADIENTS), str(SUMS))
     )
-    alternate([*sides.values(), summed], ROUNDS)
+    alternate([*sides.values(), summed], rounds)
     rows = [*figure_rows([*sides.values()], "tokens_per_s", "tokens/s"), *figure_rows([summed], "seconds", "s")]
     for backend in ("torch", "jax"):
         alone, *others = [side for name, side in sides.items() if name.startswith(backend)]

@@ -24,6 +24,7 @@ from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, seconds
 
+TAKE_ROUNDS = "gpt, gpt_fast, ingredients, generation, processes, memory, pinn"
 RESULTS = Path(__file__).parents[1] / "results"
 
 
@@ -68,7 +69,9 @@ def test_a_benchmark_takes_its_options() -> None:
     ("words", "said"),
     [
         (["nothing"], "error: nothing: no such benchmark; choose from startup, "),
-        (["startup", "--rounds", "2"], "error: --rounds: goes with the benchmark pinn alone"),
+        (["startup", "--rounds", "2"], f"error: --rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
+        (["gpt", "memory", "--rounds", "2"], f"error: --rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
+        (["gpt", "--parts", "step"], "error: --parts: goes with one benchmark, of pinn"),
         (["pinn", "--rounds", "0"], "error: --rounds 0: give 1 or more"),
     ],
 )
