@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from bench.measure import Side, alternate, at_most, pipeline, row
@@ -37,5 +38,6 @@ def peak(backend: str, length: int, *words: str) -> dict[str, float]:
 
 
 def growth(peaks: tuple[float, ...]) -> float:
-    """How many times more the last doubling of the length takes than the one before it."""
-    return (peaks[-1] - peaks[-2]) / (peaks[-2] - peaks[-3])
+    """How many times more the last doubling of the length takes than the one before it; infinite if that took nothing."""
+    before = peaks[-2] - peaks[-3]
+    return (peaks[-1] - peaks[-2]) / before if before > 0 else math.inf

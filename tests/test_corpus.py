@@ -84,6 +84,8 @@ def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
     for number, words in enumerate(WORDS):
         (tmp_path / f"{number}.txt").write_text(words)
     (tmp_path / ".hidden").write_bytes(b"\xff")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "object").write_bytes(b"\xff")
     one = Text(path=str(tmp_path / "6.txt"), context=8, tokens="bytes")
     assert [bytes(document).decode() for document in one.documents(tmp_path)] == WORDS[6:7]
     folder, pattern = (Text(path=str(path), context=8) for path in (tmp_path, tmp_path / "*.txt"))
@@ -96,7 +98,7 @@ def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "tiny.txt").write_text("a few words")
-    (tmp_path / "latin.txt").write_bytes("Älteste".encode("latin-1") * 100)
+    (tmp_path / "latin.txt").write_bytes(b"a\n" + "Älteste".encode("latin-1") * 100)
     for dataset, said in {
         Text(): "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
         Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: no such file",
@@ -106,7 +108,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
             "dataset=text: the training text: has 9 tokens; dataset.context=64 needs 65 or more"
         ),
         Text(path=f"{tmp_path}/latin.txt"): (
-            "dataset=text: not UTF-8 at byte 0 (line 1): 0xc4; dataset.tokens=bytes takes any file"
+            f"dataset.path={tmp_path}/latin.txt: not UTF-8 at byte 2 (line 2): 0xc4; dataset.tokens=bytes takes any file"
         ),
     }.items():
         with pytest.raises(UserError) as refused:

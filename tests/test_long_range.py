@@ -19,7 +19,7 @@ from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
-from pipeline.stages.long_range import Cost, LongRange, Measured, costs, metrics, recalls
+from pipeline.stages.long_range import Cost, LongRange, Measured, costs, metrics, parameters, recalls
 
 LENGTH, VOCABULARY = 12, 9
 SHAPES = Shapes((LENGTH,), (LENGTH, VOCABULARY), vocabulary=VOCABULARY)
@@ -168,17 +168,18 @@ def measured() -> list[Measured]:
             "one",
             {4: [1.0, 0.95, 1.0], 16: [0.2, 0.95, 0.97], 64: [0.1, 0.2, 0.3]},
             {64: Cost(2e-3, 1e-3, 3e-3, 2**20)},
-            9,
+            (9,),
         ),
-        Measured("other", {4: [0.5], 16: [1.0]}, {}, 7),
-        Measured("none", {}, {}, 0),
+        Measured("other", {4: [0.5], 16: [1.0], 64: []}, {}, (7, 8)),
+        Measured("none", {4: [1.0], 16: [], 64: [1.0]}, {}, ()),
     ]
 
 
 def test_the_reach_is_the_longest_distance_before_the_first_that_fails() -> None:
-    assert [one.reach for one in measured()] == [16, 0, 0]
+    assert [one.reach for one in measured()] == [16, 0, 4]
     found = {metric.name: metric.value for metric in metrics(measured())}
-    assert found["models"] == 2
+    assert found["models"] == 3
+    assert parameters(measured()) == (("parameters", "one 9, other 7 to 8"),)
     assert (found["one/accuracy_16"], found["one/reach"], found["one/sequence_s_64"]) == (0.95, 16, 2e-3)
 
 
@@ -188,7 +189,8 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
     assert table.columns == ("model", "4", "16", "64", "reach")
     assert table.rows[0] == ("one", "1.000", "0.950", "0.200", "16")
     assert table.rows[1] == ("", "0.95-1.00", "0.20-0.97", "0.10-0.30", "")
-    assert table.rows[2] == ("other", "0.500", "1.000", "", "0")
+    assert table.rows[2] == ("other", "0.500 (n=1)", "1.000 (n=1)", "no result", "0")
+    assert table.rows[3] == ("none", "1.000 (n=1)", "no result", "1.000 (n=1)", "4")
     assert costs(measured(), stage).rows == (("one", "2 ms, 1 MiB"), ("other", ""), ("none", ""))
 
 

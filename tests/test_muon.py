@@ -6,6 +6,7 @@ Its steps on the three backends are in test_parity.py.
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.optimizers.muon import Muon
-from pipeline.optimizers.orthogonal import ADAM, MATRIX, orthogonal, reach
+from pipeline.optimizers.orthogonal import ADAM, MATRIX, orthogonal
 from pipeline.runs.json_files import read_json
 
 
@@ -63,6 +64,30 @@ def test_the_kernels_of_dense_layers_but_the_last_are_its_matrices() -> None:
     assert set(kinds.values()) == {MATRIX, ADAM}
     tied = {name: shape for name, shape in SHAPES.items() if name != "last.kernel"}
     assert Muon().kinds(tied, 83)["outer.kernel"] == MATRIX
+    assert Muon().kinds(tied, None)["outer.kernel"] == MATRIX
+    assert Muon().kinds(tied, 128)["outer.kernel"] == ADAM
+
+
+def test_a_kernel_of_inputs_first_moves_as_its_transpose() -> None:
+    first = torch.nn.Parameter(torch.ones(4, 6, dtype=torch.float64))
+    second = torch.nn.Parameter(torch.ones(6, 4, dtype=torch.float64))
+    groups = [
+        {"params": [one], "kind": MATRIX, "compute": "float64", "inputs_first": inputs_first}
+        for one, inputs_first in ((first, True), (second, False))
+    ]
+    optimizer = Muon().torch(groups)
+    gradient = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 6)))
+    first.grad, second.grad = gradient, gradient.T.contiguous()
+    optimizer.step()
+    torch.testing.assert_close(first.detach().T, second.detach(), rtol=0, atol=1e-12)
+
+
+def test_tied_embeddings_leave_every_kernel_to_it(tmp_path: Path) -> None:
+    words = ("stage=transformer", "dataset=python_docs", "dataset.context=16", "training.steps=2", "tracking=none")
+    quick = ("schedule.warm_up=1", "stage.baselines=false", "stage.attention=false", "optimizer=muon")
+    model = ("model.layers=1", "model.heads=2", "model.width=256", "model.tied=true", "dataset.tokens=bytes")
+    run = done(tmp_path, *words, *quick, *model)
+    assert "blocks.0.mlp.outer.kernel" in read_json(run / "receipt.json")["updates"][MATRIX]
 
 
 def test_a_pattern_names_more_of_adams_and_must_name_one() -> None:
@@ -76,8 +101,8 @@ def test_a_matrix_without_a_gradient_stays_finite_in_16_bits(dtype: torch.dtype)
     weights = [torch.nn.Parameter(torch.ones(4, 3, dtype=dtype)), torch.nn.Parameter(torch.ones(3, dtype=dtype))]
     compute = str(dtype).removeprefix("torch.")
     groups = [
-        {"params": weights[:1], "kind": MATRIX, "compute": compute},
-        {"params": weights[1:], "kind": ADAM, "compute": compute},
+        {"params": weights[:1], "kind": MATRIX, "compute": compute, "inputs_first": False},
+        {"params": weights[1:], "kind": ADAM, "compute": compute, "inputs_first": False},
     ]
     optimizer = Muon().torch(groups)
     for gradient in (0.0, 1e-4):
@@ -112,8 +137,8 @@ def made() -> tuple[Any, list[torch.nn.Parameter]]:
     shapes = ((6, 4), (6, 4), (3, 5), (7,))
     weights = [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
     groups = [
-        {"params": weights[:3], "kind": MATRIX, "compute": "float64"},
-        {"params": weights[3:], "kind": ADAM, "compute": "float64"},
+        {"params": weights[:3], "kind": MATRIX, "compute": "float64", "inputs_first": False},
+        {"params": weights[3:], "kind": ADAM, "compute": "float64", "inputs_first": False},
     ]
     return Muon(weight_decay=0.1).torch(groups), weights
 
@@ -143,7 +168,7 @@ def test_an_update_is_the_papers() -> None:
     gradient = np.random.default_rng((0, 0)).normal(size=(6, 4))
     moved = of_norm_one(gradient + 0.95 * gradient)
     turned = orthogonal(moved, np.transpose, 5)
-    expected = matrix.numpy() * (1 - 0.02 * 0.1) - 0.02 * reach(4, 6) * turned
+    expected = matrix.numpy() * (1 - 0.02 * 0.1) - 0.02 * math.sqrt(6 / 4) * turned
     np.testing.assert_allclose(weights[0].detach().numpy(), expected, atol=1e-7)
     alone.grad = torch.from_numpy(np.random.default_rng((0, 3)).normal(size=7))
     adam.step()

@@ -80,6 +80,16 @@ def test_it_goes_with_other_settings(tmp_path: Path, backend: str, more: str) ->
     assert (run / "artifacts" / "model" / "weights.npz").is_file()
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_it_goes_with_adapters(tmp_path: Path, backend: str) -> None:
+    words = (*SMALL, f"backend={backend}")
+    base = done(tmp_path / "base", *words)
+    adapted = (*words, f"model.start={base}", "model.adapters.rank=2")
+    plain, again = (done(tmp_path / name, *adapted, f"model.recompute={name}") for name in ("false", "true"))
+    np.testing.assert_allclose(losses(again), losses(plain), rtol=0, atol=0 if backend == "torch" else 1e-12)
+
+
 MEMORY = """
 import jax, numpy as np
 from pipeline.models import Shapes

@@ -28,6 +28,7 @@ class Model(Part):
     `shared_start`: its kernels, biases, embeddings and normalizations start from values drawn by the seed, the same on
     every backend (pipeline.models.weights). A model that does not say so starts from the values that it was made with.
     `takes`: what its examples have to be (`Task.example_kind`); None: anything.
+    `tied`: its outputs are made by its embeddings, and by no kernel.
     `layout`: "channels_first" for a module that takes images as (N, C, H, W); `shapes` is (H, W, C) all the same.
     """
 
@@ -39,8 +40,12 @@ class Model(Part):
 
         @property
         def layer_dtypes(self) -> Sequence[str | None]: ...
+
+        @property
+        def tied(self) -> bool: ...
     else:
         layer_dtypes = ()
+        tied = False
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
 
@@ -97,16 +102,17 @@ class Optimizer(Part):
     def slots(self) -> int:
         """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
 
-    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
+    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int | None) -> dict[str, str]:
         """The kind of update of each trained weight: by their common names (pipeline.models.weights) in the order of
-        the layers. `outputs`: how many numbers the last axis of the model's output has. Raises UserError."""
+        the layers. `outputs`: how many numbers the last axis of the model's output has; None where no kernel makes
+        them. Raises UserError."""
         raise NotImplementedError
 
     def torch(self, parameters: Iterable[object]) -> object:
         """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries.
 
-        Of an optimizer with `several` kinds each group has a `kind` and one dtype of its weights, and in `compute` the
-        dtype of its products.
+        Of an optimizer with `several` kinds each group has a `kind` and one dtype of its weights, in `compute` the dtype
+        of its products, and in `inputs_first` whether its matrices are (in, out) in place of torch's (out, in).
         """
         raise NotImplementedError
 

@@ -49,6 +49,11 @@ class Paired(Dataset):
     def load(self, root: Path, seed: int) -> Data:
         """Make the pairs and divide them by `seed`. Nothing is cached below `root`."""
         pairs, who = self.pairs(), f"dataset={choice(self)}"
+        if len(pairs) != self.count:
+            raise UserError(
+                f"{who}: pairs() gave {len(pairs):,}; dataset.train={self.train}, dataset.validation={self.validation} and "
+                f"dataset.test={self.test} are {self.count:,} together"
+            )
         check_pairs(pairs, who)
         tokens = Characters("".join(sorted({letter for pair in pairs for letter in "".join(pair)})))
         whole = encoded(pairs, tokens, who)

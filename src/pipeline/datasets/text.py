@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.datasets.corpus import Corpus
 from pipeline.errors import UserError
 from pipeline.spec import spec
-from pipeline.tokens import Content
+from pipeline.tokens import Content, decoded
 
 
 @spec
@@ -30,6 +30,9 @@ class Text(Corpus):
             contents = [mapped(path) if whole else path.read_bytes() for path in paths]
         except OSError as error:
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
+        if self.tokens != "bytes":
+            for path, content in zip(paths, contents, strict=True):
+                decoded(content, f"dataset.path={path}")
         found = [content for content in contents if len(content)]
         if not found:
             raise UserError(f"dataset.path={self.path}: contains no text")
@@ -46,13 +49,17 @@ class Text(Corpus):
             raise UserError("dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'")
         path = Path(self.path).expanduser()
         if path.is_dir():
-            found = [one for one in path.rglob("*") if one.is_file() and not one.name.startswith(".")]
+            found = [one for one in path.rglob("*") if one.is_file() and not _hidden(one.relative_to(path))]
         else:
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]
         if not found:
             raise UserError(f"dataset.path={self.path}: no such file")
         return sorted(found)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def mapped(path: Path) -> Content:

@@ -125,6 +125,10 @@ class Experiment:
         assert isinstance(self.dataset, Problem)
         return self.dataset
 
+    def kinds_of_update(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
+        """By an optimizer with several, of each trained weight. `outputs`: numbers on the last axis of the output."""
+        return self.optimizer.kinds(shapes, None if self.data_model.tied else outputs)
+
     @property
     def seed(self) -> int:
         return self.settings.seed

@@ -70,12 +70,12 @@ class Gpt(Model):
     def training_flop(self, weights: Weights, length: int) -> float:
         """FLOP of a training step for each token, in sequences of `length`.
 
-        6 for each parameter but those that are looked up, and 12 for each layer, number of the width and position
-        (Kaplan et al., "Scaling laws for neural language models", 2020, section 2.1; attention counted in full).
+        6 for each parameter but those that are looked up, and 12 for each layer, number of the width and position that
+        a token sees (Chowdhery et al., "PaLM", 2022, appendix B, who count all positions): (length + 1) / 2 on average.
         """
         looked_up = {"positions.embeddings", *(() if self.tied else ("tokens.embeddings",))}
         multiplied = sum(array.size for name, array in weights.items() if name not in looked_up)
-        return 6.0 * multiplied + 12.0 * self.layers * self.width * length
+        return 6.0 * multiplied + 6.0 * self.layers * self.width * (length + 1)
 
     def rungs(self) -> Mapping[str, str]:
         return {} if self.recompute else {"recompute": "model.recompute=true"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 WORTH_ONEDNN = 2**24  # multiply-adds from which oneDNN's product gains (see docs/decisions.md, 2026-11-22)
 
@@ -30,11 +32,31 @@ class Linear(nn.Linear):
     """torch's Dense layer, with large products by oneDNN: torch asks MKL, which on an AMD CPU stays below AVX-512."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        worth = x.numel() * self.out_features >= WORTH_ONEDNN
-        if not (worth and torch.backends.mkldnn.is_available() and plain_float32_on_cpu(x)):
-            return super().forward(x)
-        found: torch.Tensor = OneDnnLinear.apply(x, self.weight, self.bias)
-        return found
+        return dense(x, self.weight, self.bias)
+
+
+def dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x W^T + b: x (..., inputs), W (outputs, inputs), b (outputs,) or None."""
+    worth = x.numel() * len(weight) >= WORTH_ONEDNN
+    if not (worth and torch.backends.mkldnn.is_available() and plain_float32_on_cpu(x)):
+        return functional.linear(x, weight, bias)
+    found: torch.Tensor = OneDnnLinear.apply(x, weight, bias)
+    return found
+
+
+def at_once(layers: Sequence[nn.Linear], x: torch.Tensor) -> Sequence[torch.Tensor]:
+    """What each of several Dense layers gives of the same x: of many rows by a single product.
+
+    One after the other where somebody looks at, or changes, what a layer gives (a hook), and where dtypes differ.
+    """
+    large = x.numel() * sum(layer.out_features for layer in layers) >= WORTH_ONEDNN
+    alike = len({layer.weight.dtype for layer in layers}) == 1 and len({layer.bias is None for layer in layers}) == 1
+    hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
+    if hooked or not (large and alike):
+        return [layer(x) for layer in layers]
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return dense(x, weight, bias).split([layer.out_features for layer in layers], -1)
 
 
 class OneDnnLinear(torch.autograd.Function):

@@ -43,9 +43,9 @@ class Muon(Optimizer):
     def slots(self) -> int:
         return 2
 
-    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
+    def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int | None) -> dict[str, str]:
         kernels = [name for name, shape in shapes.items() if kind_of(name) == "kernel" and len(shape) == 2]
-        if kernels and shapes[kernels[-1]][1] == outputs:  # tied embeddings leave no such kernel
+        if kernels and shapes[kernels[-1]][1] == outputs:
             del kernels[-1]
         by_adam = matching("optimizer.by_adam", self.by_adam, shapes)
         matrices = {name for name in kernels if name not in by_adam}

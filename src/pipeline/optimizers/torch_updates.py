@@ -13,6 +13,8 @@ from pipeline.optimizers.orthogonal import ADAM, MATRIX, TINY, Matrices, orthogo
 class Muon(torch.optim.Optimizer):
     """Groups of `kind` matrix, whose `compute` is the dtype of the iteration's products, and groups of kind adam.
 
+    Matrices are (out, in), those of a group with `inputs_first` (in, out).
+
     torch.optim.Muon is bfloat16 in any precision.
     """
 
@@ -37,7 +39,8 @@ class Muon(torch.optim.Optimizer):
         for weight in group["params"]:
             if weight.grad is not None:
                 alike[weight.shape].append(weight)
-        for (outputs, inputs), weights in alike.items():
+        for shape, weights in alike.items():
+            inputs, outputs = shape if group["inputs_first"] else shape[::-1]
             updates = torch.stack([self._moved(weight) for weight in weights])
             wide = updates if updates.dtype == torch.float64 else updates.float()  # 1e-8 is 0 in float16
             norms = torch.linalg.matrix_norm(wide, keepdim=True) + TINY

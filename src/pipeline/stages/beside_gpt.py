@@ -54,11 +54,12 @@ def baselines(experiment: Experiment) -> Result:
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
     """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
 
-    Nothing of another model than gpt, of weights that were not all trained, whose gradients are not all computed, or
-    where a profiler slowed the training down.
+    Nothing of another model than gpt, of weights that were not all trained, whose gradients are not all computed, of
+    several processes or devices, since the matmul has one, or where a profiler slowed the training down.
     """
-    rate, start = by_name(result.metrics).get("tokens_per_s"), experiment.starting
-    if rate is None or not isinstance(experiment.model, Gpt) or start.freeze or start.adapters.active:
+    rate, start, device = by_name(result.metrics).get("tokens_per_s"), experiment.starting, experiment.device
+    several = device.processes * device.split > 1
+    if rate is None or not isinstance(experiment.model, Gpt) or start.freeze or start.adapters.active or several:
         return Result(())
     length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)

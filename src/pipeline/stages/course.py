@@ -32,7 +32,7 @@ from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
-from pipeline.stages.start import card_of, said_of_inputs
+from pipeline.stages.start import card_of, said_of_inputs, said_of_settings
 from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     plan = Plan.of(experiment, len(data.train))
     for note in (*data.notes, *of_length(experiment.training, plan.steps, plan.periods, plan.batches)):
         run.note(note)
-    for said in (said_of_layout(experiment, data.task.shapes), said_of_start(experiment, data)):
+    for said in (said_of_layout(experiment, data.task.shapes), *said_of_start(experiment, data)):
         if said:
             run.note(said)
     return data
@@ -116,11 +116,15 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
 
 
-def said_of_start(experiment: Experiment, data: Data) -> str | None:
-    """Where a saved model whose weights this training starts from was trained on inputs of another kind."""
-    start = experiment.starting.start
-    card = {} if start is None else card_of(Path(start))
-    return said_of_inputs(card, data.normalisation, experiment.inputs.normalise)
+def said_of_start(experiment: Experiment, data: Data) -> tuple[str | None, ...]:
+    """Where a saved model whose weights this training starts from had other settings, or inputs of another kind."""
+    if experiment.starting.start is None:
+        return ()
+    start = Path(experiment.starting.start)
+    return (
+        said_of_settings(start, experiment.config["model"]),
+        said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
+    )
 
 
 def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
@@ -131,7 +135,7 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
         found["parameters_frozen"] = sum(prod(shapes[name]) for name in fit.start.frozen if name in shapes)
     if experiment.optimizer.several:
         trained = {name: shape for name, shape in shapes.items() if name not in fit.start.frozen}
-        kinds = experiment.optimizer.kinds(trained, task.shapes.outputs[-1])
+        kinds = experiment.kinds_of_update(trained, task.shapes.outputs[-1])
         found["updates"] = {
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }

@@ -99,10 +99,10 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
 
 
 def metrics(found: Generated) -> tuple[Metric, ...]:
-    """Rates of all rows together; that of decoding has what choosing a token takes."""
+    """Rates of all rows together; that of decoding has windows that moved, and what choosing a token takes."""
     decode: tuple[Metric, ...] = ()
     if found.step_s:
-        decode = (rate("decode/tokens_per_s", len(found.rows) / step_s(found), "tokens"),)
+        decode = (rate("decode/tokens_per_s", decoded(found) / decode_s(found), "tokens"),)
     return (
         count("prompts", len(found.rows)),
         count("generated", found.generated, "tokens"),
@@ -112,9 +112,14 @@ def metrics(found: Generated) -> tuple[Metric, ...]:
     )
 
 
-def step_s(found: Generated) -> float:
-    """A token more in each row: the median step, and the median choice."""
-    return float(np.median(found.step_s) + np.median(found.choose_s))
+def decoded(found: Generated) -> int:
+    """Tokens but for the first of each row, which the prefill gives."""
+    return found.generated - len(found.rows)
+
+
+def decode_s(found: Generated) -> float:
+    """All steps, windows that were computed anew, and choices; rows that have ended are computed and do not count."""
+    return sum(found.step_s) + sum(found.moved_s) + sum(found.choose_s)
 
 
 def rows(

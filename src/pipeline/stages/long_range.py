@@ -147,19 +147,21 @@ class Cost:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model. `accuracies`: by distance, of each seed; `costs`: by length. `parameters`: at the shortest distance."""
+    """A model. `accuracies`: by distance, of each seed that has a result; `costs`: by length. `parameters`: at the
+    shortest distance and at the longest.
+    """
 
     name: str
     accuracies: dict[int, list[float]]
     costs: dict[int, Cost]
-    parameters: int
+    parameters: tuple[int, ...]
 
     @property
     def reach(self) -> int:
         """The longest distance up to which the median accuracy is RECALLED or more; 0 where none is."""
         found = 0
         for distance, values in sorted(self.accuracies.items()):
-            if statistics.median(values) < RECALLED:
+            if not values or statistics.median(values) < RECALLED:
                 break
             found = distance
         return found
@@ -169,15 +171,18 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
     """What the runs of a model have left."""
     accuracies: dict[int, list[float]] = {}
     costs: dict[int, Cost] = {}
-    parameters = 0
+    parameters: dict[int, int] = {}
     for entry in entries:
         swept = entry.cell.swept
-        if swept["model"] != name or entry.state != "done" or entry.run is None:
+        if swept["model"] != name:
+            continue
+        of_distance = accuracies.setdefault(int(swept["distance"]), []) if swept["measures"] == "recall" else None
+        if entry.state != "done" or entry.run is None:
             continue
         receipt = read_json(entry.run / "receipt.json")
-        parameters = parameters or receipt["parameters"]
-        if swept["measures"] == "recall":
-            accuracies.setdefault(int(swept["distance"]), []).append(entry.metrics["test/accuracy"].value)
+        if of_distance is not None:
+            of_distance.append(entry.metrics["test/accuracy"].value)
+            parameters[int(swept["distance"])] = receipt["parameters"]
         else:
             rates, peak = receipt["training_rate"], receipt["peak_memory"]
             costs[int(swept["length"])] = Cost(
@@ -186,16 +191,18 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
                 most=1 / rates["min"],
                 peak=peak.get("device_bytes", peak["process_bytes"]),
             )
-    return Measured(name, accuracies, costs, parameters)
+    ends = tuple(parameters[distance] for distance in sorted({min(parameters), max(parameters)})) if parameters else ()
+    return Measured(name, accuracies, costs, tuple(dict.fromkeys(ends)))
 
 
 def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     """Of every model its reach, its accuracy by distance, and what a sequence costs by length."""
-    every = [count("models", sum(bool(one.accuracies) for one in found))]
+    every = [count("models", sum(any(one.accuracies.values()) for one in found))]
     for one in found:
         every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
         for distance, values in one.accuracies.items():
-            every.append(Metric(f"{one.name}/accuracy_{distance}", statistics.median(values), direction="max"))
+            if values:
+                every.append(Metric(f"{one.name}/accuracy_{distance}", statistics.median(values), direction="max"))
         for length, cost in one.costs.items():
             every.append(seconds(f"{one.name}/sequence_s_{length}", cost.median))
             every.append(memory(f"{one.name}/peak_bytes_{length}", cost.peak))
@@ -203,8 +210,8 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
 
 
 def parameters(found: Sequence[Measured]) -> tuple[tuple[str, str], ...]:
-    """Rows of the run's table."""
-    said = ", ".join(f"{one.name} {one.parameters:,}" for one in found if one.parameters)
+    """Rows of the run's table: of a model whose positions are learned, at the shortest and at the longest distance."""
+    said = ", ".join(f"{one.name} {' to '.join(f'{n:,}' for n in one.parameters)}" for one in found if one.parameters)
     return (("parameters", said),) if said else ()
 
 
@@ -214,12 +221,19 @@ def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
     rows: list[tuple[str, ...]] = []
     for one in found:
         each = [one.accuracies.get(distance, []) for distance in distances]
-        rows.append((one.name, *(f"{statistics.median(own):.3f}" if own else "" for own in each), str(one.reach)))
+        rows.append((one.name, *(_median(own, stage.seeds) for own in each), str(one.reach)))
         if any(len(own) > 1 for own in each):
             rows.append(("", *(f"{min(own):.2f}-{max(own):.2f}" if own else "" for own in each), ""))
     seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds, below it the lowest and the highest"
     title = f"accuracy by distance, {seeds}; reach: the longest up to which it is {RECALLED} or more"
     return Table(title, ("model", *map(str, distances), "reach"), tuple(rows))
+
+
+def _median(values: Sequence[float], seeds: int) -> str:
+    """With the count where some seeds have no result."""
+    if not values:
+        return "no result"
+    return f"{statistics.median(values):.3f}" + (f" (n={len(values)})" if len(values) < seeds else "")
 
 
 def costs(found: Sequence[Measured], stage: LongRange) -> Table:
@@ -252,7 +266,7 @@ def draw(path: Path, found: Sequence[Measured], guess: float, title: str) -> Non
     """Accuracy against distance, and time and memory against length."""
     from pipeline.report import long_range
 
-    recalled = {one.name: one.accuracies for one in found}
+    recalled = {one.name: {at: values for at, values in one.accuracies.items() if values} for one in found}
     times = {one.name: {at: (c.median, c.least, c.most) for at, c in one.costs.items()} for one in found}
     peaks = {one.name: {at: c.peak / 2**20 for at, c in one.costs.items()} for one in found}
     long_range.figure(path, recalled, times, peaks, guess=guess, title=title)

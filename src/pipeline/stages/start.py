@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation
+from pipeline.errors import shown
 from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
+
+
+# Settings of a model that decide how it is trained, and not what its weights compute.
+OF_TRAINING = frozenset(
+    ("start", "start_layers", "freeze", "adapters", "dropout", "recompute", "zero_projections", "layer_dtypes")
+)
 
 
 def card_of(start: Path) -> dict[str, Any]:
@@ -18,6 +27,21 @@ def card_of(start: Path) -> dict[str, Any]:
         return card
     by = read_json(start.with_name("normalisation.json"))
     return {"normalisation": by} if by else {}
+
+
+def said_of_settings(start: Path, model: Mapping[str, Any]) -> str | None:
+    """Where the saved run's model had settings that its weights do not show, such as the activation, and others now.
+
+    `model`: the config's node. Nothing where the file is of no run, or of another class.
+    """
+    saved = read_config(start.parents[2]).get("model") if len(start.parents) > 2 else None
+    if not isinstance(saved, dict) or saved.get("_target_") != model.get("_target_"):
+        return None
+    keys = [key for key in model if key in saved and key not in OF_TRAINING and saved[key] != model[key]]
+    if not keys:
+        return None
+    then, now = (", ".join(f"{key}={shown(one[key])}" for key in keys) for one in (saved, model))
+    return f"model.start: that model was trained with {then}; this one has {now}"
 
 
 def said_of_inputs(card: dict[str, Any], now: Normalisation | None, asked: bool) -> str | None:

@@ -202,7 +202,7 @@ def _best_by(pivot: Pivot) -> str:
         return f"the best by {judge} after the last epoch"
     if not judge.startswith("test"):
         return f"the best by {judge}"
-    why = "" if pivot.chosen else ": it was not measured on the validation data"
+    why = "" if pivot.chosen else ": not every result has it of the validation data"
     return f"the best by {judge}, so chosen on the test data{why}"
 
 

@@ -187,7 +187,7 @@ def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     optimizer: Any = experiment.optimizer.keras()
     if experiment.optimizer.several:
         named = weights.variables_keras(model)
-        kinds = experiment.optimizer.kinds({name: tuple(one.shape) for name, one in named}, model.output_shape[-1])
+        kinds = experiment.kinds_of_update({name: tuple(one.shape) for name, one in named}, model.output_shape[-1])
         names = {id(one): name for name, one in named}
         optimizer.kinds = [kinds[names[id(one)]] for one in model.trainable_variables]
     if FORMATS[resolved.precision].loss_scaling:

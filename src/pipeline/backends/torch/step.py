@@ -14,7 +14,6 @@ from pipeline.models import weights
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
-    from pipeline.contracts import Optimizer
     from pipeline.experiment import Experiment
 
 OPS: Any = torch  # what a task may need (pipeline.tasks.Ops)
@@ -46,7 +45,7 @@ class Step:
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         self.training = experiment.training
-        optimizer = experiment.optimizer.torch(groups(net, experiment.optimizer, lowering, task))
+        optimizer = experiment.optimizer.torch(groups(net, experiment, lowering, task))
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
@@ -166,10 +165,11 @@ class Average:
         torch._foreach_copy_(self.average, kept)
 
 
-def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering, task: Task) -> Any:
+def groups(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, task: Task) -> Any:
     """The parameters as the optimizer is to have them: by kind of update, and by whether they decay."""
+    optimizer = experiment.optimizer
     if optimizer.several:
-        return _by_kind(net, optimizer, lowering, task)
+        return _by_kind(net, experiment, lowering, task)
     if optimizer.decay == "all":
         return net.parameters()
     trained = [p for p in net.parameters() if p.requires_grad]
@@ -179,17 +179,24 @@ def groups(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering, task:
     return [group for group in groups if group["params"]]
 
 
-def _by_kind(net: torch.nn.Module, optimizer: Optimizer, lowering: Lowering, task: Task) -> list[dict[str, Any]]:
+def _by_kind(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, task: Task) -> list[dict[str, Any]]:
     """A layer with a dtype that is not the precision's has its products in it too."""
     trained = [row for row in weights.parameters_torch(net) if row[1].requires_grad]
-    kinds = optimizer.kinds({name: shape for name, _, shape in trained}, task.shapes.outputs[-1])
-    found: dict[tuple[str, torch.dtype], list[torch.Tensor]] = {}
-    for name, parameter, _ in trained:
+    kinds = experiment.kinds_of_update({name: shape for name, _, shape in trained}, task.shapes.outputs[-1])
+    found: dict[tuple[str, torch.dtype, bool], list[torch.Tensor]] = {}
+    for name, parameter, shape in trained:
         compute = lowering.compute if parameter.dtype == lowering.dtype else parameter.dtype
-        found.setdefault((kinds[name], compute), []).append(parameter)
+        # Two layouts of one square matrix are the same to an update.
+        inputs_first = parameter.ndim == 2 and shape == tuple(parameter.shape) and shape[0] != shape[1]
+        found.setdefault((kinds[name], compute, inputs_first), []).append(parameter)
     return [
-        {"params": parameters, "kind": kind, "compute": str(compute).removeprefix("torch.")}
-        for (kind, compute), parameters in found.items()
+        {
+            "params": parameters,
+            "kind": kind,
+            "compute": str(compute).removeprefix("torch."),
+            "inputs_first": inputs_first,
+        }
+        for (kind, compute, inputs_first), parameters in found.items()
     ]
 
 

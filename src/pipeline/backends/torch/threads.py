@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from pipeline.machine import threads
+from pipeline.models.torch_sequences import GruLayer
 
 
 def threads_for(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> int:
@@ -22,6 +23,10 @@ def step_flop(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> f
 
     def count(layer: torch.nn.Module, _: object, output: torch.Tensor) -> None:
         nonlocal total
+        if isinstance(layer, GruLayer):
+            kernels = (layer.gru_cell.kernel, layer.gru_cell.recurrent_kernel)
+            total += sum(2 * kernel.numel() for kernel in kernels) * output.numel() // output.shape[-1]
+            return
         weight = layer.weight
         assert isinstance(weight, torch.Tensor)
         total += 2 * weight.numel() * output.numel() // weight.shape[0]
@@ -40,6 +45,8 @@ def step_flop(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> f
 
 
 def _multiplies(layer: torch.nn.Module) -> bool:
-    """Whether a layer multiplies by its weight: an embedding only looks rows up."""
+    """Whether a layer multiplies by its weights: an embedding only looks rows up."""
+    if isinstance(layer, GruLayer):
+        return True
     weight = getattr(layer, "weight", None)
     return getattr(weight, "ndim", 0) >= 2 and not isinstance(layer, torch.nn.Embedding)

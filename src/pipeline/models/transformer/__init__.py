@@ -60,11 +60,11 @@ def block_of(model: Any, **more: Any) -> Block:
 
 
 def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
-    """Refuse a width that the heads do not divide, or not into parts that the positions can use. Raises ValueError."""
+    """Refuse a width that the heads do not divide, or into heads that rotary positions cannot turn. Raises ValueError."""
     if width % heads:
         raise ValueError(f"width={width}: not divisible by heads={heads}")
-    if positions in ("rotary", "sinusoidal") and (width // heads) % 2:
-        raise ValueError(f"positions={positions}: needs heads of an even width, not {width // heads}")
+    if positions == "rotary" and (width // heads) % 2:
+        raise ValueError(f"positions=rotary: needs heads of an even width, not {width // heads}")
 
 
 @dataclass(frozen=True)

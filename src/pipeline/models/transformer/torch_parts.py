@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from pipeline.models.torch_quick import Dropout, Linear
+from pipeline.models.torch_quick import Dropout, Linear, at_once
 from pipeline.models.transformer import EPSILON, Block, positions
 from pipeline.models.transformer.torch_past import Past
 
@@ -72,8 +73,7 @@ class Attention(nn.Module):
 
         `past`: keys and values of what came before x.
         """
-        other = x_BTD if other_BSD is None else other_BSD
-        query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
+        query, key, value = map(self._heads, self._projected(x_BTD, other_BSD))
         if self.block.normed_heads:
             query, key = (functional.rms_norm(one, (self.block.head,), eps=EPSILON) for one in (query, key))
         if self.turn is not None:
@@ -91,6 +91,11 @@ class Attention(nn.Module):
         )
         merged: torch.Tensor = self.output(found_BHTK.transpose(1, 2).flatten(2))
         return merged
+
+    def _projected(self, x_BTD: torch.Tensor, other_BSD: torch.Tensor | None) -> Sequence[torch.Tensor]:
+        if other_BSD is None:
+            return at_once((self.query, self.key, self.value), x_BTD)
+        return [self.query(x_BTD), *at_once((self.key, self.value), other_BSD)]
 
     def _heads(self, x_BTD: torch.Tensor) -> torch.Tensor:
         return x_BTD.unflatten(-1, (-1, self.block.head)).transpose(1, 2)
