@@ -243,7 +243,7 @@ def test_texts_that_cannot_be_trained_on_are_refused_before_the_run(tmp_path: Pa
     for name, said in {
         "empty": "dataset.path=empty.txt: contains no text",
         "tiny": "dataset=text: the training text: has 9 tokens; dataset.context=32 needs 33 or more",
-        "latin": "dataset=text: not UTF-8 at byte 0 (line 1): 0xc4; dataset.tokens=bytes takes any file",
+        "latin": "dataset.path=latin.txt: not UTF-8 at byte 0 (line 1): 0xc4; dataset.tokens=bytes takes any file",
     }.items():
         words = ("stage=transformer", "dataset=text", *TINY, f"dataset.path={name}.txt")
         assert refused(tmp_path, *words) == said

@@ -106,7 +106,7 @@ NAMED = {
         "settings"
     ),
     "optimizer.weight_decay=1": (
-        "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, muon_text, sgd have it)..."
+        "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, sgd have it)..."
     ),
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
     "output_dir={null:1}": "output_dir: no such key...",

@@ -272,7 +272,7 @@ REFUSALS = {
         "lower them or train longer"
     ),
     "profiler=torch profiler.skip=7 profiler.steps=4 training.steps=10 stage=amp": (
-        "precision=fp64 seed=0: profiler.skip=7 profiler.steps=4: needs 11 batches, but training.steps=10 has 10 at "
+        "profiler.skip=7 profiler.steps=4: needs 11 batches, but training.steps=10 has 10 at "
         "most; lower them or train longer"
     ),
     "profiler=perf": "profiler=perf: no such choice; choose from memory, none, nsys, tensorboard, torch",

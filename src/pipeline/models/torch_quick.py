@@ -75,9 +75,17 @@ class OneDnnLinear(torch.autograd.Function):
         rows = gradient.flatten(0, -2)
         return (
             onednn_product(gradient, weight.T) if of_x else None,
-            onednn_product(rows.T, x.flatten(0, -2).T) if of_weight else None,
+            gradient_of_weight(rows, x.flatten(0, -2)) if of_weight else None,
             rows.sum(0) if of_bias else None,
         )
+
+
+def gradient_of_weight(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """(outputs, inputs) of a gradient (rows, outputs) and x (rows, inputs).
+
+    oneDNN copies the gradient, turned: with more rows than inputs that costs more than its product gains.
+    """
+    return gradient.T @ x if len(x) > x.shape[1] else onednn_product(gradient.T, x.T)
 
 
 def onednn_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
