@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.kernels import nvrtc, sass
+from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
@@ -19,6 +20,7 @@ from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.machine.device import Gpu
 from pipeline.stages.wmma import machine_code
 from pipeline.stages.wmma.stage import Wmma
 
@@ -136,6 +138,39 @@ def test_missing_packages_are_one_message(monkeypatch: pytest.MonkeyPatch) -> No
     assert said is not None
     assert said.startswith("nvidia-cuda-crt is not installed; ")
     assert "[kernels]" in said
+
+
+def headers_in(*roots: Path) -> SimpleNamespace:
+    """The namespace of NVIDIA's packages, with the folders of several environments."""
+    return SimpleNamespace(submodule_search_locations=list(map(str, roots)))
+
+
+def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has the package of mma.h, the other that of crt/mma.h, which it includes."""
+    (whole,) = nvrtc._library()[0]
+    for root, left_out in (("one", "crt"), ("two", "mma.h")):
+        folder = tmp_path / root / "cu13" / "include"
+        folder.mkdir(parents=True)
+        for file in whole.iterdir():
+            if file.name != left_out:
+                (folder / file.name).symlink_to(file)
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda _: headers_in(tmp_path / "one", tmp_path / "two"))
+    monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
+    monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
+    assert [one.parts[-3] for one in nvrtc._library()[0]] == ["one", "two"]
+    assert _compiled((FOLDER / "naive.cu").read_text(), "FP16").registers >= 16
+
+
+def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words: `numpy` runs beside it."""
+    monkeypatch.setattr(driver, "gpus", lambda: (Gpu(0, "a card", 1 << 34, (9, 0)),))
+    monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda _: headers_in(tmp_path))
+    monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
+    monkeypatch.setattr(nvrtc, "architectures", nvrtc.architectures.__wrapped__)
+    said = driver.missing(Naive())
+    assert said is not None
+    assert said.startswith("an NVRTC that works: compiling CUDA C++: CUDA's headers are not beside their packages")
 
 
 def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: Path) -> None:

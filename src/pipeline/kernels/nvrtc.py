@@ -76,7 +76,7 @@ def compiled(source: Path, architecture: int, defines: Sequence[str] = (), besid
         f"--gpu-architecture=sm_{architecture}",
         "--std=c++17",
         "--ptxas-options=-v",
-        f"-I{include}",
+        *(f"-I{folder}" for folder in include),
         *(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside))),
         *(f"-D{one}" for one in defines),
     ]
@@ -104,8 +104,12 @@ def _described(cubin: bytes, architecture: int, log: str) -> Compiled:
 
 
 @cache
-def _library() -> tuple[Path, Any]:
-    """The folder of CUDA's headers, and the module of NVRTC's calls."""
+def _library() -> tuple[tuple[Path, ...], Any]:
+    """The folders of CUDA's headers, and the module of NVRTC's calls.
+
+    The packages of the headers share a folder where one environment has both; an environment that sees another's
+    packages may have one of them, and the other environment the other.
+    """
     lacking = missing_packages()
     if lacking:
         raise UserError(f"compiling CUDA C++: {lacking}")
@@ -113,8 +117,9 @@ def _library() -> tuple[Path, Any]:
 
     namespace = importlib.util.find_spec("nvidia")
     folders = [Path(one) / "cu13" / "include" for one in (namespace and namespace.submodule_search_locations) or ()]
-    headers = next((one for one in folders if (one / "mma.h").is_file() and (one / "crt" / "mma.h").is_file()), None)
-    if headers is None:
+    found = [next((one for one in folders if (one / name).is_file()), None) for name in ("mma.h", "crt/mma.h")]
+    headers = tuple(dict.fromkeys(one for one in found if one is not None))
+    if None in found:
         raise UserError(
             f"compiling CUDA C++: CUDA's headers are not beside their packages; reinstall {', '.join(HEADERS)}"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.contracts.kernels import Launch
-from pipeline.errors import RunError
+from pipeline.errors import Readable, RunError
 from pipeline.kernels import nvrtc
 from pipeline.kernels.cuda.built import built
 from pipeline.machine.device import driver_cuda, gpus
@@ -36,7 +36,11 @@ def missing(kernel: CudaSource) -> str | None:
     if nvrtc.missing_packages() is not None:
         return f"the packages that compile for a GPU: {nvrtc.missing_packages()}"
     major, minor = cards[0].compute_capability
-    if 10 * major + minor not in nvrtc.architectures():
+    try:
+        known = nvrtc.architectures()
+    except Readable as error:
+        return f"an NVRTC that works: {error}"
+    if 10 * major + minor not in known:
         return f"an NVRTC that knows {cards[0].name} (sm_{major}{minor}); this one is {_dotted(nvrtc.version())}"
     newest = driver_cuda()
     if newest is not None and newest[0] < nvrtc.version()[0]:
