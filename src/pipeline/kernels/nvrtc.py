@@ -61,10 +61,13 @@ def architectures() -> tuple[int, ...]:
     return tuple(int(one) for one in found)
 
 
-def compiled(source: Path, architecture: int, defines: Sequence[str] = (), beside: Sequence[Path] = ()) -> Compiled:
-    """`source`, with one kernel in it, for an architecture as 80.
+def compiled(
+    source: Path, architecture: int, defines: Sequence[str] = (), beside: Sequence[Path] = (), entry: str = ""
+) -> Compiled:
+    """`source` for an architecture as 80.
 
-    `defines`: macros, as `FP16`. `beside`: the files that it includes.
+    `defines`: macros, as `FP16`. `beside`: the files that it includes. `entry`: the kernel whose registers are asked
+    for, where it has several.
 
     Raises UserError with the compiler's first error where it does not compile, or where NVRTC lacks the architecture.
     """
@@ -91,16 +94,27 @@ def compiled(source: Path, architecture: int, defines: Sequence[str] = (), besid
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return _described(cubin, architecture, log)
+    return _described(cubin, architecture, log, entry, source.name)
 
 
-def _described(cubin: bytes, architecture: int, log: str) -> Compiled:
-    """With the numbers of the assembler's messages."""
+def _described(cubin: bytes, architecture: int, log: str, entry: str, source: str) -> Compiled:
+    """With the numbers of the assembler's messages. Raises UserError where there is no kernel of that name."""
+    if entry:
+        log = _about(entry, log, source)
     frame, registers, shared = FRAME.search(log), REGISTERS.search(log), SHARED.search(log)
     if frame is None or registers is None:
         raise RunError(f"NVRTC {_dotted(version())} does not say how many registers a kernel takes:\n{log}")
     stack, stored, loaded = map(int, frame.groups())
     return Compiled(cubin, architecture, int(registers[1]), stack, stored + loaded, int(shared[1]) if shared else 0)
+
+
+def _about(entry: str, log: str, source: str) -> str:
+    """The messages on one kernel."""
+    about = dict(re.findall(r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry function|\Z)", log, re.DOTALL))
+    if entry not in about:
+        found = f"it has {', '.join(about)}" if about else "it has no kernel"
+        raise UserError(f'{source}: no kernel {entry}, {found}; declare it extern "C" __global__ void {entry}(...)')
+    return about[entry]
 
 
 @cache

@@ -15,12 +15,16 @@ from pipeline.machine.installed import not_installed
 
 # A line of the listing: "/*0a30*/   @!P0 HMMA.16816.F32 R4, R8, R12, R4 ;"
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
+SECTION = re.compile(r"^\.text\.(\w+):$", re.MULTILINE)  # where the code of a kernel begins
 LIMIT_S = 120.0
 
 
 @lru_cache(maxsize=64)  # nvdisasm takes half a second
-def instructions(cubin: bytes) -> Counter[str]:
-    """How often each instruction stands in the code, by its name without modifiers: HMMA, LDGSTS, BAR."""
+def instructions(cubin: bytes, entry: str = "") -> Counter[str]:
+    """How often each instruction stands in the code, by its name without modifiers: HMMA, LDGSTS, BAR.
+
+    `entry`: the kernel that is meant, where there are several.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -28,7 +32,9 @@ def instructions(cubin: bytes) -> Counter[str]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         raise RunError(f"nvdisasm: {done.stderr.strip()}")
-    return Counter(INSTRUCTION.findall(done.stdout))
+    _, *sections = SECTION.split(done.stdout)
+    by_name = dict(zip(sections[::2], sections[1::2], strict=True))
+    return Counter(INSTRUCTION.findall(by_name[entry] if entry else done.stdout))
 
 
 def disassembler() -> Path:
