@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,9 +62,11 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
-def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (), name: str = "") -> Library:
+def compiled(
+    source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (), name: str = "", system: Sequence[Path] = ()
+) -> Library:
     """`source` as a shared library; `beside`: the files that it includes; `flags`: beside FLAGS. `name`: what messages
-    call it, if not by its file.
+    call it, if not by its file. `system`: headers that are no part of it and decide what is compiled, as Eigen's.
 
     Raises UserError with the compiler's own lines where it does not compile.
     """
@@ -72,20 +74,23 @@ def compiled(source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (
     if program is None:
         raise UserError(f"{source.name}: needs {missing_compiler()}")
     version, every = version_of(program), (*FLAGS, *flags)
-    content = _hash(path.name.encode() + b"\n" + _read(path) for path in (source, *beside))
-    key = _hash(
-        text.encode()
-        for text in (content, version, *every, host.cpu_name(), str(host.cpu().get("vector")), _target(program))
-    )
+    content = _content((source, *beside))
+    around = (host.cpu_name(), str(host.cpu().get("vector")), _target(program), *([_content(system)] if system else []))
+    key = _hash(text.encode() for text in (content, version, *every, *around))
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
-        _compile(program, every, source, file, name or source.name)
+        _compile(program, every, source, file, name or source.name, lambda: _content((source, *beside)) == content)
     return Library(file, version, every, content)
 
 
-def _compile(program: str, flags: Sequence[str], source: Path, file: Path, name: str) -> None:
-    """Compile into the cache: under another name first, so that no other process loads half a file."""
+def _compile(
+    program: str, flags: Sequence[str], source: Path, file: Path, name: str, unchanged: Callable[[], bool]
+) -> None:
+    """Compile into the cache: under another name first, so that no other process loads half a file.
+
+    `unchanged`: whether the compiler has read what `file` is called by.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -94,6 +99,8 @@ def _compile(program: str, flags: Sequence[str], source: Path, file: Path, name:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             if done.returncode:
                 raise refused(name, Path(program).name, done.stderr)
+            if not unchanged():
+                raise UserError(f"{name}: was changed while it was compiled; run the command again")
             made.replace(file)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
@@ -117,19 +124,21 @@ def version_of(program: str) -> str:
     return (done.stdout.splitlines() or [program])[0]
 
 
-def included(source: Path, flags: tuple[str, ...] = ()) -> tuple[Path, ...]:
-    """The headers that a source includes but those of the system; none where it cannot be read that far.
+def included(source: Path, flags: tuple[str, ...] = (), *, system: bool = False) -> tuple[Path, ...]:
+    """The headers that a source includes; none where it cannot be read that far.
 
-    `flags`: macros and folders that decide what is included.
+    `flags`: macros and folders that decide what is included. `system`: also those of the system.
     """
     program = compiler()
-    return () if program is None or not source.is_file() else _included(program, source, flags, _hash([_read(source)]))
+    if program is None or not source.is_file():
+        return ()
+    return _included(program, source, (*flags, "-M" if system else "-MM"), _hash([_read(source)]))
 
 
 @cache
 def _included(program: str, source: Path, flags: tuple[str, ...], _content: str) -> tuple[Path, ...]:
-    """By the compiler's own list for make."""
-    command = [program, "-std=c++17", "-march=native", *flags, "-MM", str(source)]
+    """By the compiler's own list for make, with the flags that it is compiled with, as these define macros."""
+    command = [program, *FLAGS, *flags, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         return ()
@@ -151,6 +160,11 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _content(files: Iterable[Path]) -> str:
+    """A hash of files and their names."""
+    return _hash(path.name.encode() + b"\n" + _read(path) for path in files)
 
 
 def _hash(parts: Iterable[bytes]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from pipeline.kernels.cpu.compiled import included
+from pipeline.kernels.cpu.compiled import Library, compiled, included
 from pipeline.kernels.cpu.cpp import Cpp
 from pipeline.spec import spec
 
@@ -27,3 +27,8 @@ class Source(Cpp):
         """The file, and the headers that it includes (not the system's)."""
         source = Path(self.file).absolute()
         return (source, *included(source))
+
+    def library(self, dtype: str) -> Library:
+        source, *beside = self.user_files
+        system = set(included(source, system=True)) - set(beside)
+        return compiled(source, beside, self.flags(dtype), system=sorted(system))
