@@ -15,11 +15,13 @@ import psutil
 
 from pipeline.kernels.cpu.compiled import compiled
 from pipeline.kernels.cpu.cpp import function
+from pipeline.report.table import size as in_bytes
 
 HERE = Path(__file__).parent
 BURSTS, PASSES = 50, 5  # measurements of either ceiling
 BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CORES = Path("/sys/devices/system/cpu")
+TIMES = 4  # the caches, that an array has to fill so that it lies in memory
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 
 
@@ -28,13 +30,15 @@ class Ceilings:
     """FLOP and bytes per second of each measurement; float32, on `threads` threads. A ceiling is the highest of them.
 
     Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that its threads
-    can use which this process had while it did multiply-adds; less than 1 where others are at work.
+    can use which this process had while it did multiply-adds; less than 1 where others are at work. `doubt`: why the
+    bytes may be those of a cache; None: they are memory's.
     """
 
     flop_per_s: tuple[float, ...]
     bytes_per_s: tuple[float, ...]
     threads: int
     cores_had: float
+    doubt: str | None = None
 
     @property
     def peak(self) -> float:
@@ -73,7 +77,17 @@ def measured(threads: int) -> Ceilings:
         bytes_per_s=tuple(3 * x.nbytes / stream() for _ in range(PASSES)),
         threads=threads,
         cores_had=_share_of_cores(partial(multiply_add, BURSTS * rounds), min(threads, len(allowed_cores()))),
+        doubt=doubt(x.nbytes, cache_bytes()),
     )
+
+
+def doubt(array: int, caches: int) -> str | None:
+    """Whether arrays of so many bytes may stay in caches of so many (0: it is not known how large they are)."""
+    if not caches:
+        return f"how large the caches are is not known, and an array has {in_bytes(array)}"
+    if array < TIMES * caches:
+        return f"an array has {in_bytes(array)}, less than {TIMES} times the {in_bytes(caches)} of the caches"
+    return None
 
 
 def allowed_cores() -> list[int]:
@@ -99,7 +113,7 @@ def _enough(work: Callable[[int], float], number: int) -> int:
 
 def _array_bytes() -> int:
     """Four times the largest caches of all cores that this process may use, as far as memory allows."""
-    wanted = min(max(4 * cache_bytes(), SMALLEST), LARGEST)
+    wanted = min(max(TIMES * cache_bytes(), SMALLEST), LARGEST)
     return int(min(wanted, psutil.virtual_memory().available // 16))
 
 
