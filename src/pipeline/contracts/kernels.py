@@ -38,6 +38,10 @@ class Launch(ABC):
         """Put `d` where D is, so that a run that computes nothing shows. Where `result` is a copy, override it."""
         self.result()[...] = d
 
+    def inputs(self) -> tuple[np.ndarray, ...] | None:
+        """A, B and C with their margins as the runs left them; None: it reads the operands' memory, not copies."""
+        return None
+
     def seconds(self, calls: int) -> float:
         """Seconds that a run takes, of `calls` of them back to back. A GPU's kernel measures by the card's clock."""
         began = time.perf_counter()

@@ -11,7 +11,7 @@ Error bounds: Higham, Accuracy and Stability of Numerical Algorithms, 2nd editio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,6 +53,7 @@ DTYPES: dict[str, Dtype] = {
     "int8": Dtype(np.int8, np.int32, 0.0),
 }
 MARGIN = 16  # of a leading dimension each
+MARGIN_STEP = 4096  # numbers; margins are multiples, so that a buffer lies in its pages as its memory does
 POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest byte
 
 
@@ -149,7 +150,7 @@ class Operands:
 
     def digest(self) -> tuple[str, ...]:
         """Of A, B and C with their margins: another one after a kernel ran says that it wrote there."""
-        return tuple(hashlib.sha256((one if one.base is None else one.base).data).hexdigest() for one in self.abc)
+        return digest(map(with_margins, self.abc))
 
     @property
     def abc(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -157,17 +158,29 @@ class Operands:
         return self.a, self.b, self.c
 
 
+def with_margins(buffer: np.ndarray) -> np.ndarray:
+    """All of the memory that a buffer is a part of, where it has margins."""
+    return buffer if buffer.base is None else buffer.base
+
+
+def digest(buffers: Iterable[np.ndarray]) -> tuple[str, ...]:
+    """A hash of each."""
+    return tuple(hashlib.sha256(one.data).hexdigest() for one in buffers)
+
+
 def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = False) -> Operands:
-    """Uniform in [-1, 1], rounded to the dtype; or integers from -4 to 4, of which every sum is exact.
+    """Uniform in [-1, 1], rounded to the dtype (int8: in all that it holds); or integers from -4 to 4. Sums of integers
+    are exact.
 
     `nan_c`: C is NaN everywhere, which with beta = 0 must not show in D.
     """
     generator = np.random.default_rng(seed)
-    whole = values == "integers" or gemm.dtype == "int8"
 
     def drawn(rows: int, columns: int) -> np.ndarray:
-        if whole:
+        if values == "integers":
             return generator.integers(-4, 5, (rows, columns)).astype(np.float32)
+        if gemm.dtype == "int8":
+            return generator.integers(-128, 128, (rows, columns)).astype(np.float32)
         return generator.uniform(-1, 1, (rows, columns)).astype(np.float32)
 
     a, b, c = drawn(gemm.m, gemm.k), drawn(gemm.k, gemm.n), drawn(gemm.m, gemm.n)
@@ -299,14 +312,14 @@ def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.nd
 
 
 def _poisoned(length: int, leading: int, dtype: Any) -> np.ndarray:
-    """A buffer with margins; it lies as to cache lines and pages as its memory does."""
+    """A buffer with margins."""
     margin = _margin(leading)
     return np.full(length + 2 * margin, _poison(dtype), dtype)[margin : margin + length]
 
 
 def _margin(leading: int) -> int:
     """Numbers before and behind a buffer."""
-    return -(-MARGIN * leading // 4096) * 4096
+    return -(-MARGIN * leading // MARGIN_STEP) * MARGIN_STEP
 
 
 def _poison(dtype: Any) -> Any:

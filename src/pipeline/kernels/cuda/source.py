@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch, MachineCode
+from pipeline.kernels.cuda.limits import LARGEST, refused_grid
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Gemm, Operands
@@ -56,6 +57,13 @@ class CudaSource(Kernel):
         """The files that it includes."""
         return tuple(FOLDER / name for name in self.sources[1:])
 
+    def refusal(self, gemm: Gemm) -> str | None:
+        """Also of what CUDA's grids and 32-bit arguments have no room for."""
+        refused = super().refusal(gemm)
+        if refused is None and max(gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc) > LARGEST:
+            return f"takes sizes and leading dimensions up to {LARGEST:,}"
+        return refused or refused_grid(self.grid(gemm if gemm.order == "column" else gemm.turned))
+
     def grid(self, gemm: Gemm) -> Triple:
         """Blocks for a problem by columns."""
         return math.ceil(gemm.m / self.tile[0]), math.ceil(gemm.n / self.tile[1]), 1
@@ -91,7 +99,7 @@ class CudaSource(Kernel):
         if architecture < self.architectures[dtype]:
             return None
         made = built(self, dtype, architecture)
-        counted = sass.instructions(made.cubin)
+        counted = sass.instructions(made.cubin, self.entry)
         return MachineCode(
             registers=made.registers,
             spilled=made.spilled,
@@ -112,7 +120,7 @@ class CudaSource(Kernel):
         """Compiled for the first GPU, the operands in its memory."""
         from pipeline.kernels.cuda.driver import OnGpu
 
-        return OnGpu(self, by_columns(operands))
+        return OnGpu(self, by_columns(operands), turned=operands.gemm.order == "row")
 
     def rehearses(self) -> bool:
         from pipeline.kernels.shim.program import available

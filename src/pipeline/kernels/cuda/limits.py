@@ -1,0 +1,46 @@
+"""What a launch may ask of a card. Larger is refused by the setting's name, before the driver refuses it by a number.
+
+Grids and the sides of blocks: "Compute Capabilities" in the CUDA C++ Programming Guide, the same for all that are left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GRID = (2**31 - 1, 65_535, 65_535)  # blocks
+BLOCK = (1024, 1024, 64)  # threads
+LARGEST = 2**31 - 1  # of the sizes and leading dimensions, which are 32-bit arguments
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`threads`: the most in a block, of a kernel with its registers. `shared`: bytes of shared memory of a block."""
+
+    card: str
+    threads: int
+    shared: int
+
+
+def refused_grid(grid: tuple[int, int, int]) -> str | None:
+    """Why CUDA does not launch so many blocks."""
+    for axis, blocks, most in zip("xyz", grid, GRID, strict=True):
+        if blocks > most:
+            return f"needs a grid of {blocks:,} blocks along {axis}, and CUDA has no more than {most:,}"
+    return None
+
+
+def refused_launch(block: tuple[int, int, int], static: int, dynamic: int, limits: Limits) -> str | None:
+    """Why a card does not launch such a block. `static`, `dynamic`: bytes of its shared memory."""
+    for axis, threads, most in zip("xyz", block, BLOCK, strict=True):
+        if threads > most:
+            return f"block={list(block)}: {threads:,} threads along {axis}; at the most {most:,}"
+    if math.prod(block) > limits.threads:
+        return (
+            f"block={list(block)}: {math.prod(block):,} threads; with the registers that it takes {limits.card} runs "
+            f"{limits.threads:,} at the most"
+        )
+    if static + dynamic > limits.shared:
+        beside = f" and {static:,} bytes of static shared memory" if static else ""
+        return f"dynamic={dynamic}{beside}: {limits.card} has {limits.shared:,} bytes for a block"
+    return None
