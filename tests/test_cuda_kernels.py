@@ -264,6 +264,38 @@ def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str) -> None:
     np.testing.assert_array_equal(launch.result(), rehearsal.result())
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["column", "row"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("D[size_t(ldc) * N] = 0;", "writes beyond D: 1 numbers before or behind its buffer"),
+        ("const_cast<Element *>(A)[0] = Element(0.0f);", "writes into {}, or beside"),
+        ("const_cast<Element *>(B)[-1] = Element(0.0f);", "writes into {}, or beside"),
+    ],
+)
+def test_on_a_gpu_what_is_written_elsewhere_is_seen(tmp_path: Path, order: str, change: str, said: str) -> None:
+    file = tmp_path / "mine.cu"
+    file.write_text(MINE.replace("    Sum sum = 0;", f"    if (row == 0 && column == 0) {change}\n    Sum sum = 0;"))
+    kernel = Source(file=str(file), block=(16, 16, 1), tile=(16, 16))
+    if kernel.missing():
+        pytest.skip(f"needs {kernel.missing()}")
+    problem = ("sizes", Gemm(m=48, n=48, k=48, dtype="fp16", order=order), "uniform", False)  # type: ignore[arg-type]
+    found = verify(kernel, [problem], partial(kernel.prepare, threads=1), 0)  # type: ignore[list-item]
+    mine, other = "AB" if order == "column" else "BA"
+    assert said.format(mine if "(A)" in change else other) in str(found.fault)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_launches_are_replayed_as_a_graph() -> None:
+    """As many as are asked for; each is shorter than one that Python makes."""
+    kernel = ready("naive")
+    launch = kernel.prepare(operands(Gemm(m=64, n=64, k=64, dtype="fp16"), 0), 1)
+    launch.run()
+    assert 1e-7 < launch.seconds(250) < launch.seconds(1)
+    assert str(launch.facts["card"]).startswith("gpu:0 ")
+
+
 def test_a_header_of_the_users_counts_as_the_source_does(tmp_path: Path) -> None:
     header, file = tmp_path / "scale.h", tmp_path / "mine.cu"
     file.write_text('#include "scale.h"\n' + MINE.replace("alpha * sum", "SCALE * alpha * sum"))
@@ -301,6 +333,7 @@ def test_a_users_kernel_for_a_gpu_is_verified_in_a_new_process(tmp_path: Path, m
         return context(how)
 
     monkeypatch.setattr(multiprocessing, "get_context", noted)
+    monkeypatch.setattr(Source, "missing", lambda _: "an NVIDIA GPU")
     assert mine(tmp_path).fault is None
     monkeypatch.setattr(Source, "missing", lambda _: None)
     assert mine(tmp_path).fault is None

@@ -129,7 +129,8 @@ def test_numbers_that_belong_to_no_matrix_are_poisoned() -> None:
     assert np.isnan(made.b).sum() == 5 * GEMM.n
     assert np.isnan(made.d).all()
     whole = operands(replace(GEMM, dtype="int8"), 0)
-    assert set(np.unique(whole.a)) == {*range(-4, 5), 113}
+    assert set(np.unique(whole.a)) == set(range(-128, 128))  # 113 is the poison, and a number like the others
+    assert (whole.a == 113).sum() > 3 * GEMM.k
     assert GEMM.turned.turned == GEMM
 
 
@@ -238,6 +239,44 @@ def test_a_header_counts_as_the_source_does(tmp_path: Path, monkeypatch: pytest.
         kernel = Source(file=str(source))
         assert kernel.user_files == (source, header)
         assert kernel.library("fp32").loaded()["gemm"]() == number
+
+
+def test_a_header_of_the_system_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a library that is installed beside the compiler's own: it is not the user's, and decides what is computed."""
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    (tmp_path / "include").mkdir()
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(tmp_path / "include"))
+    source, header = tmp_path / "one.cpp", tmp_path / "include" / "library.h"
+    source.write_text('#include <library.h>\nextern "C" int gemm() { return NUMBER; }\n')
+    for number in (1, 2):
+        header.write_text(f"#define NUMBER {number}\n")
+        kernel = Source(file=str(source))
+        assert kernel.user_files == (source,)
+        assert kernel.library("fp32").loaded()["gemm"]() == number
+
+
+def test_a_header_that_a_flag_brings_in_counts(tmp_path: Path) -> None:
+    source = tmp_path / "one.cpp"
+    source.write_text('#ifdef __OPTIMIZE__\n#include "fast.h"\n#endif\n')
+    (tmp_path / "fast.h").write_text("")
+    assert compiled.included(source) == (tmp_path / "fast.h",)
+
+
+def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the compiler has read is not what the file is called by."""
+    program, wrapper, source = compiled.compiler(), tmp_path / "g++", tmp_path / "one.cpp"
+    changes = f'case "$*" in *-o*) echo \'extern "C" int one() {{ return 2; }}\' > {source} ;; esac'
+    wrapper.write_text(f'#!/bin/sh\n{program} "$@"; status=$?\n{changes}\nexit $status\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "cache"))
+    source.write_text('extern "C" int one() { return 1; }\n')
+    with pytest.raises(UserError, match=r"^one\.cpp: was changed while it was compiled; run the command again$"):
+        compiled.compiled(source)
+    assert not list((tmp_path / "cache").rglob("*.so"))
+    assert compiled.compiled(source).loaded()["one"]() == 2
 
 
 def test_the_peak_does_not_fall_with_threads_that_have_to_be_started() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tempfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import Impossible, RunError, UserError
-from pipeline.kernels import nvrtc, sass
+from pipeline.kernels import nvrtc, on_card, sass
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.grid_stride import GridStride
@@ -20,13 +21,13 @@ from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
-from pipeline.machine.device import Gpu
+from pipeline.machine.device import Device, Gpu
 from pipeline.stages.wmma import machine_code
 from pipeline.stages.wmma.stage import Wmma
 
 pytestmark = pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="the extra `kernels` is not installed")
 
-NOTHING: Any = SimpleNamespace(seed=0)
+NOTHING: Any = SimpleNamespace(seed=0, device=Device())
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
 
@@ -127,6 +128,33 @@ def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines() -> N
         _compiled('extern "C" __global__ void gemm(int *x) { x[0] = nothing; }')
 
 
+THREE = """extern "C" __global__ void __launch_bounds__(32) first(float *D) { D[threadIdx.x] = 1; }
+extern "C" __global__ void gemm(const float *A, float *D) {
+    __shared__ float kept[64];
+    kept[threadIdx.x] = A[threadIdx.x];
+    __syncthreads();
+    D[threadIdx.x] = kept[63 - threadIdx.x] * A[3] + A[4];
+}
+extern "C" __global__ void last(float *D) { D[threadIdx.x] = 2; }
+"""
+
+
+def test_of_several_kernels_in_a_file_one_is_described(tmp_path: Path) -> None:
+    """The one that is launched, wherever it stands."""
+    file = tmp_path / "mine.cu"
+    file.write_text(THREE)
+    made = built(Source(file=str(file)), "fp32", 80)
+    assert made.shared == 256
+    assert sass.instructions(made.cubin, "gemm")["BAR"] == 1
+    assert sass.instructions(made.cubin, "gemm")["FFMA"] == 1
+    assert not sass.instructions(made.cubin, "last")["BAR"]
+    file.write_text(THREE.replace("gemm", "product"))
+    with pytest.raises(
+        UserError, match=r'mine\.cu: no kernel gemm, it has last, product, first; declare it extern "C"'
+    ):
+        built(Source(file=str(file)), "fp32", 80)
+
+
 def test_an_architecture_that_nvrtc_lacks_is_named() -> None:
     with pytest.raises(UserError, match=r"naive\.cu for sm_70: NVRTC 1\d\.\d+ compiles for 75, 80, "):
         nvrtc.compiled(FOLDER / "naive.cu", 70, ("FP16",))
@@ -154,7 +182,7 @@ def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest
         for file in whole.iterdir():
             if file.name != left_out:
                 (folder / file.name).symlink_to(file)
-    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda _: headers_in(tmp_path / "one", tmp_path / "two"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: headers_in(tmp_path / "one", tmp_path / "two"))
     monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
     monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
     assert [one.parts[-3] for one in nvrtc._library()[0]] == ["one", "two"]
@@ -163,9 +191,9 @@ def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest
 
 def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In words: `numpy` runs beside it."""
-    monkeypatch.setattr(driver, "gpus", lambda: (Gpu(0, "a card", 1 << 34, (9, 0)),))
+    monkeypatch.setattr(on_card, "gpus", lambda: (Gpu(0, "a card", 1 << 34, (9, 0)),))
     monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
-    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda _: headers_in(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: headers_in(tmp_path))
     monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
     monkeypatch.setattr(nvrtc, "architectures", nvrtc.architectures.__wrapped__)
     said = driver.missing(Naive())

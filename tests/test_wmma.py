@@ -14,6 +14,7 @@ import pytest
 from command import done, pipeline, runs, status, write_files
 
 from pipeline.errors import UserError
+from pipeline.machine.device import Device, Place
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
@@ -21,7 +22,7 @@ from pipeline.stages.wmma.padding import STEPS, Around, next_multiple
 from pipeline.stages.wmma.stage import Wmma
 
 HERE = Path(__file__).parent
-NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
+NOTHING: Any = SimpleNamespace(seed=0, device=Device(name="cpu"), place=Place("cpu"))  # what the stage asks for; no GPU
 QUICK = ("stage=wmma", "tracking=none", "stage.seconds=0.02", "stage.rounds=3")
 LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "cpu_threads")
 GEMM = (HERE / "own_kernel.cpp").read_text()

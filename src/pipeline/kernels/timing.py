@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pipeline.contracts.kernels import Launch
 
-CHUNK_S = 0.04  # of calls back to back that make one sample of the sustained time
 Key = TypeVar("Key")
 FEWEST = 3  # samples, so that there is a spread
 
@@ -31,13 +30,22 @@ class Times:
         return statistics.median(self.sustained)
 
 
+def _raise(_: object, error: Exception) -> None:
+    raise error
+
+
 def in_turns(
-    launches: Mapping[Key, Launch], expected: Mapping[Key, float], rounds: int, budget_s: float
+    launches: Mapping[Key, Launch],
+    expected: Mapping[Key, float],
+    rounds: int,
+    budget_s: float,
+    failed: Callable[[Key, Exception], object] = _raise,
 ) -> dict[Key, Times]:
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
     `expected`: seconds of one product, by which the number of calls of a sample is chosen, once for each kernel. Each
-    round begins with another kernel, and every other one goes backwards: none always follows the same one.
+    round begins with another kernel, and every other one goes backwards: none always follows the same one. `failed` is
+    called with what a kernel raises, which then has no more turns.
     """
     found = {name: Times(_calls(expected[name], rounds, budget_s)) for name in launches}
     wanted = {name: min(rounds, max(FEWEST, int(budget_s / (2 * expected[name])))) for name in launches}
@@ -47,16 +55,25 @@ def in_turns(
         for name in names[:: 1 if number % 2 == 0 else -1]:
             if len(found[name].burst) >= wanted[name]:
                 continue
-            burst = launches[name].seconds(1)
             calls = found[name].calls
+            try:
+                burst = launches[name].seconds(1)
+                sustained = launches[name].seconds(calls) if calls > 1 else burst
+            except Exception as error:  # whatever the user's code may raise
+                failed(name, error)
+                wanted[name] = 0
+                continue
             found[name].burst.append(burst)
-            found[name].sustained.append(launches[name].seconds(calls) if calls > 1 else burst)
+            found[name].sustained.append(sustained)
     return found
 
 
 def _calls(expected: float, rounds: int, budget_s: float) -> int:
-    """Products in a sample of the sustained time: what CHUNK_S holds, else FEWEST while the budget lasts, else one."""
-    calls = int(min(CHUNK_S, budget_s / (2 * rounds)) / max(expected, 1e-9))
+    """Products in a sample of the sustained time: its part of half the budget, else FEWEST while that lasts, else one.
+
+    A longer budget makes longer samples, not only more certain ones: a GPU's clock falls as it warms up.
+    """
+    calls = int(budget_s / (2 * rounds) / max(expected, 1e-9))
     return max(calls, FEWEST if FEWEST * rounds * expected <= budget_s else 1)
 
 

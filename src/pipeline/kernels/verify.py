@@ -5,24 +5,26 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import Readable, RunError
-from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, operands
+from pipeline.errors import Readable
+from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, digest, operands
 
-LIMIT_S = 30.0  # of a kernel of the user's, for each problem, and RUNS times what it may take
+LIMIT_S = 30.0  # of a run of a kernel of the user's, and RUNS times what it may take
 RUNS = 10
 SHORT_S = 0.01  # a run that takes no longer is measured three times more
 WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; beyond, ROWS rows and the sums of all
 ROWS = 64
 Case = tuple[str, Gemm, Values, bool]
 Prepare = Callable[[Operands], "Launch | None"]
+Watch = Callable[[Case, bool], object]  # called with a problem, and whether the kernel is about to run on it
 
 
 @dataclass(frozen=True)
@@ -66,51 +68,62 @@ def all_cases(dtype: str) -> list[Case]:
 
 
 def _verify(
-    problems: Iterable[Case], prepare: Prepare, seed: int, began: Callable[[Case], object] = lambda _: None
+    problems: Sequence[Case], prepare: Prepare, seed: int, watch: Watch = lambda _case, _running: None
 ) -> Verdict:
     n, error, relative, seconds = 0, 0.0, 0.0, 0.0
     facts: dict[str, object] = {}
-    launch: Launch | None = None
+    last = problems[-1]
     for case in problems:
         _, gemm, values, nan_c = case
-        began(case)
+        watch(case, False)
         made = operands(gemm, seed + n, values, nan_c)
-        launch = prepare(made)
-        if launch is None:
-            continue
-        facts = dict(launch.facts)
         try:
-            found, seconds = _run(made, launch, seed)
-        except RunError as failed:
+            launch = prepare(made)
+            if launch is None:
+                continue
+            facts = dict(launch.facts)
+            found, seconds = _run(made, launch, seed, partial(watch, case))
+            if case is last and found.fault is None and seconds < SHORT_S:
+                seconds = min(seconds, *(launch.seconds(1) for _ in range(3)))
+        except Readable as failed:
             return Verdict(n, error, relative, f"{_called(case)}: {failed}", 0.0, facts)
         n, error, relative = n + 1, max(error, found.error), max(relative, found.relative)
         if found.fault:
             return Verdict(n, error, relative, f"{_called(case)}: {found.fault}", seconds, facts)
-    if launch is not None and seconds < SHORT_S:
-        seconds = min(seconds, *(launch.seconds(1) for _ in range(3)))
     return Verdict(n, error, relative, None, seconds, facts)
 
 
-def _run(made: Operands, launch: Launch, seed: int) -> tuple[Check, float]:
+def _run(made: Operands, launch: Launch, seed: int, running: Callable[[bool], object]) -> tuple[Check, float]:
     """What is wrong in two runs, the second on a D that is poisoned again; seconds of the faster one."""
-    before, seconds, first = made.digest(), [], made.d
+    before, first = made.digest(), made.d
+    seconds: list[float] = []
     for again in (False, True):
         if again:
             launch.refill(made.d)
+            if not _same_bits(launch.result(), made.d):
+                return Check(0.0, 0.0, "override `refill`: D is not what it filled in"), min(seconds)
+        running(True)
         began = time.perf_counter()
         launch.run()
         seconds.append(time.perf_counter() - began)
-        after = made.digest()
+        running(False)
+        inputs = launch.inputs()
+        after = made.digest() if inputs is None else digest(inputs)
         written = [name for name, old, new in zip("ABC", before, after, strict=True) if old != new]
         if written:  # what D should be is no longer known
             return Check(0.0, 0.0, f"writes into {', '.join(written)}, or beside"), min(seconds)
-        if again and np.array_equal(launch.result().view(np.int32), first.view(np.int32)):
-            break  # bit for bit
+        if again and _same_bits(launch.result(), first):
+            break
         found = right(made, launch, seed)
         if found.fault:
             return replace(found, fault=f"{found.fault}{' in its second run' if again else ''}"), min(seconds)
         first = launch.result().copy()
     return found, min(seconds)
+
+
+def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """NaN is equal to NaN here."""
+    return np.array_equal(one.view(np.int32), other.view(np.int32))
 
 
 def right(made: Operands, launch: Launch, seed: int) -> Check:
@@ -133,22 +146,21 @@ def _called(case: Case) -> str:
 
 
 def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str) -> Verdict:
-    """The same in a separate process."""
+    """The same in a separate process. `limit`: seconds of a single run; compiling and checking have none."""
     context: Any = multiprocessing.get_context(how)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)
     process.start()
     theirs.close()
-    at = problems[0]
+    at, running = problems[0], False
     try:
-        while ours.poll(limit):
+        while ours.poll(limit if running else None):
             found = ours.recv()
             if isinstance(found, Verdict):
                 process.join()
                 return found
-            if isinstance(found, Readable):
-                raise found
-            at = problems[found]
+            number, running = found
+            at = problems[number]
         return Verdict(0, 0.0, 0.0, f"{_called(at)}: has not ended after {limit:.0f} s")
     except EOFError:
         process.join()
@@ -163,11 +175,14 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
 
 def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int) -> None:
     try:
-        to.send(_verify(problems, prepare, seed, lambda case: to.send(problems.index(case))))
-    except Readable as error:
-        to.send(error)
+        to.send(_verify(problems, prepare, seed, lambda case, running: to.send((problems.index(case), running))))
     except Exception as error:  # whatever the user's code may raise
-        to.send(Verdict(0, 0.0, 0.0, raised(error)))
+        to.send(Verdict(0, 0.0, 0.0, in_words(error)))
+
+
+def in_words(error: Exception) -> str:
+    """An error of a kernel: our own words, or what the user's code raised."""
+    return str(error) if isinstance(error, Readable) else raised(error)
 
 
 def raised(error: Exception) -> str:

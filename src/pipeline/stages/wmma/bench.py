@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.errors import Readable
 from pipeline.kernels.cpu.ceilings import Ceilings, measured
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
+from pipeline.kernels.on_card import card_index, on_card
 from pipeline.kernels.timing import Times, in_turns, median_rate
-from pipeline.kernels.verify import Case, Prepare, Verdict, all_cases, is_ours, right, verify
+from pipeline.kernels.verify import Case, Prepare, Verdict, all_cases, in_words, is_ours, right, verify
 from pipeline.runs.run import Run
 
 ALONE = 0.95  # of the cores: with less of them, other processes are at work
 MEASURED = "fp32"  # what the ceilings are those of
+JUDGED_S = 1e-3  # of a product by which the time of a larger one is judged: a shorter one is mostly the call itself
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
 
 
@@ -108,11 +111,14 @@ class Bench:
         small = operands(replace(trial, m=1, n=1, k=1), self.plan.seed)
         ours = [kernel for kernel in running if is_ours(kernel) and kernel.refusal(small.gemm) is None]
         with ThreadPoolExecutor(self.plan.cores) as pool:
-            list(pool.map(self._prepared(small), ours))
+            list(pool.map(partial(self._compile, small), ours))
         for kernel in running:
-            mine = partial(kernel.prepare, threads=self.plan.cores)
+            if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses():
+                self._rehearse(kernel)
+            if kernel.name in self.verdicts:  # it is wrong
+                continue
             if any(kernel.refusal(gemm) is None for _, gemm, _, _ in problems):
-                self._judge(kernel, problems, mine)
+                self._judge(kernel, problems, self._prepare(kernel))
             else:  # its sizes say whether it is right
                 self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
         for kernel in self.plan.kernels:
@@ -125,7 +131,13 @@ class Bench:
         """Of the processor, where there is a compiler to measure it."""
         if missing_compiler() is not None or self.plan.problems[0].dtype != MEASURED:
             return
-        self.ceilings = measured(self.plan.cores)
+        try:
+            self.ceilings = measured(self.plan.cores)
+        except Readable as error:
+            self.run.note(f"no ceilings: {error}")
+            return
+        if self.ceilings.doubt:
+            self.run.note(f"the memory's ceiling is uncertain: {self.ceilings.doubt}")
         if self.ceilings.cores_had < ALONE:
             self.run.note(
                 f"other processes are at work: the probe had {self.ceilings.cores_had:.0%} of {self.plan.cores} cores; "
@@ -137,12 +149,15 @@ class Bench:
         for name, kernel in list(self.timed.items()):
             if names and name not in names:
                 continue
+            if not kernel.yardstick and kernel.refusal(gemm) is None:
+                self._approach(gemm, kernel)
+            if name not in self.timed:
+                continue
             refusal = kernel.refusal(gemm) or self._too_long(gemm, kernel)
             if refusal:
                 self.skipped[gemm, name] = refusal
                 continue
-            prepare = partial(kernel.prepare, threads=self.plan.cores)
-            found = verify(kernel, [_case(gemm)], prepare, self.plan.seed, self.plan.longest)
+            found = verify(kernel, [_case(gemm)], self._prepare(kernel), self.plan.seed, self.plan.longest)
             self.errors[gemm, name] = found
             self.fastest_run[name] = gemm, found.seconds
             self.facts[name] = {**found.facts, **self.facts.get(name, {})}
@@ -154,31 +169,58 @@ class Bench:
 
     def _too_long(self, gemm: Gemm, kernel: Kernel) -> str | None:
         """By the last product that was verified; never of the yardstick, which the others are a share of."""
-        if kernel.yardstick or kernel.name not in self.fastest_run:
+        about = self._expected(gemm, kernel)
+        if kernel.yardstick or about is None or about <= self.plan.longest:
             return None
         last, seconds = self.fastest_run[kernel.name]
-        about = seconds * gemm.flop / last.flop
-        if about <= self.plan.longest:
+        if seconds < JUDGED_S:  # no size between them is long enough to judge by
             return None
         return f"one product would take about {about:.1f} s, by the {seconds:.2g} s of {last}"
 
+    def _expected(self, gemm: Gemm, kernel: Kernel) -> float | None:
+        """Seconds of one product, if its rate is that of the last one that was verified."""
+        if kernel.name not in self.fastest_run:
+            return None
+        last, seconds = self.fastest_run[kernel.name]
+        return seconds * gemm.flop / last.flop
+
+    def _approach(self, gemm: Gemm, kernel: Kernel) -> None:
+        """Where a size seems to take too long, judged by a product that is over in no time (most of which is the call
+        itself): run it at twice the size, until a product takes JUDGED_S."""
+        while (about := self._expected(gemm, kernel)) is not None and about > self.plan.longest:
+            last, seconds = self.fastest_run[kernel.name]
+            larger = replace(gemm, m=min(2 * last.m, gemm.m), n=min(2 * last.n, gemm.n), k=min(2 * last.k, gemm.k))
+            if seconds >= JUDGED_S or larger == gemm or kernel.refusal(larger) is not None:
+                return
+            found = verify(kernel, [_case(larger)], self._prepare(kernel), self.plan.seed, self.plan.longest)
+            self.fastest_run[kernel.name] = larger, found.seconds
+            if found.fault:
+                self._wrong(kernel, found)
+                return
+
     def time(self, problems: Sequence[Gemm], names: Collection[str] = ()) -> dict[Gemm, dict[str, Times]]:
-        """Those verified at each size (of `names`, or all), in turns; one whose D is wrong afterwards is dropped."""
+        """Those verified at each size (of `names`, or all), in turns; one that fails, or is wrong then, is dropped."""
         launches: dict[tuple[Gemm, str], Launch] = {}
         expected: dict[tuple[Gemm, str], float] = {}
         made = {gemm: operands(gemm, self.plan.seed) for gemm in problems}
         for gemm in problems:
-            for name, kernel in self.timed.items():
-                if (gemm, name) in self.errors and (not names or name in names):
-                    launches[gemm, name] = self._prepared(made[gemm])(kernel)
-                    launches[gemm, name].run()
-                    launches[gemm, name].refill(made[gemm].d)
+            for name, kernel in list(self.timed.items()):
+                if (gemm, name) not in self.errors or (names and name not in names):
+                    continue
+                with self._its_own_row((gemm, name)):
+                    launch = self._prepare(kernel)(made[gemm])
+                    launch.run()
+                    launch.refill(made[gemm].d)
+                    launches[gemm, name] = launch
                     expected[gemm, name] = self.errors[gemm, name].seconds
-        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds)
+        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds, self._failed)
         for (gemm, name), launch in launches.items():
-            after = right(made[gemm], launch, self.plan.seed)
-            if after.fault:
-                self._wrong(self.timed[name], Verdict(1, 0.0, 0.0, f"{gemm}, after it was timed: {after.fault}"))
+            if name not in self.timed:
+                continue
+            with self._its_own_row((gemm, name)):
+                after = right(made[gemm], launch, self.plan.seed)
+                if after.fault:
+                    self._wrong(self.timed[name], Verdict(1, 0.0, 0.0, f"{gemm}, after it was timed: {after.fault}"))
         return {
             gemm: {name: times for (of, name), times in found.items() if of == gemm and name in self.timed}
             for gemm in problems
@@ -195,8 +237,47 @@ class Bench:
         theirs = self.rate(gemm, self.yardstick, sustained=True) if self.yardstick else None
         return None if ours is None or theirs is None else ours / theirs
 
-    def _prepared(self, made: Operands) -> Callable[[Kernel], Launch]:
-        return lambda kernel: kernel.prepare(made, self.plan.cores)
+    def _prepare(self, kernel: Kernel) -> Callable[[Operands], Launch]:
+        return partial(_prepared, kernel, self.plan.cores, card_index())
+
+    def _compile(self, made: Operands, kernel: Kernel) -> None:
+        """Into the cache. What goes wrong is said where the kernel is verified."""
+        with contextlib.suppress(Readable):
+            self._prepare(kernel)(made)
+
+    def _rehearse(self, kernel: Kernel) -> None:
+        """A user's kernel for a GPU by the shim, which sees what a card does not (accesses out of bounds, races).
+
+        Of one that is right nothing is kept: the card says whether it is. What the shim cannot compile, a card may run.
+        """
+        problems = all_cases(self.plan.problems[0].dtype)
+        small = next((gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None), None)
+        if small is None:
+            return
+        try:
+            kernel.rehearse(operands(small, self.plan.seed))
+        except Readable as error:
+            self.run.note(f"{kernel.name}: not rehearsed on the CPU: {error}")
+            return
+        found = verify(kernel, problems, kernel.rehearse, self.plan.seed, self.plan.longest)
+        if found.fault:
+            self._wrong(kernel, replace(found, fault=f"rehearsed on the CPU: {found.fault}"))
+
+    @contextlib.contextmanager
+    def _its_own_row(self, key: tuple[Gemm, str]) -> Iterator[None]:
+        """An error of one kernel is its row of the table: the others go on."""
+        try:
+            yield
+        except Exception as error:  # whatever the user's code may raise
+            self._failed(key, error)
+
+    def _failed(self, key: tuple[Gemm, str], error: Exception) -> None:
+        """While it was timed. A bug of ours keeps its traceback."""
+        gemm, name = key
+        kernel = next(one for one in self.plan.kernels if one.name == name)
+        if is_ours(kernel) and not isinstance(error, Readable):
+            raise error
+        self._wrong(kernel, Verdict(1, 0.0, 0.0, f"{gemm}, while it was timed: {in_words(error)}"))
 
     def _judge(self, kernel: Kernel, problems: Sequence[Case], prepare: Prepare) -> None:
         """Verify a kernel, and say so at once where it is wrong."""
@@ -216,6 +297,12 @@ class Bench:
         for found in (*self.times.values(), *self.times_around.values()):
             found.pop(kernel.name, None)
         self.run.say(f"{kernel.name}: WRONG, so it is not timed: {verdict.fault}")
+
+
+def _prepared(kernel: Kernel, threads: int, index: int | None, made: Operands) -> Launch:
+    """`kernel.prepare`, on the same card in another process too."""
+    with on_card(index):
+        return kernel.prepare(made, threads)
 
 
 def _case(gemm: Gemm) -> Case:

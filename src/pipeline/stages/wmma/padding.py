@@ -44,10 +44,13 @@ def sizes(least: int) -> list[int]:
     return [first + step for step in STEPS]
 
 
-def measured(bench: Bench, least: int) -> Around:
-    """The yardstick and the fastest kernel beside it at `sizes`."""
+def measured(bench: Bench, least: int) -> Around | None:
+    """The yardstick and the fastest kernel beside it at `sizes`; None where no kernel is left."""
     problems = {size: bench.plan.problem(size) for size in sizes(least)}
     chosen = [name for name in (bench.yardstick, bench.fastest) if name is not None]
+    if not chosen:
+        bench.run.note(f"stage.around={least}: no kernel was timed before, so none is timed around it")
+        return None
     for gemm in problems.values():
         bench.verify_at(gemm, chosen)
     bench.times_around = times = bench.time(list(problems.values()), chosen)

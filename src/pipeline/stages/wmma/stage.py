@@ -14,8 +14,10 @@ from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Impossible, Readable, UserError, bad_choice, shown
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
+from pipeline.kernels.on_card import asked, card, on_card
 from pipeline.kernels.verify import all_cases, is_ours, raised
 from pipeline.machine.capability import Resolved
+from pipeline.machine.device import gpu_free_bytes
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
@@ -30,10 +32,12 @@ TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "
 MOST_THREADS = 1024
 COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large kernel
 Size = tuple[int, int, int]
+# N where nothing else is said. A GPU of many cores has too little to do at the sizes that keep a CPU busy.
+SIZES = {"cpu": (256, 512, 1024), "gpu": (1024, 2048, 4096, 8192)}
 
 
 def _sizes(value: object) -> object:
-    """N stands for M = N = K. Raises UserError for anything else."""
+    """N stands for M = N = K. Raises UserError for anything else in a list."""
     if not isinstance(value, tuple | list):
         return value
     return tuple(map(_size, value))
@@ -48,7 +52,8 @@ def _size(value: object) -> Size:
 
 @spec
 class Wmma(Stage):
-    """`kernels`: which, by name, file or node (None: all there are). `sizes`: N for M = N = K, or [M, N, K].
+    """`kernels`: which, by name, file or node (None: all there are). `sizes`: N for M = N = K, or [M, N, K] (None: by
+    the processor that is timed, SIZES).
 
     `dtype`: of A and B. `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
     dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
@@ -62,7 +67,7 @@ class Wmma(Stage):
     headline: ClassVar[str] = "best/share"
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
-    sizes: Annotated[tuple[Size, ...], BeforeValidator(_sizes)] = ((256,) * 3, (512,) * 3, (1024,) * 3)
+    sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_sizes)] = None
     dtype: str = "fp32"
     order: Literal["column", "row"] = "column"
     alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -106,10 +111,17 @@ class Wmma(Stage):
         return self.threads or allowed
 
     @property
+    def times_gpu(self) -> bool:
+        """Whether one of the kernels is timed on a GPU of this machine."""
+        of_gpu = (one for one in self.chosen if one.processor == "gpu" and self.dtype in one.dtypes)
+        return any(one.missing() is None for one in of_gpu)
+
+    @property
     def problems(self) -> tuple[Gemm, ...]:
         """One for each size, the smallest first."""
         one = Gemm(m=1, n=1, k=1, dtype=self.dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad)
-        found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(self.sizes))
+        sizes = self.sizes or [(size, size, size) for size in SIZES["gpu" if self.times_gpu else "cpu"]]
+        found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(sizes))
         return tuple(sorted(found, key=lambda gemm: gemm.flop))
 
     @property
@@ -135,6 +147,10 @@ class Wmma(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse kernels that cannot do what was asked, and sizes beyond memory, before anything is allocated."""
+        with on_card(asked(experiment.device.name)):
+            self._check()
+
+    def _check(self) -> None:
         import psutil
 
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
@@ -155,12 +171,28 @@ class Wmma(Stage):
                     f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]: needs {in_bytes(need)} of memory for its operands and "
                     f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
                 )
+        self._check_card(sum(one.processor == "gpu" and one.missing() is None for one in able))
         need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
         if need > free:
             raise UserError(
                 f"stage.around={self.around}: needs {in_bytes(need)} of memory for its "
                 f"{len(self.around_problems)} sizes, and {in_bytes(free)} are free; use a smaller one"
             )
+
+    def _check_card(self, kernels: int) -> None:
+        """Refuse what does not fit into the GPU's memory: each of its `kernels` has copies of the operands there."""
+        gpu = card()
+        if not kernels or gpu is None:
+            return
+        free = gpu_free_bytes(gpu.index)
+        asked_for = [(f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]", kernels * gemm.memory) for gemm in self.problems]
+        around = min(kernels, 2) * sum(gemm.memory for gemm in self.around_problems)  # all of them are timed in turns
+        for what, need in (*asked_for, (f"stage.around={self.around}", around)):
+            if need > free:
+                raise UserError(
+                    f"{what}: needs {in_bytes(need)} of memory on gpu:{gpu.index} ({gpu.name}), where each kernel has "
+                    f"copies of the operands, and {in_bytes(free)} are free; use smaller ones, or fewer stage.kernels"
+                )
 
     def _takes(self, kernel: Kernel) -> bool:
         return any(kernel.refusal(gemm) is None for gemm in self.problems)
@@ -208,9 +240,10 @@ class Wmma(Stage):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Compile the user's kernels, so that one that does not compile is refused before the run begins."""
-        for kernel in self.kernels or ():
-            if not is_ours(kernel):
-                self._prepare(kernel, experiment.seed)
+        with on_card(asked(experiment.device.name, resolved.place)):
+            for kernel in self.kernels or ():
+                if not is_ours(kernel):
+                    self._prepare(kernel, experiment.seed)
 
     def _prepare(self, kernel: Kernel, seed: int) -> None:
         """For a problem that it takes. Raises UserError where it raises anything."""
@@ -235,9 +268,11 @@ class Wmma(Stage):
         receipt = receipts.before(experiment, resolved)
         receipt["precision"] = {"requested": self.dtype, "effective": self.dtype, "reason": "stage.dtype"}
         run.journal.write_receipt(receipt)
-        bench = Bench(self.plan(experiment.seed), run)
+        index = asked(experiment.device.name, resolved.place)
+        with on_card(index):
+            bench = Bench(self.plan(experiment.seed), run)
         code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
-        with bench.blas_threads():
+        with on_card(index), bench.blas_threads():
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
             bench.measure_ceilings()

@@ -34,7 +34,13 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
         row += [percent(of_peak(bench, gemm, name))] if bench.ceilings else []
         rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
     title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
-    return Table(f"{title}; GFLOP/s", (*columns, "error"), tuple(rows))
+    return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
+
+
+def _cards(bench: Bench, gemm: Gemm) -> str:
+    """The GPU that kernels ran on, by their own account."""
+    found = dict.fromkeys(bench.facts[name]["card"] for name in bench.times[gemm] if "card" in bench.facts[name])
+    return f", on {' and '.join(map(str, found))}" if found else ""
 
 
 def not_timed(bench: Bench) -> list[tuple[str, str]]:

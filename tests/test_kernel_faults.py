@@ -1,0 +1,339 @@
+"""What goes wrong in one kernel is that kernel's row: it is found, and the others are timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.errors import UserError
+from pipeline.kernels import on_card as on_card_module
+from pipeline.kernels import verify as verifying
+from pipeline.kernels.cpu.ceilings import doubt
+from pipeline.kernels.cpu.numpy import Matmul, Numpy
+from pipeline.kernels.cuda import driver
+from pipeline.kernels.cuda.copies import Copy, copies
+from pipeline.kernels.cuda.driver import batches
+from pipeline.kernels.cuda.limits import Limits, refused_launch
+from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.kernels.gemm import Gemm, Operands, check, digest, operands, with_margins
+from pipeline.kernels.on_card import asked, card, card_index, on_card
+from pipeline.kernels.timing import in_turns
+from pipeline.kernels.verify import Case, all_cases, verify
+from pipeline.machine.device import Device, Gpu, Place
+from pipeline.spec import spec
+from pipeline.stages.wmma import tables
+from pipeline.stages.wmma.bench import Bench, Plan
+from pipeline.stages.wmma.padding import measured
+from pipeline.stages.wmma.stage import Wmma
+
+SMALL: Case = ("sizes", Gemm(m=16, n=16, k=16), "uniform", False)
+
+
+class Said:
+    """Of an open run what the bench uses: somebody to talk to."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.say = self.note = self.lines.append
+
+
+@spec
+class Late(Kernel):
+    """NumPy's product after a pause of `call_s` seconds, as a call may take; a user's kernel, as it is not ours.
+
+    `prepare_s`: seconds that it takes to prepare. `fails_after`: runs, in a process, after which it raises.
+    """
+
+    processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
+    dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
+
+    call_s: float = 0.0
+    prepare_s: float = 0.0
+    fails_after: int | None = None
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        time.sleep(self.prepare_s)
+        return LateLaunch(operands, threads, self)
+
+
+class LateLaunch(Matmul):
+    def __init__(self, operands: Operands, threads: int, kernel: Late) -> None:
+        super().__init__(operands, threads)
+        self.kernel, self.runs = kernel, 0
+
+    def run(self) -> None:
+        time.sleep(self.kernel.call_s)
+        super().run()
+        self.runs += 1
+        if self.kernel.fails_after is not None and self.runs > self.kernel.fails_after:
+            raise ValueError("enough")
+
+
+def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 0.5) -> Bench:
+    """Verified and timed."""
+    problems = tuple(Gemm(m=size, n=size, k=size) for size in sizes)
+    plan = Plan(kernels=kernels, problems=problems, cores=1, rounds=3, seconds=0.02, longest=longest, seed=0)
+    bench = Bench(plan, Said())  # type: ignore[arg-type]
+    bench.verify()
+    for gemm in problems:
+        bench.times |= bench.time([gemm])
+    return bench
+
+
+class OnCard(Matmul):
+    """NumPy's product of copies, as a GPU has them; `writes` names the operands that it changes there."""
+
+    def __init__(self, operands: Operands, writes: str) -> None:
+        self.copies = {name: with_margins(one).copy() for name, one in zip("ABC", operands.abc, strict=True)}
+        placed = copies(operands)
+        a, b, c = (placed[name].inner(self.copies[name]) for name in "ABC")
+        super().__init__(Operands(operands.gemm, a, b, c, operands.d), 1)
+        self.writes = writes
+
+    def run(self) -> None:
+        super().run()
+        for name in self.writes:
+            self.copies[name][0] = 0  # in the margin
+
+    def inputs(self) -> tuple[np.ndarray, ...]:
+        return tuple(self.copies.values())
+
+
+@pytest.mark.parametrize("writes", ["", "A", "BC"])
+def test_what_a_kernel_writes_into_copies_of_its_operands_is_seen(writes: str) -> None:
+    found = verify(Numpy(), [SMALL], partial(OnCard, writes=writes), seed=0).fault
+    assert found == (f"sizes, 16 fp32, by columns: writes into {', '.join(writes)}, or beside" if writes else None)
+
+
+@pytest.mark.parametrize("order", ["column", "row"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "int8"])
+def test_a_copy_has_the_margins_and_lies_as_the_matrix_does(dtype: str, order: Literal["column", "row"]) -> None:
+    made = operands(Gemm(m=37, n=53, k=71, dtype=dtype, order=order, pad=(3, 5, 7)), 0)
+    for one in (*made.abc, made.room()):
+        copy = Copy.of(one)
+        copy.memory = 1 << 20
+        assert copy.whole.size > one.size
+        assert copy.address % 256 == 0
+        np.testing.assert_array_equal(copy.inner(copy.whole.copy()), one)
+    copy = Copy.of(made.room())
+    whole = copy.whole.copy()
+    whole[copy.begin + copy.length] = 0
+    assert str(check(made, copy.inner(whole)).fault).startswith("writes beyond D: 1 numbers")
+    assert made.digest() == digest(map(with_margins, made.abc))
+
+
+class Copied(Matmul):
+    """Its result is a copy, and it does not say how that is filled."""
+
+    def result(self) -> np.ndarray:
+        return super().result().copy()
+
+
+def test_a_launch_whose_result_is_a_copy_has_to_say_how_it_is_refilled() -> None:
+    found = verify(Numpy(), [SMALL], lambda made: Copied(made, 1), seed=0)
+    assert found.fault == "sizes, 16 fp32, by columns: override `refill`: D is not what it filled in"
+
+
+def test_a_kernel_that_cannot_be_prepared_is_a_verdict() -> None:
+    def prepare(made: Operands) -> Launch:
+        if made.gemm.k > 1:
+            raise UserError("mine.cu: does not compile")
+        return Matmul(made, 1)
+
+    found = verify(Numpy(), all_cases("fp32"), prepare, seed=0)
+    assert (found.n, found.fault) == (1, "sizes, 1×7×3 fp32, by columns: mine.cu: does not compile")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault"),
+    [
+        (Late(prepare_s=0.6), None),
+        (Late(call_s=5.0), "sizes, 16 fp32, by columns: has not ended after 0 s"),
+        (Late(fails_after=1), "raises ValueError: enough"),
+    ],
+)
+def test_the_limit_is_that_of_a_run(kernel: Late, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling, making operands and checking D take as long as they take."""
+    monkeypatch.setattr(verifying, "LIMIT_S", 0.3)
+    found = verify(kernel, [SMALL], partial(kernel.prepare, threads=1), seed=0)
+    assert found.fault == fault
+
+
+def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
+    bench = bench_of(Numpy(), Late(fails_after=5), sizes=(32, 48))
+    assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
+    assert bench.verdicts["late"].fault == "32 fp32, by columns, while it was timed: raises ValueError: enough"
+    assert bench.yardstick == "numpy"
+
+
+def test_a_turn_that_fails_is_the_last_of_its_kernel() -> None:
+    made = operands(SMALL[1], 0)
+    launches: Mapping[str, Launch] = {"late": LateLaunch(made, 1, Late(fails_after=2)), "numpy": Matmul(made, 1)}
+    said: dict[str, Exception] = {}
+    found = in_turns(launches, dict.fromkeys(launches, 1.0), 4, 8.0, said.__setitem__)
+    assert (str(said["late"]), list(said)) == ("enough", ["late"])
+    assert (len(found["late"].burst), len(found["numpy"].burst)) == (2, 4)
+    with pytest.raises(ValueError, match="enough"):
+        in_turns(launches, dict.fromkeys(launches, 1.0), 4, 8.0)
+
+
+def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() -> None:
+    """0.5 ms at 128 would be a quarter of a second at 1024, where the product takes a tenth of that."""
+    bench = bench_of(Late(call_s=4e-4), sizes=(1024,), longest=0.2)
+    assert not bench.skipped
+    assert list(bench.times[bench.plan.problems[0]]) == ["late"]
+    slow = bench_of(Late(call_s=2e-3), sizes=(1024,), longest=0.2)
+    assert next(iter(slow.skipped.values())).endswith(" of 128 fp32, by columns")
+
+
+def test_around_without_a_kernel_says_so() -> None:
+    bench = bench_of(Late(fails_after=0))
+    assert measured(bench, 64) is None
+    assert bench.run.lines[-1] == "stage.around=64: no kernel was timed before, so none is timed around it"  # type: ignore[attr-defined]
+
+
+def test_a_grid_that_cuda_lacks_is_refused() -> None:
+    """By the kernel's name where the stage says it: naive has a row of blocks for each 64 columns."""
+    wide = Gemm(m=1, n=64 * 65_535 + 1, k=1, dtype="fp16")
+    assert Naive().refusal(wide) == "needs a grid of 65,536 blocks along y, and CUDA has no more than 65,535"
+    assert Naive().refusal(replace(wide, m=wide.n, n=1, order="row")) is not None
+    assert Naive().refusal(replace(wide, n=64 * 65_535)) is None
+    assert Tuned().refusal(wide) is None
+    assert Naive().refusal(Gemm(m=2**31, n=1, k=1, dtype="fp16")) == (
+        "takes sizes and leading dimensions up to 2,147,483,647"
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "static", "dynamic", "said"),
+    [
+        ((256, 1, 1), 0, 0, None),
+        ((256, 1, 1), 1000, 231_448, None),
+        ((1, 1, 65), 0, 0, "block=[1, 1, 65]: 65 threads along z; at the most 64"),
+        (
+            (512, 2, 1),
+            0,
+            0,
+            "block=[512, 2, 1]: 1,024 threads; with the registers that it takes a card runs 768 at the most",
+        ),
+        (
+            (256, 1, 1),
+            1000,
+            231_449,
+            "dynamic=231449 and 1,000 bytes of static shared memory: a card has 232,448 bytes for a block",
+        ),
+        ((256, 1, 1), 0, 300_000, "dynamic=300000: a card has 232,448 bytes for a block"),
+    ],
+)
+def test_a_block_that_a_card_does_not_run_is_refused_by_its_setting(
+    block: tuple[int, int, int], static: int, dynamic: int, said: str | None
+) -> None:
+    assert refused_launch(block, static, dynamic, Limits("a card", 768, 232_448)) == said
+
+
+@pytest.mark.parametrize("calls", [2, 99, 100, 101, 1000, 8009])
+def test_graphs_make_as_many_launches_as_are_asked_for(calls: int) -> None:
+    found = batches(calls)
+    assert sum(found) == calls
+    assert max(found) <= 100
+    assert len(set(found)) <= 2
+
+
+GPUS = (Gpu(0, "first", 1 << 34, (9, 0)), Gpu(1, "second", 1 << 34, (7, 0)))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "index"),
+    [
+        ("auto", Place("cpu"), 0),  # torch has no CUDA here; our kernels need none of it
+        ("auto", Place("gpu", 1), 1),
+        ("cuda:1", Place("gpu", 1), 1),
+        ("gpu", None, 0),
+        ("cpu", Place("cpu"), None),
+    ],
+)
+def test_the_card_is_the_one_that_device_names(name: str, place: Place | None, index: int | None) -> None:
+    assert asked(name, place) == index
+
+
+def test_a_kernel_says_what_it_needs_of_the_card_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (driver, on_card_module):
+        monkeypatch.setattr(module, "gpus", lambda: GPUS)
+    with on_card(1):
+        assert driver.missing(Naive()) == "compute capability 7.5 or newer; second has 7.0"
+        assert card() == GPUS[1]
+    with on_card(None):
+        assert driver.missing(Naive()) == "a GPU, and device=cpu leaves it alone"
+    assert card() == GPUS[0]
+
+
+class OnACard(Numpy):
+    """A kernel that says where it ran."""
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        launch = super().prepare(operands, threads)
+        launch.facts = {**launch.facts, "card": f"gpu:{card_index()} here"}
+        return launch
+
+
+def test_the_table_says_on_which_card_kernels_ran() -> None:
+    with on_card(3):
+        (table,) = tables.timed(bench_of(OnACard()))
+    assert table.title.endswith("; GFLOP/s, on gpu:3 here")
+    (plain,) = tables.timed(bench_of(Numpy()))
+    assert plain.title.endswith("; GFLOP/s")
+
+
+def test_the_cards_memory_is_judged_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (driver, on_card_module):
+        monkeypatch.setattr(module, "gpus", lambda: GPUS)
+    monkeypatch.setattr(driver, "missing", lambda _: None)
+    monkeypatch.setattr("pipeline.stages.wmma.stage.gpu_free_bytes", lambda _: 1 << 30)
+    here: Any = SimpleNamespace(device=Device())
+    stage = Wmma(kernels=(Naive(), Tuned()), dtype="fp16", sizes=((8192, 8192, 8192),))
+    with pytest.raises(UserError) as error:
+        stage.check(here)
+    assert str(error.value).startswith("stage.sizes=[8192,8192,8192]: needs 1.5 GiB of memory on gpu:0 (first), where")
+    Wmma(kernels=(Naive(),), dtype="fp16", sizes=((8192, 8192, 8192),)).check(here)
+
+
+def test_sizes_follow_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Wmma(kernels=(Numpy(), Naive()), dtype="fp16")
+    with on_card(None):
+        assert [gemm.m for gemm in stage.problems] == [256, 512, 1024]
+    monkeypatch.setattr(driver, "missing", lambda _: None)
+    assert [gemm.m for gemm in stage.problems] == [1024, 2048, 4096, 8192]
+    assert [gemm.m for gemm in Wmma(kernels=(Numpy(),)).problems] == [256, 512, 1024]
+
+
+def test_bytes_in_int8_are_all_that_there_are() -> None:
+    """And their sums are exact."""
+    made = operands(Gemm(m=64, n=64, k=600, dtype="int8"), 0)
+    assert set(np.unique(made.a)) == set(range(-128, 128))
+    exact = made.a.reshape(600, 64).T.astype(np.int64) @ made.b.reshape(64, 600).T.astype(np.int64)
+    d = made.d.copy()
+    d[...] = exact.T.ravel()
+    assert check(made, d).fault is None
+    d[5] += 1
+    assert str(check(made, d).fault).startswith("1 of 4096 elements are wrong")
+
+
+def test_a_longer_budget_makes_longer_samples() -> None:
+    launch: Mapping[str, Launch] = {"numpy": Matmul(operands(SMALL[1], 0), 1)}
+    calls = [in_turns(launch, {"numpy": 1e-4}, 3, seconds)["numpy"].calls for seconds in (0.0601, 0.301)]
+    assert calls == [100, 500]
+
+
+def test_arrays_that_caches_may_hold_are_named() -> None:
+    assert doubt(1 << 29, 1 << 26) is None
+    assert doubt(1 << 29, 1 << 28) == "an array has 512.0 MiB, less than 4 times the 256.0 MiB of the caches"
+    assert doubt(1 << 26, 0) == "how large the caches are is not known, and an array has 64.0 MiB"
