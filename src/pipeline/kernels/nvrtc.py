@@ -61,6 +61,12 @@ def architectures() -> tuple[int, ...]:
     return tuple(int(one) for one in found)
 
 
+def flags(architecture: int, defines: Sequence[str] = ()) -> list[str]:
+    """NVRTC's options, but the folders of headers."""
+    of_all = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "--ptxas-options=-v"]
+    return of_all + [f"-D{one}" for one in defines]
+
+
 def compiled(
     source: Path, architecture: int, defines: Sequence[str] = (), beside: Sequence[Path] = (), entry: str = ""
 ) -> Compiled:
@@ -75,14 +81,8 @@ def compiled(
         known = ", ".join(map(str, architectures()))
         raise UserError(f"{source.name} for sm_{architecture}: NVRTC {_dotted(version())} compiles for {known}")
     include, nvrtc = _library()
-    options = [
-        f"--gpu-architecture=sm_{architecture}",
-        "--std=c++17",
-        "--ptxas-options=-v",
-        *(f"-I{folder}" for folder in include),
-        *(f"-I{folder}" for folder in dict.fromkeys(one.resolve().parent for one in (source, *beside))),
-        *(f"-D{one}" for one in defines),
-    ]
+    folders = dict.fromkeys((*include, *(one.resolve().parent for one in (source, *beside))))
+    options = [*flags(architecture, defines), *(f"-I{folder}" for folder in folders)]
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []))[0]
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]

@@ -74,13 +74,14 @@ def compiled(
     if program is None:
         raise UserError(f"{source.name}: needs {missing_compiler()}")
     version, every = version_of(program), (*FLAGS, *flags)
-    content = _content((source, *beside))
-    around = (host.cpu_name(), str(host.cpu().get("vector")), _target(program), *([_content(system)] if system else []))
+    content = content_hash((source, *beside))
+    beside_them = [content_hash(system)] if system else []
+    around = (host.cpu_name(), str(host.cpu().get("vector")), _target(program), *beside_them)
     key = _hash(text.encode() for text in (content, version, *every, *around))
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
-        _compile(program, every, source, file, name or source.name, lambda: _content((source, *beside)) == content)
+        _compile(program, every, source, file, name or source.name, lambda: content_hash((source, *beside)) == content)
     return Library(file, version, every, content)
 
 
@@ -162,7 +163,7 @@ def _read(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _content(files: Iterable[Path]) -> str:
+def content_hash(files: Iterable[Path]) -> str:
     """A hash of files and their names."""
     return _hash(path.name.encode() + b"\n" + _read(path) for path in files)
 

@@ -16,6 +16,7 @@ import numpy as np
 from pipeline.contracts.kernels import Launch
 from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels import nvrtc
+from pipeline.kernels.cpu.compiled import content_hash
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.copies import copies
 from pipeline.kernels.cuda.limits import Limits, refused_launch
@@ -108,6 +109,8 @@ class OnGpu(Launch):
             "spilled_bytes": made.spilled,
             "shared_bytes": made.shared + kernel.dynamic,
             "compiler": f"NVRTC {_dotted(nvrtc.version())}",
+            "flags": " ".join(nvrtc.flags(made.architecture, (operands.gemm.dtype.upper(),))),
+            "source_sha256": content_hash(dict.fromkeys((*kernel.user_files, *kernel.beside))),
             "driver": f"CUDA {_dotted(driver_cuda() or (0, 0))}",
         }
 
