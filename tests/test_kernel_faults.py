@@ -78,10 +78,10 @@ class LateLaunch(Matmul):
             raise ValueError("enough")
 
 
-def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 0.5) -> Bench:
+def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 0.5, seconds: float = 0.02) -> Bench:
     """Verified and timed."""
     problems = tuple(Gemm(m=size, n=size, k=size) for size in sizes)
-    plan = Plan(kernels=kernels, problems=problems, cores=1, rounds=3, seconds=0.02, longest=longest, seed=0)
+    plan = Plan(kernels=kernels, problems=problems, cores=1, rounds=3, seconds=seconds, longest=longest, seed=0)
     bench = Bench(plan, Said())  # type: ignore[arg-type]
     bench.verify()
     for gemm in problems:
@@ -169,7 +169,7 @@ def test_the_limit_is_that_of_a_run(kernel: Late, fault: str | None, monkeypatch
 
 
 def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
-    bench = bench_of(Numpy(), Late(fails_after=5), sizes=(32, 48))
+    bench = bench_of(Numpy(), Late(fails_after=5), sizes=(32, 48), seconds=0.2)
     assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
     assert bench.verdicts["late"].fault == "32 fp32, by columns, while it was timed: raises ValueError: enough"
     assert bench.yardstick == "numpy"
