@@ -1,4 +1,4 @@
-"""Faults put into a CUDA source, one at a time: a barrier, a wait, a commit or a check of bounds is taken out.
+"""Faults put into a CUDA source, one at a time: a barrier, a fence, a wait, a commit or a check of bounds is taken out.
 
 Every such place is found in the text, so that a new one in a kernel is a new mutant.
 """
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Calls that order what threads do, each a separate statement.
-ORDERING = re.compile(r"(__syncthreads|__syncwarp|__threadfence\w*|__pipeline_commit|__pipeline_wait_prior)\([^;]*\);")
+ORDERING = re.compile(
+    r"(__syncthreads|__syncwarp|__threadfence\w*|__pipeline_commit|__pipeline_wait_prior"
+    r"|barrier_\w+|fence_async|wgmma_fence|wgmma_commit|wgmma_wait<\d+>)\([^;]*\);"
+)
 # What a comparison has on its right where it keeps an access inside a matrix or a slice.
-LIMIT = r"(?:M|N|K|rows|columns|ROWS(?: \* COLUMNS)?|COLUMNS|TILE \* TILE|elements|slices)"
+LIMIT = r"(?:M|N|K|rows|columns|ROWS(?: \* COLUMNS)?|COLUMNS|TILE \* TILE|elements|slices|tiles)"
 BOUND = re.compile(rf"[\w.]+(?: [+*] [\w.]+)* (<=|<|>=|>) {LIMIT}\b(?! \*)")
 # What keeps a fast way from being taken where it does not suit.
 ALIGNMENT = re.compile(r"reinterpret_cast<size_t>\(\w+\) % \d+ == 0|leading(?: \* sizeof\(T\))? % \w+ == 0")

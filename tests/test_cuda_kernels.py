@@ -19,6 +19,8 @@ from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource, placed
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.kernels.cuda.wgmma import Wgmma
+from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.gemm import Gemm, Operands, cases, check, operands
 from pipeline.kernels.named import kernels_of
 from pipeline.kernels.shim.program import Fault, Program, available
@@ -26,7 +28,7 @@ from pipeline.kernels.verify import Verdict, verify
 
 pytestmark = pytest.mark.skipif(not available(), reason="no g++")
 
-KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
+KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), Wgmma(), WgmmaPersistent(), GridStride())
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 STEPS = 20_000_000  # basic blocks: a kernel that ends needs less for the problems below
 
@@ -49,6 +51,12 @@ def test_naive_is_right_on_every_class_of_problems() -> None:
     assert 0 < found.error <= 1
 
 
+def test_wgmma_is_right_by_tma_and_by_threads_and_when_its_ring_has_turned() -> None:
+    for m, n, k, pad in ((24, 40, 600, (0, 0, 0)), (37, 53, 71, (0, 0, 0)), (130, 67, 80, (6, 0, 3))):
+        gemm = Gemm(m=m, n=n, k=k, dtype="fp16", alpha=-0.5, beta=1.0, pad=pad)
+        assert run(Wgmma(), operands(gemm, 3), 3) is None
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "tf32", "int8"])
@@ -63,13 +71,14 @@ def test_every_kernel_is_right_on_every_class_of_problems_in_any_order_of_thread
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", ["tiled", "tuned"])
+@pytest.mark.parametrize("name", ["tiled", "tuned", "wgmma", "wgmma_persistent"])
 def test_several_blocks_and_slices(name: str) -> None:
-    """Larger than two blocks each way, and K longer than the stages of copies."""
+    """Larger than two blocks each way, K longer than the stages of copies; columns that TMA reads, and others."""
     kernel = BY_NAME[name]
     for m, n, k in ((300, 530, 200), (257, 257, 97), (512, 512, 64)):
-        gemm = Gemm(m=m, n=n, k=k, dtype="fp16", alpha=-0.5, beta=1.0, pad=(4, 7, 0))
-        assert run(kernel, operands(gemm, 3), 3) is None
+        for pad in ((4, 7, 0), (-m % 8, -k % 8, 1)):
+            gemm = Gemm(m=m, n=n, k=k, dtype="fp16", alpha=-0.5, beta=1.0, pad=pad)
+            assert run(kernel, operands(gemm, 3), 3) is None
 
 
 @pytest.mark.wide
@@ -96,6 +105,7 @@ def problems(dtype: str) -> Iterator[Operands]:
     yield at(operands(whole, 0, nan_c=True))
     yield at(operands(whole, 0), offset=whole.type.size)  # A and B at odd addresses
     yield at(operands(Gemm(m=37, n=53, k=71, dtype=dtype, beta=1.0, pad=(3, 1, 3)), 0))  # ragged, in whole chunks
+    yield at(operands(Gemm(m=24, n=800, k=136, dtype=dtype), 0))  # several tiles, and K longer than they are wide
 
 
 def at(made: Operands, offset: int = 0) -> Operands:
@@ -132,6 +142,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("tiled", "slices.cuh"),
         ("tuned", "tuned.cu"),
         ("tuned", "slices.cuh"),
+        ("wgmma", "ring.cuh"),
+        ("wgmma_persistent", "wgmma_persistent.cu"),
+        ("wgmma_persistent", "ring.cuh"),
         ("grid_stride", "grid_stride.cu"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,8 @@ from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
+from pipeline.kernels.cuda.wgmma import Wgmma
+from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.machine.device import Device, Gpu
 from pipeline.stages.wmma import machine_code
 from pipeline.stages.wmma.stage import Wmma
@@ -29,7 +32,7 @@ pytestmark = pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="th
 
 NOTHING: Any = SimpleNamespace(seed=0, device=Device())
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), GridStride())
+KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), Wgmma(), WgmmaPersistent(), GridStride())
 
 
 def check(kernel: CudaSource, dtype: str, architecture: int) -> None:
@@ -51,8 +54,9 @@ def test_every_build_has_its_tensor_core_instructions_and_keeps_within_its_regis
 ) -> None:
     if dtype not in kernel.dtypes:
         pytest.skip(f"{kernel.name} takes {', '.join(kernel.dtypes)}")
+    oldest = kernel.architectures[dtype]
     for architecture in ARCHITECTURES:
-        if architecture >= kernel.architectures[dtype]:
+        if architecture == oldest or (architecture > oldest and not kernel.specific):
             check(kernel, dtype, architecture)
 
 
@@ -71,18 +75,50 @@ def test_each_commit_of_copies_is_an_instruction() -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("kernel", [Wgmma(), WgmmaPersistent()], ids=lambda one: one.name)
+def test_wgmma_multiplies_and_copies_by_as_many_instructions_as_the_source_says(kernel: CudaSource) -> None:
+    found = sass.instructions(built(kernel, "fp16", 90).cubin)
+    boxes = 2 if kernel.name == "wgmma" else 1  # of 64 rows for each warpgroup
+    assert found["HGMMA"] == boxes * 64 // 16
+    assert found["UTMALDG"] == 2 + 1  # two boxes of A, one of B
+    assert kernel.machine_code("fp16", 100) is None  # no later card runs it
+
+
+@pytest.mark.wide
+def test_products_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
+    for file in FOLDER.glob("*.cuh"):
+        shutil.copy(file, tmp_path)
+    source = tmp_path / "wgmma.cu"
+    source.write_text((FOLDER / "wgmma.cu").read_text())
+    ring = tmp_path / "ring.cuh"
+    ring.write_text(ring.read_text().replace("wgmma_commit();", "sums[0][0] += 1;\n        wgmma_commit();"))
+    made = nvrtc.compiled(source, 90, ("FP16",), [ring], specific=True)
+    assert "wgmma" in made.serialized
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("kernel", "size"),
+    [
+        (Tuned(), "Shared"),
+        (Wgmma(), "Ring<BLOCK_M, BLOCK_N, STAGES>"),
+        (WgmmaPersistent(), "Ring<BLOCK_M, BLOCK_N, STAGES>"),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
 @pytest.mark.parametrize("dtype", Tuned.dtypes)
-def test_dynamic_shared_memory_is_as_large_as_the_launch_says(dtype: str) -> None:
-    text = (FOLDER / "tuned.cu").read_text()
-    _compiled(f"{text}\nstatic_assert(sizeof(Shared) == {Tuned.dynamic});\n", dtype.upper())
+def test_dynamic_shared_memory_is_as_large_as_the_launch_says(kernel: CudaSource, size: str, dtype: str) -> None:
+    text = kernel.source.read_text()
+    check = f"{text}\nstatic_assert(sizeof({size}) == {kernel.dynamic});\n"
+    _compiled(check, dtype.upper(), architecture=kernel.architectures[dtype], specific=kernel.specific)
 
 
-def _compiled(text: str, *defines: str) -> nvrtc.Compiled:
-    """A source that is not one of our files, for sm_80."""
+def _compiled(text: str, *defines: str, architecture: int = 80, specific: bool = False) -> nvrtc.Compiled:
+    """A source that is not one of our files."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mine.cu"
         file.write_text(text)
-        return nvrtc.compiled(file, 80, defines, (FOLDER / COMMON,))
+        return nvrtc.compiled(file, architecture, defines, (FOLDER / COMMON,), specific=specific)
 
 
 def test_a_build_whose_tensor_core_instructions_vanished_is_refused(tmp_path: Path) -> None:

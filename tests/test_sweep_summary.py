@@ -66,7 +66,10 @@ def test_a_choice_by_the_test_data_is_said() -> None:
     ]
     lines = shown(found)
     assert lines[2].split() == ["a", "0.1000", "*"]
-    assert lines[4] == "* the best by test/loss, so chosen on the test data: not every result has it of the validation data"
+    assert (
+        lines[4]
+        == "* the best by test/loss, so chosen on the test data: not every result has it of the validation data"
+    )
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=9))

@@ -291,6 +291,7 @@ def cases(dtype: str, order: Order | None = None) -> Iterator[tuple[str, Gemm, V
         base = Gemm(m=1, n=1, k=1, dtype=dtype, order=one)
         for m, n, k in ((1, 1, 1), (1, 7, 3), (9, 1, 5), (16, 16, 16), (17, 15, 33), (64, 48, 80), (130, 67, 1)):
             yield "sizes", replace(base, m=m, n=n, k=k), "uniform", False
+        yield "a long K", replace(base, m=24, n=40, k=600), "uniform", False
         odd = replace(base, m=37, n=53, k=71)
         yield "leading dimensions", replace(odd, pad=(3, 5, 7)), "uniform", False
         yield "leading dimensions", replace(base, m=64, n=32, k=48, pad=(16, 16, 16), beta=1.0), "uniform", False

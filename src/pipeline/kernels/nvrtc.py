@@ -23,12 +23,14 @@ PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", *HEADERS, "nvidia-cuda-nvdisas
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
+SERIALIZED = re.compile(r".*wgmma.*serialized.*")
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A kernel's machine code and what the assembler says of it, for each thread: registers, bytes of stack and of
-    spilled registers; `shared`: bytes of static shared memory of a block.
+    spilled registers; `shared`: bytes of static shared memory of a block. `serialized`: the assembler's reason why the
+    asynchronous products of a warpgroup are not asynchronous; empty where they are.
     """
 
     cubin: bytes
@@ -37,6 +39,7 @@ class Compiled:
     stack: int
     spilled: int
     shared: int
+    serialized: str = ""
 
 
 def missing_packages() -> str | None:
@@ -61,19 +64,29 @@ def architectures() -> tuple[int, ...]:
     return tuple(int(one) for one in found)
 
 
-def flags(architecture: int, defines: Sequence[str] = ()) -> list[str]:
+def flags(architecture: int, defines: Sequence[str] = (), *, specific: bool = False) -> list[str]:
     """NVRTC's options, but the folders of headers."""
-    of_all = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "--ptxas-options=-v"]
+    of_all = [
+        f"--gpu-architecture=sm_{architecture}{'a' if specific else ''}",
+        "--std=c++17",
+        "--ptxas-options=-v",
+    ]
     return of_all + [f"-D{one}" for one in defines]
 
 
 def compiled(
-    source: Path, architecture: int, defines: Sequence[str] = (), beside: Sequence[Path] = (), entry: str = ""
+    source: Path,
+    architecture: int,
+    defines: Sequence[str] = (),
+    beside: Sequence[Path] = (),
+    entry: str = "",
+    *,
+    specific: bool = False,
 ) -> Compiled:
     """`source` for an architecture as 80.
 
     `defines`: macros, as `FP16`. `beside`: the files that it includes. `entry`: the kernel whose registers are asked
-    for, where it has several.
+    for, where it has several. `specific`: with the instructions that this architecture alone has (sm_90a).
 
     Raises UserError with the compiler's first error where it does not compile, or where NVRTC lacks the architecture.
     """
@@ -82,7 +95,7 @@ def compiled(
         raise UserError(f"{source.name} for sm_{architecture}: NVRTC {_dotted(version())} compiles for {known}")
     include, nvrtc = _library()
     folders = dict.fromkeys((*include, *(one.resolve().parent for one in (source, *beside))))
-    options = [*flags(architecture, defines), *(f"-I{folder}" for folder in folders)]
+    options = [*flags(architecture, defines, specific=specific), *(f"-I{folder}" for folder in folders)]
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []))[0]
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
@@ -105,7 +118,16 @@ def _described(cubin: bytes, architecture: int, log: str, entry: str, source: st
     if frame is None or registers is None:
         raise RunError(f"NVRTC {_dotted(version())} does not say how many registers a kernel takes:\n{log}")
     stack, stored, loaded = map(int, frame.groups())
-    return Compiled(cubin, architecture, int(registers[1]), stack, stored + loaded, int(shared[1]) if shared else 0)
+    serialized = SERIALIZED.search(log)
+    return Compiled(
+        cubin,
+        architecture,
+        int(registers[1]),
+        stack,
+        stored + loaded,
+        int(shared[1]) if shared else 0,
+        serialized[0].strip() if serialized else "",
+    )
 
 
 def _about(entry: str, log: str, source: str) -> str:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def built(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
     """Raises UserError where it does not compile, RunError where the machine code is not what the kernel promises."""
-    made = nvrtc.compiled(kernel.source, architecture, (dtype.upper(),), kernel.beside, kernel.entry)
+    made = nvrtc.compiled(
+        kernel.source, architecture, (dtype.upper(),), kernel.beside, kernel.entry, specific=kernel.specific
+    )
     fault = _fault(kernel, dtype, made)
     if fault:
         raise RunError(f"{kernel.name}, {dtype}, sm_{architecture}: {fault}")
@@ -27,8 +29,10 @@ def _fault(kernel: CudaSource, dtype: str, made: Compiled) -> str | None:
         return f"takes {made.registers} registers a thread, and may take {kernel.registers}"
     if made.spilled > kernel.spilled:
         return f"spills {made.spilled} bytes a thread, and may spill {kernel.spilled}"
+    if made.serialized:
+        return f"its products wait for each other: {made.serialized}"
     found = sass.instructions(made.cubin, kernel.entry)
-    for name in filter(None, (kernel.tensor_core.get(dtype), kernel.copies)):
+    for name in filter(None, (kernel.tensor_core.get(dtype), *kernel.promised)):
         if not found[name]:
             return f"its machine code has no {name}"
     return None

@@ -20,6 +20,7 @@ from pipeline.kernels.cpu.compiled import content_hash
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.copies import copies
 from pipeline.kernels.cuda.limits import Limits, refused_launch
+from pipeline.kernels.cuda.tensor_map import tensor_map
 from pipeline.kernels.on_card import card
 from pipeline.machine.device import driver_cuda, gpu_free_bytes, gpus
 from pipeline.report.table import size as in_bytes
@@ -37,11 +38,13 @@ def missing(kernel: CudaSource) -> str | None:
     gpu, needed = card(), kernel.minimum
     if gpu is None:
         return "an NVIDIA GPU" if not gpus() else "a GPU, and device=cpu leaves it alone"
-    if needed is not None and gpu.compute_capability < needed:
-        return f"compute capability {_dotted(needed)} or newer; {gpu.name} has {_dotted(gpu.compute_capability)}"
+    has = gpu.compute_capability
+    if needed is not None and (has < needed or (kernel.specific and has != needed)):
+        newer = "" if kernel.specific else " or newer"
+        return f"compute capability {_dotted(needed)}{newer}; {gpu.name} has {_dotted(has)}"
     if nvrtc.missing_packages() is not None:
         return f"the packages that compile for a GPU: {nvrtc.missing_packages()}"
-    major, minor = gpu.compute_capability
+    major, minor = has
     try:
         known = nvrtc.architectures()
     except Readable as error:
@@ -98,7 +101,9 @@ class OnGpu(Launch):
         self._copies = copies(operands)
         self._arguments = [self._on_card(one) for one in kernel.arguments(operands)]
         self._pointers = (ctypes.c_void_p * len(self._arguments))(*(one.ctypes.data for one in self._arguments))
-        launch = (*kernel.grid(operands.gemm), *kernel.block, kernel.dynamic)
+        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        grid = kernel.grid(operands.gemm, int(self._call("cuDeviceGetAttribute", count, self._device)))
+        launch = (*grid, *kernel.block, kernel.dynamic)
         self._packed = (self._function, *launch, self._stream, ctypes.addressof(self._pointers), 0)
         self._graphs: dict[int, Any] = {}  # by the number of their launches
         self.facts: Mapping[str, object] = {
@@ -109,7 +114,7 @@ class OnGpu(Launch):
             "spilled_bytes": made.spilled,
             "shared_bytes": made.shared + kernel.dynamic,
             "compiler": f"NVRTC {_dotted(nvrtc.version())}",
-            "flags": " ".join(nvrtc.flags(made.architecture, (operands.gemm.dtype.upper(),))),
+            "flags": " ".join(nvrtc.flags(made.architecture, (operands.gemm.dtype.upper(),), specific=kernel.specific)),
             "source_sha256": content_hash(dict.fromkeys((*kernel.user_files, *kernel.beside))),
             "driver": f"CUDA {_dotted(driver_cuda() or (0, 0))}",
         }
@@ -190,9 +195,11 @@ class OnGpu(Launch):
             raise UserError(f"stage.kernels: {self._kernel.name}: {refusal}")
 
     def _on_card(self, argument: Any) -> np.ndarray:
-        """An argument as the launch takes it: a number, or the address of a matrix that was copied to the card."""
-        from pipeline.kernels.shim.program import Array
+        """An argument as the launch takes it: a number, a tensor map, or the address of a matrix copied to the card."""
+        from pipeline.kernels.shim.program import Array, Boxes
 
+        if isinstance(argument, Boxes):
+            return tensor_map(argument, self._copies[argument.matrix.name].address)
         if not isinstance(argument, Array):
             return np.array([argument])
         copy = self._copies[argument.name]

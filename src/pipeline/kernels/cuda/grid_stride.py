@@ -6,7 +6,7 @@ import math
 
 from pydantic import Field
 
-from pipeline.kernels.cuda.source import COMMON, CudaSource, Triple
+from pipeline.kernels.cuda.source import COMMON, FEW, CudaSource, Triple
 from pipeline.kernels.gemm import Gemm
 from pipeline.spec import spec
 
@@ -32,5 +32,5 @@ class GridStride(CudaSource):
         """With its work, so that several can stand beside each other."""
         return "grid_stride" if self.work == 1 else f"grid_stride_{self.work}"
 
-    def grid(self, gemm: Gemm) -> Triple:
+    def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
         return math.ceil(gemm.m * gemm.n / (256 * self.work)), 1, 1

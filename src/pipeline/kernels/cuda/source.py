@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Triple = tuple[int, int, int]
 FOLDER = Path(__file__).parent
 COMMON = "gemm.cuh"
-COUNTED = ("HMMA", "IMMA", "FFMA", "LDSM", "LDGSTS", "BAR")  # shown of its machine code
+COUNTED = ("HGMMA", "HMMA", "IMMA", "FFMA", "LDSM", "UTMALDG", "LDGSTS", "BAR")  # shown of its machine code
 ALIGNMENT = 256  # bytes; of cuMemAlloc
+FEW = 2  # multiprocessors of the card that the shim stands for: blocks that stay get several tiles each
 
 
 class CudaSource(Kernel):
@@ -29,9 +30,10 @@ class CudaSource(Kernel):
 
     `entry`: its function. `block`: its threads. `tile`: rows and columns of D that a block computes. `dynamic`: bytes
     of dynamic shared memory.
-    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0. `tensor_core`: the machine instruction
-    without which a build is wrong. `copies`: that of its asynchronous copies. `registers`: the most that a thread may
-    take on any architecture, and `spilled`: how many bytes of them may be stored and loaded again.
+    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0; `specific`: and the only one, whose
+    instructions no later one has (sm_90a). `tensor_core`: the machine instruction without which a build is wrong.
+    `promised`: others without which it is. `registers`: the most that a thread may take on any architecture, and
+    `spilled`: how many bytes of them may be stored and loaded again.
     `spare`: checks in its source without which D is the same, and why they are there.
     """
 
@@ -42,7 +44,8 @@ class CudaSource(Kernel):
     dynamic: int = 0
     architectures: ClassVar[Mapping[str, int]]
     tensor_core: ClassVar[Mapping[str, str]] = {"fp16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "int8": "IMMA"}
-    copies: ClassVar[str | None] = None
+    specific: ClassVar[bool] = False
+    promised: ClassVar[tuple[str, ...]] = ()
     registers: ClassVar[int]
     spilled: ClassVar[int] = 0
     spare: ClassVar[Mapping[str, str]] = {}
@@ -64,8 +67,8 @@ class CudaSource(Kernel):
             return f"takes sizes and leading dimensions up to {LARGEST:,}"
         return refused or refused_grid(self.grid(gemm if gemm.order == "column" else gemm.turned))
 
-    def grid(self, gemm: Gemm) -> Triple:
-        """Blocks for a problem by columns."""
+    def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
+        """Blocks for a problem by columns, on a card with so many multiprocessors."""
         return math.ceil(gemm.m / self.tile[0]), math.ceil(gemm.n / self.tile[1]), 1
 
     def arguments(self, operands: Operands) -> Sequence[Argument]:
@@ -96,7 +99,8 @@ class CudaSource(Kernel):
         from pipeline.kernels import sass
         from pipeline.kernels.cuda.built import built
 
-        if architecture < self.architectures[dtype]:
+        oldest = self.architectures[dtype]
+        if architecture < oldest or (self.specific and architecture != oldest):
             return None
         made = built(self, dtype, architecture)
         counted = sass.instructions(made.cubin, self.entry)

@@ -10,15 +10,16 @@
 //   4. A column of a slice is padded by 16 bytes, so that eight neighbouring columns begin in different banks.
 //   5. With fp16 the loads become LDSM, one instruction for 16×16 halves; with bf16 NVRTC 13.5 makes generic loads of
 //      them (LD, MOVM), which cost more registers and time. fp16 is what the kernel is tuned for.
-//   6. Blocks are numbered so that 8 block rows are computed together, column by column (block_place): blocks that run at
+//   6. Blocks are numbered so that 8 block rows are computed together, column by column (place.cuh): blocks that run at
 //      the same time read the same parts of A and B, which stay in the L2 cache.
 //
 // Launch: block (256), grid (ceil(M / 128) * ceil(N / 256)), SHARED bytes of dynamic shared memory.
 #include <cuda_pipeline_primitives.h>
 
+#include "place.cuh"
 #include "slices.cuh"
 
-constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32, WARP = 64, THREADS = 256, STAGES = 3, GROUP = 8;
+constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32, WARP = 64, THREADS = 256, STAGES = 3;
 constexpr int STRIDE_A = BLOCK_M + CHUNK, STRIDE_B = BLOCK_K + CHUNK, TILES = WARP / TILE;
 
 struct Stage {
@@ -34,19 +35,6 @@ struct Shared {
 __device__ void move_chunk(Element *place, const Element *source)
 {
     __pipeline_memcpy_async(place, source, 16);
-}
-
-struct Place {
-    int row, column;
-};
-
-// Where in D the block begins.
-__device__ Place block_place(int M, int N)
-{
-    const int down = (M + BLOCK_M - 1) / BLOCK_M, across = (N + BLOCK_N - 1) / BLOCK_N;
-    const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
-    const int height = min(GROUP, down - group * GROUP);  // the last group may have fewer block rows
-    return {(group * GROUP + in_group % height) * BLOCK_M, in_group / height * BLOCK_N};
 }
 
 __device__ void multiply(TileD (&sums)[TILES][TILES], const Stage &stage, int warp_row, int warp_column)
@@ -75,7 +63,7 @@ gemm_tuned(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
     Shared &shared = *reinterpret_cast<Shared *>(memory);
     const int warp = threadIdx.x / warpSize;
     const int warp_row = warp % (BLOCK_M / WARP) * WARP, warp_column = warp / (BLOCK_M / WARP) * WARP;
-    const Place block = block_place(M, N);
+    const Place block = block_place<BLOCK_M, BLOCK_N>(blockIdx.x, M, N);
     const int slices = (K + BLOCK_K - 1) / BLOCK_K;
 
     TileD sums[TILES][TILES];

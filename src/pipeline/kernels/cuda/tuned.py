@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipeline.kernels.cuda.source import COMMON, CudaSource, Triple
+from pipeline.kernels.cuda.source import COMMON, FEW, CudaSource, Triple
 from pipeline.kernels.gemm import Gemm
 from pipeline.spec import spec
 
@@ -15,7 +15,7 @@ class Tuned(CudaSource):
 
     dtypes = ("fp16", "bf16")
     launches = "128×256 of D a block, 8 warps of 64×64, 3 stages of 32 of K by cp.async"
-    sources = ("tuned.cu", "slices.cuh", COMMON)
+    sources = ("tuned.cu", "slices.cuh", "place.cuh", COMMON)
     rung = 3
     entry = "gemm_tuned"
     block = (256, 1, 1)
@@ -23,10 +23,10 @@ class Tuned(CudaSource):
     dynamic = 3 * 2 * (32 * (128 + 8) + 256 * (32 + 8)) + 8 * 1024  # three stages, and scratch memory for each warp
     architectures = {"fp16": 80, "bf16": 80}  # noqa: RUF012
     minimum = (8, 0)
-    copies = "LDGSTS"
+    promised = ("LDGSTS",)
     registers = 255
     spilled = 8  # a word once stored and once loaded, on sm_120 with bf16
 
-    def grid(self, gemm: Gemm) -> Triple:
+    def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
         """One row of blocks: the kernel numbers them itself."""
         return math.ceil(gemm.m / self.tile[0]) * math.ceil(gemm.n / self.tile[1]), 1, 1

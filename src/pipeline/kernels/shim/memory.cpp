@@ -7,7 +7,7 @@
 //
 // Races are found by order, not by luck. Each piece of memory remembers its last writer and readers, with how many
 // barriers their block and their warp had passed. Two accesses of different threads, one of them a write, need a barrier in
-// between: __syncthreads in a block, __syncwarp in a warp, and between blocks nothing suffices.
+// between: __syncthreads in a block, __syncwarp in a warp, an mbarrier (barriers.cpp), and between blocks nothing suffices.
 #include <algorithm>
 #include <dlfcn.h>
 #include <link.h>
@@ -26,12 +26,6 @@ struct View {
 };
 
 namespace {
-
-// One access: who and when. `from` is where in the program's code, with one bit for a copy that is on its way.
-struct Stamp {
-    unsigned block = ~0u, thread, barriers, warp_barriers;
-    unsigned from : 31, in_flight : 1;
-};
 
 // What a piece of memory remembers. `other`: a reader before, another thread.
 struct Piece { Stamp writer, reader, other; };
@@ -121,27 +115,41 @@ bool ordered(const Stamp &before, const Stamp &present)
 {
     if (before.block != present.block) return false;
     if (before.thread == present.thread || before.barriers < present.barriers) return true;
-    return before.thread / 32 == present.thread / 32 && before.warp_barriers < present.warp_barriers;
+    if (before.thread / 32 == present.thread / 32 && before.warp_barriers < present.warp_barriers) return true;
+    const auto &seen = threads[present.thread].seen;
+    return before.thread < seen.size() && before.clock < seen[before.thread];
+}
+
+std::string author(const Stamp &stamp)
+{
+    return stamp.thread < threads.size() ? "thread " + std::to_string(stamp.thread) : "TMA";
 }
 
 void check_race(const Stamp &before, const Region &region, const Stamp &present, uintptr_t address, const char *does,
                 const char *did)
 {
     if (!happened(before, region, present) || ordered(before, present)) return;
-    const std::string whose = before.block == present.block ? "thread " + std::to_string(before.thread)
-                                                            : "block " + std::to_string(before.block);
+    const std::string whose = before.block == present.block ? author(before) : "block " + std::to_string(before.block);
     refuse("%s %s {pc:%x}, which %s %s {pc:%x} with no barrier between them: a race", does,
            place_in(region, address).c_str(), present.from, whose.c_str(), did, before.from);
 }
 
-Stamp stamp_now(size_t from, bool in_flight = false)
+Stamp stamp_of(const Thread &thread, size_t from, bool in_flight = false)
 {
-    const Now present = now();
+    const Now present = now(thread);
     Stamp stamp;
-    stamp.block = present.block, stamp.thread = running->number;
+    stamp.block = present.block, stamp.thread = thread.number;
     stamp.barriers = present.barriers, stamp.warp_barriers = present.warp_barriers;
+    stamp.clock = thread.clock, stamp.fences = thread.fences;
     stamp.from = from, stamp.in_flight = in_flight;
     return stamp;
+}
+
+void check_in_flight(const Stamp &writer, const Region &region, const Stamp &present, uintptr_t address, const char *does)
+{
+    if (writer.in_flight)
+        refuse("%s %s {pc:%x} while the copy that %s started {pc:%x} is on its way", does,
+               place_in(region, address).c_str(), present.from, author(writer).c_str(), writer.from);
 }
 
 // Two readers are enough: whoever writes next is not both of them. One of another warp is kept in preference, since
@@ -157,9 +165,7 @@ void remember_reader(Piece &piece, const Region &region, const Stamp &present)
 void check_piece(Piece &piece, const Region &region, const Stamp &present, uintptr_t address, bool writes)
 {
     const bool written = happened(piece.writer, region, present);
-    if (written && piece.writer.in_flight)
-        refuse("%s %s {pc:%x} while the copy that thread %u started {pc:%x} is on its way", writes ? "writes" : "reads",
-               place_in(region, address).c_str(), present.from, piece.writer.thread, piece.writer.from);
+    if (written) check_in_flight(piece.writer, region, present, address, writes ? "writes" : "reads");
     check_race(piece.writer, region, present, address, writes ? "writes" : "reads", "wrote");
     if (!writes) {
         if (!written && !region.view)
@@ -193,7 +199,7 @@ void finish(const Copy &copy, size_t from)
     memcpy(copy.to, copy.from, copy.bytes - copy.zeros);
     memset(static_cast<char *>(copy.to) + copy.bytes - copy.zeros, 0, copy.zeros);
     const auto address = reinterpret_cast<uintptr_t>(copy.to);
-    const Stamp present = stamp_now(from);
+    const Stamp present = stamp_of(*running, from);
     for_pieces(*region_of(address), address, copy.bytes, [&](Piece &piece, uintptr_t) { piece.writer = present; });
 }
 
@@ -221,6 +227,8 @@ void begin_launch(const View *views, int count, unsigned shared_granule)
 void begin_block()
 {
     memset(reinterpret_cast<void *>(regions[0].begin), 0xff, regions[0].end - regions[0].begin);
+    forget_barriers();
+    forget_products();
 }
 
 void access(const void *place, size_t bytes, bool writes, const void *caller)
@@ -235,7 +243,8 @@ void access(const void *place, size_t bytes, bool writes, const void *caller)
     if (!region || address + bytes > region->end) refuse_place(address, bytes, writes, from);
     if (region->view) check_view(*region, address, bytes, writes, from);
     if (region->pieces.empty()) return;
-    const Stamp present = stamp_now(from);
+    if (writes && !region->view) check_products(address, bytes, from);
+    const Stamp present = stamp_of(*running, from);
     for_pieces(*region, address, bytes,
                [&](Piece &piece, uintptr_t at) { check_piece(piece, *region, present, at, writes); });
 }

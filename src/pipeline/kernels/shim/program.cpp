@@ -6,7 +6,7 @@
 #include KERNEL_FILE
 
 #ifdef DYNAMIC_NAME
-thread_local __attribute__((aligned(128))) DYNAMIC_TYPE DYNAMIC_NAME[DYNAMIC_BYTES / sizeof(DYNAMIC_TYPE)];
+thread_local __attribute__((aligned(1024))) DYNAMIC_TYPE DYNAMIC_NAME[DYNAMIC_BYTES / sizeof(DYNAMIC_TYPE)];
 #endif
 
 extern "C" SHIM_OWN void shim_thread(void **arguments) { shim::call(KERNEL, arguments); }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from pipeline.errors import RunError
 from pipeline.kernels.cpu.compiled import Library, compiled, compiler, included
 
 HERE = Path(__file__).parent
-HEADERS = tuple(sorted((HERE / "include").glob("*.h")))
-RUNTIME = (HERE / "threads.h", HERE / "threads.cpp", HERE / "memory.cpp", HERE / "include" / "shim.h")
+HEADERS = tuple(sorted((HERE / "include").glob("*.*h")))
+RUNTIME = (*sorted(HERE.glob("*.h")), *sorted(HERE.glob("*.cpp")), *HEADERS)
 COMMON = ("-gdwarf-4", "-U_FORTIFY_SOURCE", f"-I{HERE / 'include'}")
 # The compiler calls the shim at each access to memory and in each basic block. -nodefaultlibs: its own sanitizer, which
 # would answer these calls, is not linked.
@@ -51,7 +52,21 @@ class Array:
     writable: bool = False
 
 
-Argument = Array | np.generic
+@dataclass(frozen=True)
+class Boxes:
+    """A matrix of 16-bit numbers, for TMA to copy in boxes of `rows` × `columns`: what CUDA calls a tensor map."""
+
+    matrix: Array
+    rows: int
+    columns: int
+
+    def suits(self, address: int) -> bool:
+        """Whether TMA can read the matrix at an address: columns begin at multiples of 16 bytes."""
+        return address % 16 == 0 and self.matrix.leading * self.matrix.buffer.itemsize % 16 == 0
+
+
+TENSOR_MAP = 128  # bytes, and its alignment
+Argument = Array | Boxes | np.generic
 
 
 class _View(ctypes.Structure):
@@ -194,8 +209,28 @@ def _view(array: Array) -> _View:
     )
 
 
+def room_for_tensor_map() -> np.ndarray:
+    """Zeros, at an address that suits."""
+    memory = np.zeros(2 * TENSOR_MAP, np.uint8)
+    begin = -memory.ctypes.data % TENSOR_MAP
+    return memory[begin : begin + TENSOR_MAP]
+
+
+def _tensor_map(boxes: Boxes) -> np.ndarray:
+    """`TensorMap` of include/hopper.cuh; zeros where TMA cannot read the matrix."""
+    made, matrix = room_for_tensor_map(), boxes.matrix
+    address, size = matrix.buffer.ctypes.data, matrix.buffer.itemsize
+    if boxes.suits(address):
+        stride = matrix.leading * size
+        words = struct.pack("@PQQQII", address, matrix.rows, matrix.columns, stride, boxes.rows, boxes.columns)
+        made[: len(words)] = np.frombuffer(words, np.uint8)
+    return made
+
+
 def _value(argument: Argument) -> np.ndarray:
-    """What a kernel's argument is: a number, or the address of an array."""
+    """What a kernel's argument is: a number, a tensor map, or the address of an array."""
+    if isinstance(argument, Boxes):
+        return _tensor_map(argument)
     if isinstance(argument, Array):
         return np.array([argument.buffer.ctypes.data], np.uint64)
     return np.array([argument])

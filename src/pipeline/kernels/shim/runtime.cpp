@@ -2,3 +2,7 @@
 #include "threads.cpp"
 
 #include "memory.cpp"
+
+#include "barriers.cpp"
+
+#include "wgmma.cpp"

@@ -27,10 +27,13 @@ enum Jump { begun = 0, switched = 1, refused = 2 };
 
 struct Warp { unsigned waiting = 0, barriers = 0; };
 
+constexpr unsigned WARP_LANES = 32, WARPGROUP_THREADS = 128;
+
 jmp_buf scheduler;
 std::string message;  // why the launch was ended
 std::vector<Thread> threads;
 std::vector<Warp> warps;
+std::vector<unsigned> waiting_in_warpgroup;
 std::vector<void *> stacks;  // kept from launch to launch
 dim3 grid, block;
 uint3 block_now;
@@ -80,12 +83,14 @@ bool make_threads()
     const unsigned count = block.x * block.y * block.z;
     threads.resize(count);
     warps.assign((count + 31) / 32, Warp());
+    waiting_in_warpgroup.assign((count + 127) / 128, 0);
     for (unsigned i = 0; i < count; i++) {
         Thread &thread = threads[i];
         thread.index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
         thread.number = i, thread.warp = i / 32, thread.lane = i % 32;
         thread.state = State::fresh;
         thread.copies.clear(), thread.groups = 0;
+        thread.seen.clear(), thread.clock = thread.fences = thread.groups_of_products = 0, thread.fenced = false;
         thread.stack = static_cast<char *>(stack_of(i));
         if (!thread.stack) return false;
         getcontext(&thread.beginning);
@@ -163,7 +168,8 @@ std::string run_block(std::mt19937_64 &draws)
         all_ended = true;
         for (unsigned i : order) {
             Thread &thread = threads[i];
-            if (thread.state == State::fresh || thread.state == State::ready) {
+            const bool arrived = thread.state == State::in_phase && may_go_on(thread);
+            if (thread.state == State::fresh || thread.state == State::ready || arrived) {
                 if (!resume(thread)) return message;
                 any_ran = true;
             }
@@ -182,7 +188,7 @@ dim3 block_size() { return block; }
 dim3 grid_size() { return grid; }
 unsigned lane() { return running->lane; }
 
-Now now() { return {block_number, barriers, warps[running->warp].barriers}; }
+Now now(const Thread &thread) { return {block_number, barriers, warps[thread.warp].barriers}; }
 
 std::string name_of(const Thread &thread)
 {
@@ -190,6 +196,22 @@ std::string name_of(const Thread &thread)
     snprintf(name, sizeof name, "thread (%u,%u,%u) of block (%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z,
              block_now.x, block_now.y, block_now.z);
     return name;
+}
+
+// What `other` has seen is added to what `into` has.
+void join(std::vector<unsigned> &into, const std::vector<unsigned> &other)
+{
+    into.resize(std::max(into.size(), other.size()));
+    for (size_t i = 0; i < other.size(); i++) into[i] = std::max(into[i], other[i]);
+}
+
+// Threads that pass a barrier have seen what each of them has.
+static void share_what_was_seen(unsigned first, unsigned count)
+{
+    if (threads[first].seen.empty()) return;
+    std::vector<unsigned> all;
+    for (unsigned i = first; i < first + count; i++) join(all, threads[i].seen);
+    for (unsigned i = first; i < first + count; i++) threads[i].seen = all;
 }
 
 void block_barrier(int line)
@@ -201,26 +223,45 @@ void block_barrier(int line)
     for (Thread &thread : threads) thread.state = State::ready;
     waiting_in_barrier = 0;
     barriers++;
+    share_what_was_seen(0, threads.size());
+}
+
+// `count` threads from `first` on make a call; the last of them does it for all. False: this thread was not the last.
+static bool together(const char *who, const char *name, int line, unsigned first, unsigned count, unsigned &waiting,
+                     void *argument, Act act)
+{
+    running->call = name, running->line = line, running->argument = argument;
+    if (++waiting < count) return suspend(State::in_call), false;
+    void *arguments[WARPGROUP_THREADS];
+    for (unsigned i = 0; i < count; i++) {
+        const Thread &thread = threads[first + i];
+        if (thread.line != line || thread.call != name)
+            refuse("the %s are in different calls: %s", who, where_threads_are().c_str());
+        arguments[i] = thread.argument;
+    }
+    act(arguments);
+    for (unsigned i = 0; i < count; i++) threads[first + i].state = State::ready;
+    waiting = 0;
+    return true;
 }
 
 void warp_collective(const char *name, int line, unsigned mask, bool orders, void *argument, Act act)
 {
-    const unsigned first = running->warp * 32, lanes = lanes_of(running->warp);
+    const unsigned first = running->warp * WARP_LANES, lanes = lanes_of(running->warp);
     Warp &warp = warps[running->warp];
     if (mask != 0xffffffffu) refuse("%s (line %d) names some of the lanes: the shim knows calls of the whole warp", name, line);
-    if (!orders && lanes < 32) refuse("%s (line %d) needs a warp of 32 threads, and has %u", name, line, lanes);
-    running->call = name, running->line = line, running->argument = argument;
-    if (++warp.waiting < lanes) return suspend(State::in_warp_call);
-    void *arguments[32];
-    for (unsigned i = 0; i < lanes; i++) {
-        if (threads[first + i].line != line || threads[first + i].call != name)
-            refuse("the lanes of a warp are in different calls: %s", where_threads_are().c_str());
-        arguments[i] = threads[first + i].argument;
-    }
-    act(arguments);
-    for (unsigned i = 0; i < lanes; i++) threads[first + i].state = State::ready;
-    warp.waiting = 0;
-    warp.barriers += orders;
+    if (!orders && lanes < WARP_LANES) refuse("%s (line %d) needs a warp of 32 threads, and has %u", name, line, lanes);
+    if (!together("lanes of a warp", name, line, first, lanes, warp.waiting, argument, act) || !orders) return;
+    warp.barriers++;
+    share_what_was_seen(first, lanes);
+}
+
+void warpgroup_collective(const char *name, int line, void *argument, Act act)
+{
+    const unsigned warpgroup = running->number / WARPGROUP_THREADS, first = warpgroup * WARPGROUP_THREADS;
+    if (first + WARPGROUP_THREADS > threads.size())
+        refuse("%s (line %d) needs a warpgroup of 128 threads, and has %zu", name, line, threads.size() - first);
+    together("threads of a warpgroup", name, line, first, WARPGROUP_THREADS, waiting_in_warpgroup[warpgroup], argument, act);
 }
 
 void refuse(const char *format, ...)

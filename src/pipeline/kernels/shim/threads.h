@@ -11,7 +11,16 @@ namespace shim {
 
 constexpr size_t STACK = 64 << 10;  // bytes for each thread of a kernel
 
-enum class State { fresh, ready, in_warp_call, in_barrier, ended };
+enum class State { fresh, ready, in_call, in_barrier, in_phase, ended };
+
+// One access: who and when. `clock`: arrivals of the thread at mbarriers until then; `fences`: its fences. `from` is where in
+// the program's code, with one bit for a copy that is on its way.
+struct Stamp {
+    unsigned block = ~0u, thread, barriers, warp_barriers, clock, fences;
+    unsigned from : 31, in_flight : 1;
+};
+
+struct Phases;  // an mbarrier
 
 // A copy that cp.async has started. `group` is the number of commits before it.
 struct Copy {
@@ -29,25 +38,39 @@ struct Thread {
     ucontext_t beginning;
     jmp_buf place;
     State state;
-    const char *call;  // the warp's call or the barrier where it waits, and its line
+    const char *call;  // the call or the barrier where it waits, and its line
     int line;
     bool orders;
     void *argument;
     std::vector<Copy> copies;
     unsigned groups;  // commits so far
+    const Phases *waits_for;  // the mbarrier where it waits, and for a phase of which parity
+    unsigned parity;
+    std::vector<unsigned> seen;  // how many arrivals of each other thread (barriers.cpp); empty: there are no mbarriers
+    unsigned clock, fences;      // its arrivals, and its calls of fence_async
+    unsigned groups_of_products;
+    bool fenced;  // by wgmma_fence
 };
 
 extern Thread *running;  // none while the scheduler runs
 
-// The running block's number in the launch, and how many barriers it and the running warp have passed.
+// The running block's number in the launch, and how many barriers it and a thread's warp have passed.
 struct Now { unsigned block, barriers, warp_barriers; };
-Now now();
+Now now(const Thread &thread);
 
 // memory.cpp
 struct View;
 void begin_launch(const View *views, int count, unsigned shared_granule);
 void begin_block();
 size_t offset_in_code(const void *address);  // as the symbols of the program have it
+
+// barriers.cpp
+bool may_go_on(const Thread &thread);  // one that waits for a phase
+void forget_barriers();
+
+// wgmma.cpp
+void check_products(uintptr_t address, size_t bytes, unsigned from);
+void forget_products();
 
 std::string name_of(const Thread &thread);
 

@@ -13,6 +13,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 // Shared memory belongs to a block, and one operating-system thread runs one block at a time. So "one copy for each
@@ -55,6 +56,9 @@ void block_barrier(int line);
 // every lane. Only __syncwarp (`orders`) orders what the lanes read and write in memory before and after it.
 using Act = void (*)(void **arguments);
 void warp_collective(const char *name, int line, unsigned mask, bool orders, void *argument, Act act);
+
+// The same for the 128 threads of a warpgroup.
+void warpgroup_collective(const char *name, int line, void *argument, Act act);
 
 // An access to memory by the running thread: it ends the launch with a message unless the access is allowed and races
 // with no other. `from` is the return address of the call in the kernel, for the message's file and line.
