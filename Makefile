@@ -7,9 +7,10 @@ RUN := $(VENV)/bin/python -m
 PIP := $(RUN) pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 ARGS ?=
 EXTRA ?=
+WHEELS ?=
 DEV := $(VENV)/.dev
 
-.PHONY: help run study test wide slow gpu cluster lint format bench constraints clean
+.PHONY: help run study test wide slow gpu wheels cluster lint format bench constraints clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,8 +30,16 @@ wide: $(DEV) ## run what `make test` leaves out, on the other backends too; `mak
 slow: $(DEV) ## run the recipes against the figures they must reach (hours)
 	$(RUN) pytest -m slow --timeout 14400 $(ARGS)
 
-gpu: $(DEV) ## run what needs an NVIDIA GPU
-	$(RUN) pytest -m gpu $(ARGS)
+ifneq ($(WHEELS),)
+gpu: export PIPELINE_CACHE ?= $(abspath $(VENV))/cache
+endif
+# Without a network: $(PYTHON) has torch already, and the environment sees what it has.
+gpu: $(if $(WHEELS),,$(DEV) $(if $(EXTRA),$(VENV)/.$(EXTRA))) ## every check and benchmark of a GPU in 8 minutes; `make gpu WHEELS=folder` without a network
+	$(if $(WHEELS),$(PYTHON) -m bench.gpu.offline $(WHEELS) $(VENV))
+	$(RUN) bench gpu $(ARGS)
+
+wheels: $(DEV) ## put into the folder WHEELS what `make gpu` needs on a machine without a network
+	$(RUN) bench.gpu.wheels $(WHEELS) $(ARGS)
 
 cluster: $(DEV) ## run grids on a real Slurm, the one that SLURM_CONF names, and on a Ray
 	@command -v sbatch >/dev/null && scontrol ping | grep -q ' UP' || { echo 'no Slurm controller answers: set SLURM_CONF to its slurm.conf; docs/sweeps.md, "A Slurm to try it on", says how to start one on this machine' >&2; exit 2; }

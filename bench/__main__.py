@@ -1,7 +1,8 @@
 """python -m bench [name ...]: run the benchmarks, print their table, keep the figures in results/<device>/<date>.json.
 
 Run it on a machine that does nothing else; each benchmark says how it compares. Some take options, and keep their
-figures under them: `python -m bench pinn --problems function ode --parts error --rounds 1`, `python -m bench gpt --rounds 3`.
+figures under them: `python -m bench gpt --rounds 3`, `python -m bench pinn --problems function ode --parts error`.
+`python -m bench gpu` is what needs a GPU (docs/gpu.md), `python -m bench table` the README's table of it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.kept import keep
 from bench.measure import machine
 from pipeline.runs.repositories import git_state
 
@@ -41,8 +41,14 @@ BENCHMARKS = (
 )
 
 
+COMMANDS = {"gpu": "bench.gpu.command", "table": "bench.table"}  # which have options of their own
+
+
 def main() -> None:
     """All benchmarks, or those named."""
+    if sys.argv[1:] and sys.argv[1] in COMMANDS:
+        importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:])
+        return
     names, options = asked(sys.argv[1:])
     where, git = machine(), git_state()
     results = {}
@@ -87,16 +93,6 @@ def benchmark(name: str) -> Callable[..., list[dict[str, object]]]:
 def shown(value: Any) -> str:
     """An option as it was typed."""
     return " ".join(value) if isinstance(value, list) else str(value)
-
-
-def keep(root: Path, where: dict[str, Any], results: dict[str, Any]) -> Path:
-    """Add results to the file of this machine and day. Each has its own commit: the file may hold earlier ones."""
-    folder = root / re.sub(r"[^a-z0-9]+", "-", f"{where['cpu']} {where['cores']} cores".lower()).strip("-")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{where['date']}.json"
-    kept = json.loads(path.read_text())["results"] if path.exists() else {}
-    path.write_text(json.dumps({"machine": where, "results": kept | results}, indent=1) + "\n")
-    return path
 
 
 def show(name: str, rows: list[dict[str, object]]) -> None:

@@ -38,6 +38,6 @@ def peak(backend: str, length: int, *words: str) -> dict[str, float]:
 
 
 def growth(peaks: tuple[float, ...]) -> float:
-    """How many times more the last doubling of the length takes than the one before it; infinite if that took nothing."""
+    """How many times more the last doubling of the length takes than the one before; infinite if that took nothing."""
     before = peaks[-2] - peaks[-3]
     return (peaks[-1] - peaks[-2]) / before if before > 0 else math.inf

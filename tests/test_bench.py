@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from bench import pinn
-from bench.__main__ import asked, keep
+from bench.__main__ import asked
+from bench.kept import keep
 from bench.measure import Side, all_below, machine
 from bench.pinn import Training, how_trained
 from pipeline.pinn.problems.burgers import Burgers

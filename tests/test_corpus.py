@@ -109,7 +109,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
             "dataset=text: the training text: has 9 tokens; dataset.context=64 needs 65 or more"
         ),
         Text(path=f"{tmp_path}/latin.txt"): (
-            f"dataset.path={tmp_path}/latin.txt: not UTF-8 at byte 2 (line 2): 0xc4; dataset.tokens=bytes takes any file"
+            f"dataset.path={tmp_path}/latin.txt: not UTF-8 at byte 2 (line 2): 0xc4; "
+            "dataset.tokens=bytes takes any file"
         ),
     }.items():
         with pytest.raises(UserError) as refused:

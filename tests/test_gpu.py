@@ -22,6 +22,7 @@ from bench.measure import peer
 from pipeline.machine import gpu_support
 from pipeline.machine.capability import runnable
 from pipeline.machine.device import gpus
+from pipeline.machine.installed import is_installed
 from pipeline.runs.result import metrics_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")]
@@ -38,6 +39,14 @@ PRODUCTS = {
     "mixed_fp16": "float16",
     "mixed_bf16": "bfloat16",
 }
+
+
+@pytest.fixture(autouse=True)
+def installed(request: pytest.FixtureRequest) -> None:
+    """Skip, by name, a test of a package that is not installed: its name, or its parameters, have the package's."""
+    for package in ("tensorflow", "jax", "deepxde", "tensorboard"):
+        if package in request.node.name and not is_installed(package):
+            pytest.skip(f"{package} is not installed")
 
 
 def on_gpu(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

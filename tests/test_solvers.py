@@ -362,6 +362,6 @@ def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8), ("poisson_best", 1e-6)])
 def test_a_best_recipe_on_a_gpu(tmp_path: Path, recipe: str, reached: float) -> None:
-    run = done(tmp_path, f"experiment={recipe}", "device=gpu", "tracking=none")
+    run = done(tmp_path, f"experiment={recipe}", "device=gpu", "tracking=none", CUDA_VISIBLE_DEVICES="0")
     assert json.loads((run / "receipt.json").read_text())["peak_memory"]["device_bytes"] > 0
     assert json.loads((run / "result.json").read_text())["scalars"]["test/relative_l2"] <= reached

@@ -111,8 +111,8 @@ class Optimizer(Part):
     def torch(self, parameters: Iterable[object]) -> object:
         """A torch.optim.Optimizer over `parameters`: tensors, or groups of them as dictionaries.
 
-        Of an optimizer with `several` kinds each group has a `kind` and one dtype of its weights, in `compute` the dtype
-        of its products, and in `inputs_first` whether its matrices are (in, out) in place of torch's (out, in).
+        Of an optimizer with `several` kinds each group has a `kind` and one dtype of its weights, in `compute` the
+        dtype of its products, and in `inputs_first` whether its matrices are (in, out) in place of torch's (out, in).
         """
         raise NotImplementedError
 

@@ -51,8 +51,8 @@ class Paired(Dataset):
         pairs, who = self.pairs(), f"dataset={choice(self)}"
         if len(pairs) != self.count:
             raise UserError(
-                f"{who}: pairs() gave {len(pairs):,}; dataset.train={self.train}, dataset.validation={self.validation} and "
-                f"dataset.test={self.test} are {self.count:,} together"
+                f"{who}: pairs() gave {len(pairs):,}; dataset.train={self.train}, dataset.validation={self.validation} "
+                f"and dataset.test={self.test} are {self.count:,} together"
             )
         check_pairs(pairs, who)
         tokens = Characters("".join(sorted({letter for pair in pairs for letter in "".join(pair)})))

@@ -112,13 +112,13 @@ def compiled(
 
 def _described(cubin: bytes, architecture: int, log: str, entry: str, source: str) -> Compiled:
     """With the numbers of the assembler's messages. Raises UserError where there is no kernel of that name."""
+    serialized = SERIALIZED.search(log)
     if entry:
         log = _about(entry, log, source)
     frame, registers, shared = FRAME.search(log), REGISTERS.search(log), SHARED.search(log)
     if frame is None or registers is None:
         raise RunError(f"NVRTC {_dotted(version())} does not say how many registers a kernel takes:\n{log}")
     stack, stored, loaded = map(int, frame.groups())
-    serialized = SERIALIZED.search(log)
     return Compiled(
         cubin,
         architecture,

@@ -13,7 +13,6 @@ from pipeline.errors import shown
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 
-
 # Settings of a model that decide how it is trained, and not what its weights compute.
 OF_TRAINING = frozenset(
     ("start", "start_layers", "freeze", "adapters", "dropout", "recompute", "zero_projections", "layer_dtypes")

@@ -60,7 +60,7 @@ def block_of(model: Any, **more: Any) -> Block:
 
 
 def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
-    """Refuse a width that the heads do not divide, or into heads that rotary positions cannot turn. Raises ValueError."""
+    """Refuse a width that the heads do not divide, or heads that rotary positions cannot turn. Raises ValueError."""
     if width % heads:
         raise ValueError(f"width={width}: not divisible by heads={heads}")
     if positions == "rotary" and (width // heads) % 2:

@@ -1,0 +1,205 @@
+"""python -m bench gpu: the parts one after the other, what each has found kept as it comes. docs/gpu.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from bench.gpu import found
+from bench.gpu.machine import described
+from bench.gpu.parts import PARTS, SECONDS, Part
+from bench.gpu.session import Ended, run, said
+from bench.kept import drop, keep, path_of, results
+from pipeline.cli.terminal import messages
+from pipeline.machine import gpu_support
+from pipeline.machine.device import gpus
+from pipeline.machine.installed import is_installed
+from pipeline.runs.repositories import git_state
+
+ROOT = Path(__file__).parents[2]
+NO_GPU = "needs an NVIDIA GPU"
+NOT_THERE = "cannot fetch "  # what a command says of data that no source gives
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a part ended: passed, failed, skipped or out of time; what it found, and what is to be said of it."""
+
+    state: str
+    rows: list[dict[str, Any]]
+    message: str = ""
+    seconds: float = 0.0
+
+
+class Bench:
+    """A session of `make gpu`. `root`: where results are kept, `work`: the folder of the parts' runs and output."""
+
+    def __init__(self, parts: Sequence[Part], *, rehearsal: bool, commit: str | None, root: Path, work: Path) -> None:
+        self.parts, self.rehearsal, self.root = parts, rehearsal, root
+        self.where = described(rehearsal=rehearsal)
+        self.git = {"commit": commit, "dirty": None} if commit else git_state()
+        self.kept = path_of(root, self.where)
+        self.work = work.absolute() / f"{self.where['date']}-{str(self.git['commit'])[:7]}"
+        self.began = time.monotonic()
+
+    def forget(self) -> None:
+        """Begin anew: drop the day's results of these parts, and their runs."""
+        drop(self.root, self.where, [part.name for part in self.parts])
+        for part in self.parts:
+            shutil.rmtree(self.folder(part), ignore_errors=True)
+
+    def folder(self, part: Part) -> Path:
+        """Where a part's runs and its output lie."""
+        return self.work / part.name.replace(", ", "-").replace(" ", "-")
+
+    def passed(self, part: Part) -> bool:
+        """Whether a part has passed today, on this device, at this commit."""
+        before = results(self.kept).get(part.name, {})
+        return before.get("state") == "passed" and before.get("git", {}).get("commit") == self.git["commit"]
+
+    def run(self, part: Part, tick: Callable[[float, float], object]) -> Outcome:
+        """Run a part, unless something is missing, and keep what it found. `tick` hears its seconds, and its limit."""
+        lacking = missing(part, rehearsal=self.rehearsal)
+        outcome = Outcome("skipped", [], lacking) if lacking else self._run(part, tick)
+        self._keep(part, outcome)
+        return outcome
+
+    def _run(self, part: Part, tick: Callable[[float, float], object]) -> Outcome:
+        folder = self.folder(part)
+        tests = part.module == "pytest"
+        if not tests:  # whose output says which have passed
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", *part.arguments(rehearsal=self.rehearsal)]
+        command += [word for name in found.passed(folder) for word in ("--deselect", name)] if tests else []
+        limit = max(part.limit_s, self.left_for(part)) if tests else part.limit_s
+        ended = run(
+            command, ROOT if tests else folder, folder / found.LOG, limit, environment(), lambda s: tick(s, limit)
+        )
+        return judged(part, ended, part.rows(folder), limit)
+
+    def left_for(self, part: Part) -> float:
+        """Seconds of the eight minutes that are left, without those of the parts behind this one."""
+        behind = self.parts[self.parts.index(part) + 1 :]
+        return SECONDS - (time.monotonic() - self.began) - sum(one.limit_s for one in behind)
+
+    def _keep(self, part: Part, outcome: Outcome) -> None:
+        entry = {
+            "git": self.git,
+            "command": " ".join(("python -m", *part.arguments(rehearsal=self.rehearsal))),
+            "state": outcome.state,
+            "message": outcome.message,
+            "seconds": round(outcome.seconds, 1),
+            "limit_s": part.limit_s,
+            "rows": outcome.rows,
+        }
+        keep(self.root, self.where, {part.name: entry})
+
+
+def missing(part: Part, *, rehearsal: bool) -> str:
+    """What a part lacks here, by name; an empty text where it lacks nothing."""
+    if part.small is None if rehearsal else not gpus():
+        return NO_GPU
+    lacking = [name for name in (*part.backends, *part.needs) if not is_installed(name)]
+    if lacking:
+        return f"{' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not installed"
+    if rehearsal:
+        return ""
+    builds = {"torch": gpu_support.torch, "tensorflow": gpu_support.tensorflow, "jax": gpu_support.jax}
+    reasons = (gpu_support.reason(builds[name](), gpus()[0]) for name in part.backends)
+    return next((reason for reason in reasons if reason), "")
+
+
+def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -> Outcome:
+    """What a command's end means for its part."""
+    if ended.status is None:
+        return Outcome("out of time", rows, f"stopped after {limit:.0f} s", ended.seconds)
+    if ended.status and NOT_THERE in ended.text:
+        what = ended.text.partition(NOT_THERE)[2].partition("; tried")[0].split("\n")[0]
+        return Outcome("skipped", rows, f"{NOT_THERE}{what}", ended.seconds)
+    if part.refused is not None:
+        if ended.status == 2 and part.refused in ended.text:
+            return Outcome("passed", rows, said(ended.text), ended.seconds)
+        instead = "it ran" if ended.status == 0 else said(ended.text)
+        return Outcome("failed", rows, f"not refused with {part.refused!r}: {instead}", ended.seconds)
+    missed = [one["what"] for one in rows if not one.get("met", True)]
+    if ended.status or missed:
+        message = said(ended.text) if ended.status else f"limit missed: {', '.join(missed)}"
+        return Outcome("failed", rows, message, ended.seconds)
+    return Outcome("passed", rows, "", ended.seconds)
+
+
+def environment() -> dict[str, str]:
+    """That of the commands: their output comes as it is printed, in lines of any length."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what has not passed yet; exit status 1 where a part failed or ran out of time."""
+    asked = options(arguments)
+    parts = [part for part in PARTS if not asked.parts or part.name in asked.parts]
+    work = Path("runs/gpu") / ("rehearsal" if asked.rehearse else "parts")
+    root = Path("results") if gpus() and not asked.rehearse else work  # what is not of a GPU is not to be kept
+    bench = Bench(parts, rehearsal=asked.rehearse, commit=asked.commit, root=root, work=work)
+    if asked.again:
+        bench.forget()
+    outcomes = {part.name: follow(bench, part) for part in parts}
+    show(bench, outcomes)
+    if any(one.state in ("failed", "out of time") for one in outcomes.values()):
+        sys.exit(1)
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line asks for. Exits with a message for a part that there is not."""
+    parser = argparse.ArgumentParser(prog="python -m bench gpu")
+    parser.add_argument("parts", nargs="*", metavar="part", help="; ".join(part.name for part in PARTS))
+    parser.add_argument("--again", action="store_true", help="also what has passed today, at this commit")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, small: the commands, not the figures")
+    parser.add_argument("--commit", help="that the files are of, where there is no repository")
+    asked = parser.parse_args(arguments)
+    for name in asked.parts:
+        if name not in {part.name for part in PARTS}:
+            sys.exit(f"error: {name}: no such part; choose from {'; '.join(part.name for part in PARTS)}")
+    return asked
+
+
+def follow(bench: Bench, part: Part) -> Outcome:
+    """Run a part unless it has passed before: a bar on a terminal, and a line when it has ended."""
+    console = messages()
+    if bench.passed(part):
+        before = results(bench.kept)[part.name]
+        console.print(f"{part.name}: passed before")
+        return Outcome("passed before", before["rows"], before["message"], before["seconds"])
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} s"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(part.name, total=part.limit_s)
+        outcome = bench.run(part, lambda seconds, limit: bar.update(task, completed=seconds, total=limit))
+    console.print(f"{part.name}: {outcome.state}{f', {outcome.message}' if outcome.message else ''}", markup=False)
+    return outcome
+
+
+def show(bench: Bench, outcomes: Mapping[str, Outcome]) -> None:
+    """The table at the end."""
+    table = Table("part", "state", "s", "found", title="make gpu", title_justify="left")
+    for name, outcome in outcomes.items():
+        seconds = f"{outcome.seconds:.0f}" if outcome.seconds else ""
+        table.add_row(name, outcome.state, seconds, escape(outcome.message or brief(outcome.rows)))
+    console = messages()
+    console.print(table)
+    console.print(f"kept in {os.path.relpath(bench.kept)}; runs and output in {os.path.relpath(bench.work)}")
+
+
+def brief(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows in a line: all are in the file."""
+    return "; ".join(f"{one['what']} {one['median']:,.4g} {one['unit']}".strip() for one in rows[:4])

@@ -1,0 +1,189 @@
+"""What a part has found, read from the folder that its command ran in: its runs, or pytest's output.
+
+A part that was stopped has left some of its runs: what these have found counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.measure import at_most, row
+from pipeline.runs.json_files import read_json
+from pipeline.runs.lookup import run_folders
+from pipeline.runs.records import read_config
+from pipeline.runs.result import Metric, metrics_of
+
+Row = dict[str, Any]
+LOG = "output.log"
+GIGA = 1e9
+BASE = "fp32"
+LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
+RESULT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has a result."""
+
+    receipt: Mapping[str, Any]
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Metric]
+    folder: Path
+
+    def rate(self, what: str) -> Row:
+        """Its training's rate."""
+        seen = self.receipt["training_rate"]
+        return {"what": what, **{name: seen[name] for name in ("unit", "median", "min", "max", "n")}}
+
+    def value(self, what: str, metric: str) -> list[Row]:
+        """One of its metrics; no row where it was not measured."""
+        one = self.metrics.get(metric)
+        return [] if one is None else [row(what, [one.value], one.unit)]
+
+
+def runs(folder: Path) -> list[Run]:
+    """The runs of a part that have a result, without the grid's or the ladder's."""
+    every = [
+        Run(read_json(path / "receipt.json"), read_config(path), metrics, path)
+        for path in run_folders(folder / "runs")
+        if (metrics := metrics_of(path))
+    ]
+    return [run for run in every if not (run.folder / "cells").exists()]
+
+
+def nothing(_: Path) -> list[Row]:
+    """Of a part that passes or fails, and measures nothing."""
+    return []
+
+
+def precisions(folder: Path) -> list[Row]:
+    """Rates by precision, as shares of float32's too; and of how many the receipt shows what was asked for."""
+    cells = {run.receipt["precision"]["requested"]: run for run in runs(folder)}
+    rates = {name: run.rate(name) for name, run in cells.items() if "training_rate" in run.receipt}
+    right = [
+        run.receipt["precision"]["as_requested"] and run.receipt["device"]["as_requested"] for run in cells.values()
+    ]
+    return [
+        *rates.values(),
+        *(against(rates, name, BASE) for name in rates if name != BASE and BASE in rates),
+        *([row("receipts that show what was asked for", [sum(right)], f"of {len(right)}")] if right else []),
+    ]
+
+
+def against(rates: Mapping[str, Row], name: str, base: str) -> Row:
+    """A ratio of two medians."""
+    return row(f"{name} / {base}", [rates[name]["median"] / rates[base]["median"]], "x")
+
+
+def kernels(folder: Path) -> list[Row]:
+    """Rates of each kernel at each size, by its samples, its share of the yardstick, and the fastest of ours."""
+    found = [metrics_of(path) for path in run_folders(folder / "runs")]
+    shares = {name: one.value for metrics in found for name, one in metrics.items() if name.endswith("/share")}
+    rows = [row(what, samples, "TFLOP/s") for what, samples in timed(folder).items()]
+    yardsticks = {size_of(name): name.split("/")[1] for name, share in shares.items() if share == 1.0}
+    rows += [
+        row(f"{size_of(name)}/{kernel}, share of {yardsticks[size_of(name)]}", [share], "")
+        for name, share in shares.items()
+        if (kernel := name.split("/")[1]) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
+    ]
+    rows += fastest(rows, set(yardsticks.values()))
+    checked = {name: one for metrics in found for name, one in metrics.items() if name.startswith("verified/")}
+    return rows + [row(name, [one.value], one.unit) for name, one in checked.items()]
+
+
+def timed(folder: Path) -> dict[str, list[float]]:
+    """TFLOP/s of many products in a row, each sample, by size and kernel; only of those that were right afterwards."""
+    found: dict[str, list[float]] = {}
+    for path in (folder / "runs").glob("*/artifacts/tables/samples.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            for line in csv.DictReader(file):
+                flop = 2 * int(line["m"]) * int(line["n"]) * int(line["k"])
+                what = f"{line['m']}x{line['n']}x{line['k']}/{line['kernel']}"
+                found.setdefault(what, []).append(flop / float(line["sustained_s"]) / GIGA / 1000)
+    return found
+
+
+def size_of(name: str) -> str:
+    """The size in the name of a metric or of a row."""
+    return name.split("/")[0]
+
+
+def fastest(rows: Sequence[Row], yardsticks: set[str]) -> list[Row]:
+    """The best of ours at the largest size, and its share where there is a yardstick."""
+    ours = [one for one in rows if one["unit"] == "TFLOP/s" and one["what"].split("/")[1] not in yardsticks]
+    if not ours:
+        return []
+    largest = max(ours, key=lambda one: int(size_of(one["what"]).split("x")[0]))
+    best = max((one for one in ours if size_of(one["what"]) == size_of(largest["what"])), key=lambda one: one["median"])
+    share = [one for one in rows if one["what"].startswith(f"{best['what']}, share of ")]
+    return [{**one, "what": f"fastest: {one['what']}"} for one in (best, *share)]
+
+
+def ladder(folder: Path) -> list[Row]:
+    """Rates rung by rung, and the gain of all."""
+    found: dict[str, Metric] = {}
+    for path in run_folders(folder / "runs"):
+        found |= {name: one for name, one in metrics_of(path).items() if (path / "artifacts/ladder.csv").exists()}
+    return [row(name, [one.value], one.unit) for name, one in found.items() if one.kind == "time" and one.unit != "s"]
+
+
+def training(folder: Path) -> list[Row]:
+    """A training's rate, its share of a matmul's, and how good it became."""
+    rows: list[Row] = []
+    for run in runs(folder):
+        rows += [run.rate("training")] if "training_rate" in run.receipt else []
+        rows += run.value("model FLOP utilization", "model_flop_utilization")
+        rows += run.value("test/bits_per_byte", "test/bits_per_byte")
+        rows += [
+            row(f"{name[:-2]}", [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt
+        ]
+    return rows
+
+
+def compiled(folder: Path) -> list[Row]:
+    """Rates of the step as torch runs it by itself, and compiled."""
+    names = {False: "eager", True: "compiled"}
+    rates = {
+        (name := names[bool(run.config["backend"]["compile"])]): run.rate(name)
+        for run in runs(folder)
+        if "training_rate" in run.receipt
+    }
+    both = [against(rates, "compiled", "eager")] if len(rates) == len(names) else []
+    return [*rates.values(), *both]
+
+
+def memory_limit(folder: Path) -> list[Row]:
+    """The most that each backend took of the device, which must be within the limit."""
+    return [
+        at_most(row(f"{run.receipt['backend']}, peak", [peak], "bytes"), LIMIT)
+        for run in runs(folder)
+        if (peak := run.receipt["peak_memory"].get("device_bytes"))
+    ]
+
+
+def profiler(folder: Path) -> list[Row]:
+    """What torch's profiler cost in its window."""
+    return [one for run in runs(folder) for one in run.value("overhead of a profiled step", "profiler/overhead")]
+
+
+def tests(folder: Path) -> list[Row]:
+    """How many tests passed, failed and were skipped, also where not all of them came to run."""
+    results = [*outcomes(folder).values()]
+    counted = {name: results.count(name) for name in ("PASSED", "FAILED", "ERROR", "SKIPPED")}
+    return [row(name.lower(), [n], "tests") for name, n in counted.items() if n]
+
+
+def outcomes(folder: Path) -> dict[str, str]:
+    """Every test that came to an end, and how it ended last, by pytest's output."""
+    log = folder / LOG
+    return dict(RESULT.findall(log.read_text(encoding="utf-8", errors="replace"))) if log.exists() else {}
+
+
+def passed(folder: Path) -> list[str]:
+    """The tests that have passed."""
+    return [name for name, result in outcomes(folder).items() if result == "PASSED"]

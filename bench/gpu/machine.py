@@ -1,0 +1,59 @@
+"""The machine beside the figures: its GPU, the driver, the clocks, and the versions of what computes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from typing import Any
+
+from bench.measure import machine
+from pipeline.machine.device import Gpu, driver_cuda, driver_version, gpus
+
+COMPUTES = ("torch", "jax", "jaxlib", "tensorflow", "keras", "triton", "numpy")
+
+
+def described(*, rehearsal: bool) -> dict[str, Any]:
+    """What stands at the head of the file of results; `gpu` where figures are of one."""
+    found: dict[str, Any] = {**machine(), "versions": versions()}
+    if gpus() and not rehearsal:
+        found["gpu"] = of_gpu(gpus()[0])
+    return found | ({"rehearsal": True} if rehearsal else {})
+
+
+def versions() -> dict[str, str]:
+    """Of the frameworks that are installed."""
+    found = {}
+    for name in COMPUTES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def of_gpu(gpu: Gpu) -> dict[str, Any]:
+    """A GPU as the driver describes it; clocks in MHz, the limit of its power in W."""
+    return {
+        "name": gpu.name,
+        "memory_bytes": gpu.memory_bytes,
+        "compute_capability": "{}.{}".format(*gpu.compute_capability),
+        "driver": driver_version(),
+        "cuda": "{}.{}".format(*(driver_cuda() or (0, 0))),
+        **_limits(gpu),
+    }
+
+
+def _limits(gpu: Gpu) -> dict[str, Any]:
+    """The highest clocks, and the power that it may take, as far as the driver says."""
+    import pynvml
+
+    every = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    handle = next((one for one in every if pynvml.nvmlDeviceGetName(one) == gpu.name), None)
+    asked = {
+        "sm_clock_MHz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "memory_clock_MHz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+        "power_limit_W": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    }
+    found = {}
+    for name, ask in asked.items():
+        with contextlib.suppress(pynvml.NVMLError):
+            found[name] = ask()
+    return found

@@ -1,0 +1,139 @@
+"""The parts of `make gpu`, the most valuable first: what each runs, for how long at most, and what it has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.gpu import found
+from pipeline.kernels.nvrtc import PACKAGES
+
+SECONDS = 480  # of all parts together
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One command, `python -m <module> <words>`, and at most `limit_s` seconds of it.
+
+    `rows`: reads what was found from the folder that the command ran in. `small`: words that take the place of others
+    in a rehearsal on the CPU (None: only a GPU can run it). `backends` have to be able to use the GPU, `needs` are
+    distributions beside the core. `refused`: the command has to be refused with these words.
+    """
+
+    name: str
+    limit_s: int
+    words: tuple[str, ...]
+    rows: Callable[[Path], list[Row]]
+    module: str = "pipeline"
+    backends: tuple[str, ...] = ("torch",)
+    needs: tuple[str, ...] = ()
+    small: tuple[str, ...] | None = None
+    refused: str | None = None
+
+    def arguments(self, *, rehearsal: bool) -> tuple[str, ...]:
+        """The words of the command behind `python -m`."""
+        if self.module != "pipeline":
+            return (self.module, *self.words)
+        words = (*self.words, "device=gpu", "tracking=none")
+        return (self.module, *(instead(words, (*(self.small or ()), "device=cpu")) if rehearsal else words))
+
+
+def instead(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """`words`, each `key=value` of `others` in the place of the one with that key, or at the end."""
+    held = {word.partition("=")[0]: word for word in words}
+    return tuple((held | {word.partition("=")[0]: word for word in others}).values())
+
+
+# A GPT of 25 M parameters on a text that every Python has: large enough that the arithmetic decides the time of a step.
+TEXT = ("stage=transformer", "dataset=python_docs", "stage.baselines=false", "stage.attention=false")
+WIDE = (
+    *("model.layers=2", "model.heads=8", "model.width=1024", "dataset.context=256"),
+    *("training.batch_size=64", "training.steps=60", "training.validate_every=20", "schedule.warm_up=10"),
+)
+TINY = (
+    *("model.layers=1", "model.heads=2", "model.width=32", "dataset.context=32"),
+    *("training.batch_size=8", "training.steps=8", "training.validate_every=4", "schedule.warm_up=2"),
+)
+GPT = ("experiment=gpt_gpu", "stage.baselines=false", "stage.attention=false")
+DIGITS = ("dataset=digits", "training=quick", "training.batch_size=32")
+EVERY = "precision=fp32,mixed_bf16,tf32,mixed_fp16,bf16,fp16,fp64"
+COMPILED = "precision=fp32,mixed_bf16,tf32,mixed_fp16"  # XLA compiles each anew, some ten seconds long
+TWO = "precision=fp32,mixed_bf16"
+CAP = "device.memory_limit=1GB"
+
+
+def precisions(backend: str, limit_s: int, swept: str, *needs: str) -> Part:
+    """Every precision on a backend: does the receipt show what was asked for, and how fast is it?"""
+    words = ("-m", *TEXT, *WIDE, f"backend={backend}", swept)
+    return Part(
+        name=f"precisions, {backend}", limit_s=limit_s, words=words, rows=found.precisions,
+        backends=(backend,), needs=needs, small=(*TINY, TWO),
+    )  # fmt: skip
+
+
+def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
+    """Whatever kernels stage=wmma has for a dtype. Larger sizes take the host too long to verify."""
+    words = ("stage=wmma", f"stage.dtype={dtype}", f"stage.sizes={sizes}")
+    return Part(
+        name=f"kernels, {dtype}", limit_s=limit_s, words=words, rows=found.kernels,
+        backends=(), needs=PACKAGES, small=("stage.sizes=[64]",),
+    )  # fmt: skip
+
+
+def tests(what: str, limit_s: int, *files: str) -> Part:
+    """The tests of files that need a GPU. They also get what is left of the eight minutes.
+
+    One more `make gpu` goes on behind those that have passed.
+    """
+    words = ("-m", "gpu", "--verbose", "--color=no", "-p", "no:cacheprovider", *files)
+    return Part(
+        name=f"tests, {what}", limit_s=limit_s, words=words, rows=found.tests, module="pytest",
+        needs=("pytest", "pytest-timeout"), small=(),
+    )  # fmt: skip
+
+
+PARTS = (
+    Part(name="machine", limit_s=15, words=("stage=devices",), rows=found.nothing, small=()),
+    precisions("torch", 50, EVERY),
+    precisions("jax", 45, COMPILED, "keras"),
+    precisions("tensorflow", 40, COMPILED, "keras"),
+    kernels("fp16", 60, "[1024,4096]"),
+    kernels("bf16", 45, "[4096]"),
+    Part(
+        name="ladder",
+        limit_s=45,
+        words=("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2"),
+        rows=found.ladder,
+        small=("dataset.train_size=640", "training.epochs=1"),
+    ),
+    Part(name="gpt_gpu", limit_s=75, words=GPT, rows=found.training, small=TINY),
+    Part(
+        name="compiled step",
+        limit_s=33,
+        words=("-m", *GPT, "training.steps=150", "training.validate_every=50", "backend.compile=false,true"),
+        rows=found.compiled,
+        small=TINY,
+    ),
+    Part(
+        name="memory limit",
+        limit_s=20,
+        words=("-m", *DIGITS, "model=mlp", "model.units=[4000,4000]", CAP, "backend=torch,jax"),
+        rows=found.memory_limit,
+        backends=("torch", "jax"),
+        needs=("keras",),
+    ),
+    Part(
+        name="memory limit, exceeded",
+        limit_s=12,
+        words=(*DIGITS, "model=mlp", "model.units=[20000,20000]", CAP),
+        rows=found.nothing,
+        refused="out of memory",
+    ),
+    Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
+    tests("kernels", 8, "tests/test_cuda_kernels.py"),
+    tests("commands", 12, "tests/test_gpu.py"),
+    tests("compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py"),
+)

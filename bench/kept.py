@@ -1,0 +1,46 @@
+"""results/<device>/<date>.json: what was measured on a machine on a day, each benchmark's with its commit.
+
+    {"machine": {"cpu": "AMD EPYC", "cores": 2, ..., "gpu": {"name": "NVIDIA H200", ...}},
+     "results": {"startup": {"git": {"commit": "...", "dirty": false},
+                             "rows": [{"what": "--help", "unit": "s", "median": 0.4, "min": 0.4, "max": 0.5, "n": 10},
+                                      ...]}, ...}}
+
+Of `bench gpu` the machine has a `gpu`, and each part its command, state, seconds and message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.runs.json_files import read_json, write_json
+
+
+def path_of(root: Path, where: Mapping[str, Any]) -> Path:
+    """The file of a machine and a day: of its GPU where the figures are of one, else of its processor and cores."""
+    name = where["gpu"]["name"] if "gpu" in where else f"{where['cpu']} {where['cores']} cores"
+    return root / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") / f"{where['date']}.json"
+
+
+def results(path: Path) -> dict[str, Any]:
+    """What a file holds, by benchmark; nothing where there is none."""
+    found: dict[str, Any] = read_json(path).get("results", {})
+    return found
+
+
+def keep(root: Path, where: Mapping[str, Any], new: Mapping[str, Any]) -> Path:
+    """Add results to the file of this machine and day, in one step. The file may hold some of earlier commits."""
+    path = path_of(root, where)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"machine": where, "results": results(path) | dict(new)})
+    return path
+
+
+def drop(root: Path, where: Mapping[str, Any], names: Collection[str]) -> None:
+    """Take results out of the file of this machine and day."""
+    path = path_of(root, where)
+    left = {name: one for name, one in results(path).items() if name not in names}
+    if path.exists():
+        write_json(path, {"machine": where, "results": left})

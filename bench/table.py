@@ -1,0 +1,166 @@
+"""python -m bench table: the README's table of figures on GPUs, from results/<device>/<date>.json alone.
+
+`--write` puts it into the README, between its two marks. A column is a GPU that has a file; of each figure the newest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.runs.json_files import read_json
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- by `python -m bench table --write` -->\n", "<!-- end of the table -->\n"
+NONE = "not measured"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: the row of a part of `bench gpu` that begins with `what`, and how it is written."""
+
+    label: str
+    part: str
+    what: str
+    written: Callable[[Row], str]
+
+
+def rate(row: Row) -> str:
+    """A rate with its unit, to three digits, and of how many measurements it is the median."""
+    median = row["median"]
+    digits = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
+    return f"{digits} {row['unit']} (n = {row['n']})"
+
+
+def fastest(row: Row) -> str:
+    """The rate of the fastest kernel, by name and size."""
+    size, kernel = row["what"].removeprefix("fastest: ").split("/")
+    return f"{rate(row)}: `{kernel}`, {size.replace('x', '×')}"
+
+
+def share(row: Row) -> str:
+    """In per cent, of the library that it is a share of where the row names one."""
+    of = row["what"].partition("share of ")[2]
+    return f"{row['median']:.1%}{f' of {of}' if of else ''}"
+
+
+def ratio(row: Row) -> str:
+    """How many times as fast."""
+    return f"{row['median']:.2f}×"
+
+
+def number(row: Row) -> str:
+    """A number with its unit."""
+    return f"{row['median']:,.4g} {row['unit']}".strip()
+
+
+def memory(row: Row) -> str:
+    """Megabytes, and whether the limit was kept."""
+    return f"{row['median'] / 1e6:,.0f} MB: {'kept' if row.get('met') else 'NOT KEPT'}"
+
+
+def _precisions(backend: str, name: str) -> tuple[Line, ...]:
+    part, right = f"precisions, {backend}", "receipts that show what was asked for"
+    return (
+        Line(f"GPT of 25 M parameters on {name}, float32", part, "fp32", rate),
+        Line(f"{name}: mixed_bf16 / fp32", part, "mixed_bf16 / fp32", ratio),
+        Line(f"{name}: tf32 / fp32", part, "tf32 / fp32", ratio),
+        Line(f"{name}: {right}", part, right, number),
+    )
+
+
+def _kernels(dtype: str) -> tuple[Line, ...]:
+    part = f"kernels, {dtype}"
+    return (
+        Line(f"matrix products in {dtype}, the fastest kernel of ours", part, "fastest: ", fastest),
+        Line(f"{dtype}: its share of the library's rate", part, "fastest: share", share),
+    )
+
+
+LINES = (
+    *_kernels("fp16"),
+    *_kernels("bf16"),
+    *_precisions("torch", "PyTorch"),
+    *_precisions("jax", "JAX"),
+    *_precisions("tensorflow", "TensorFlow"),
+    Line("`experiment=amp_ladder`: the rung of mixed precision", "ladder", "amp/gain", ratio),
+    Line("`experiment=amp_ladder`: all rungs", "ladder", "gain", ratio),
+    Line("`experiment=gpt_gpu`", "gpt_gpu", "training", rate),
+    Line("`experiment=gpt_gpu`: share of a matmul's FLOP/s", "gpt_gpu", "model FLOP utilization", share),
+    Line("`experiment=gpt_gpu`: bits per byte of the test text", "gpt_gpu", "test/bits_per_byte", number),
+    Line("its step compiled / as torch runs it", "compiled step", "compiled / eager", ratio),
+    Line("`device.memory_limit=1GB`, PyTorch's peak", "memory limit", "torch, peak", memory),
+    Line("`device.memory_limit=1GB`, JAX's peak", "memory limit", "jax, peak", memory),
+    Line("tests of `make gpu` that passed: of commands", "tests, commands", "passed", number),
+    Line("tests of `make gpu` that passed: of kernels", "tests, kernels", "passed", number),
+)
+
+
+def table(root: Path) -> str:
+    """The table in Markdown. Without a file of a GPU it has one column, in which nothing is measured."""
+    devices = by_device(root)
+    heads = [*devices] or ["an NVIDIA GPU"]
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+    for line in LINES:
+        cells = [cell(files, line) for files in devices.values()] or [NONE]
+        lines.append(f"| {line.label} | {' | '.join(cells)} |")
+    measured = [f"{files[-1]['machine']['date']}, {commits(files[-1])}" for files in devices.values()] or [NONE]
+    return "\n".join([*lines, f"| measured on, at commit | {' | '.join(measured)} |"]) + "\n"
+
+
+def by_device(root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The files of each GPU, by its name, the oldest first; those of processors and of rehearsals are left out."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(root.glob("*/*.json"), key=lambda one: one.name):
+        kept = read_json(path)
+        where = kept.get("machine", {})
+        if "gpu" in where and not where.get("rehearsal"):
+            found.setdefault(where["gpu"]["name"], []).append(kept)
+    return dict(sorted(found.items()))
+
+
+def cell(files: Sequence[Mapping[str, Any]], line: Line) -> str:
+    """The newest figure of a line."""
+    for kept in reversed(files):
+        rows = kept["results"].get(line.part, {}).get("rows", ())
+        found = next((row for row in rows if is_of(row["what"], line.what)), None)
+        if found is not None:
+            return line.written(found)
+    return NONE
+
+
+def is_of(what: str, wanted: str) -> bool:
+    """Whether a row is the one that a line is about; of the fastest kernel there are two, its rate and its share."""
+    if not wanted.startswith("fastest: "):
+        return what == wanted
+    return what.startswith("fastest: ") and ("share of" in what) == wanted.endswith("share")
+
+
+def commits(kept: Mapping[str, Any]) -> str:
+    """The commits that a file is of, in short."""
+    every = {str(one["git"]["commit"])[:7] + ("+" if one["git"]["dirty"] else "") for one in kept["results"].values()}
+    return " ".join(sorted(every))
+
+
+def instead(text: str, new: str) -> str:
+    """`text` with `new` between the marks. Raises ValueError where it has none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError("the README has no marks for the table")
+    return f"{before}{begin}{new}{end}{after}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table, or write it into the README."""
+    parser = argparse.ArgumentParser(prog="python -m bench table")
+    parser.add_argument("--write", action="store_true", help="into the README, between the marks")
+    readme = ROOT / "README.md"
+    if parser.parse_args(arguments).write:
+        readme.write_text(instead(readme.read_text(encoding="utf-8"), table(ROOT / "results")), encoding="utf-8")
+    else:
+        print(table(ROOT / "results"), end="")

@@ -1,0 +1,416 @@
+"""`make gpu`: limits, what is missing, what is stopped, what goes on; the README's table. Commands are real ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from command import environment, write_files
+
+from bench import table
+from bench.gpu import command, found, offline
+from bench.gpu.command import Bench, missing
+from bench.gpu.machine import described
+from bench.gpu.parts import PARTS, SECONDS, Part, instead
+from bench.gpu.session import said
+from bench.kept import keep, path_of, results
+from bench.measure import row
+from pipeline.command_line import composed
+from pipeline.machine.device import gpus
+from pipeline.runner import planned
+from pipeline.runs.process import process_started
+
+ROOT = Path(__file__).parents[1]
+HANG = (
+    "import subprocess, time; "
+    "print(subprocess.Popen(['sleep', '1000'], process_group=0).pid, flush=True); time.sleep(1000)"
+)
+END = "import os; print('error: {}', flush=True); os._exit(2)"
+STALL = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+TWO_PARTS = """
+import sys
+from pathlib import Path
+from test_bench_gpu import PASSES, STALLS, session
+bench = session(Path.cwd(), PASSES, STALLS)
+for part in bench.parts:
+    bench.run(part, lambda *_: None)
+"""
+
+
+def part(name: str, module: str, *words: str, **settings: Any) -> Part:
+    """A part whose command is a module of Python's own library; it can run without a GPU."""
+    chosen = {"limit_s": 60, "backends": (), "small": (), "rows": found.nothing, **settings}
+    return Part(name=name, module=module, words=words, **chosen)
+
+
+PASSES = part("passes", "platform")
+FAILS = part("fails", "json.tool", "no-such-file")
+STALLS = part("stalls", "timeit", "-n1", "-r1", STALL)
+
+
+def session(folder: Path, *parts: Part) -> Bench:
+    """A rehearsal that is kept in `folder`."""
+    return Bench(parts, rehearsal=True, commit="c0ffee", root=folder / "kept", work=folder / "work")
+
+
+# The list
+
+
+def test_the_parts_take_eight_minutes_at_most() -> None:
+    assert sum(one.limit_s for one in PARTS) <= SECONDS == 480
+    assert all(one.limit_s > 0 for one in PARTS)
+
+
+def test_the_most_valuable_come_first() -> None:
+    names = [one.name for one in PARTS]
+    order = ["machine", "precisions, ", "kernels, ", "ladder", "gpt_gpu", "compiled step", "memory limit", "profiler"]
+    places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in (*order, "tests, ")]
+    assert [n for some in places for n in some] == list(range(len(names)))
+    assert len(set(names)) == len(names)
+
+
+def test_the_kernels_are_those_that_the_stage_has() -> None:
+    assert not any("stage.kernels" in word for one in PARTS for word in one.words)
+
+
+def test_all_tests_that_need_a_gpu_belong_to_a_part() -> None:
+    marked = {path.name for path in (ROOT / "tests").glob("test_*.py") if re.search(r"mark\.gpu\b", path.read_text())}
+    named = {Path(word).name for one in PARTS for word in one.words if word.startswith("tests/")}
+    assert named == marked - {Path(__file__).name}
+
+
+@pytest.mark.parametrize("one", [one for one in PARTS if one.module == "pipeline"], ids=lambda one: one.name)
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_a_part_is_a_command_that_the_pipeline_takes(
+    one: Part, kind: Literal["cpu", "gpu"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checked as for a node with such a device; of a grid its first cell."""
+    if kind == "cpu" and one.small is None:
+        return
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    words = [word for word in one.arguments(rehearsal=kind == "cpu")[1:] if word != "-m"]
+    words = [re.sub(r",.*", "", word) if word.startswith(("precision=", "backend")) else word for word in words]
+    taken: list[str] = []
+
+    def check(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
+        taken.append(planned(config, overridden, kind).device.name)
+        return 0
+
+    composed(words, check)
+    assert taken == [kind]
+
+
+def test_small_words_take_the_place_of_others() -> None:
+    assert instead(("-m", "a=1", "b=2"), ("b=3", "c=4")) == ("-m", "a=1", "b=3", "c=4")
+
+
+# What is missing
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = part("lacks", "platform", needs=("no-such-package", "pytest", "nor-this"))
+    assert missing(lacks, rehearsal=True) == "no-such-package and nor-this are not installed"
+    assert missing(part("cap", "platform", small=None), rehearsal=True) == "needs an NVIDIA GPU"
+    monkeypatch.setattr(command, "gpus", lambda: ())
+    assert missing(PASSES, rehearsal=False) == "needs an NVIDIA GPU"
+
+
+def test_a_dataset_that_no_source_gives_is_named(tmp_path: Path) -> None:
+    lacks = part("data", "timeit", "-n1", "-r1", END.format("cannot fetch data.txt; tried a mirror: no"))
+    outcome = session(tmp_path, lacks).run(lacks, lambda *_: None)
+    assert (outcome.state, outcome.message) == ("skipped", "cannot fetch data.txt")
+
+
+@pytest.mark.skipif(bool(gpus()), reason="a GPU: `make gpu` runs it")
+def test_without_a_gpu_every_part_is_skipped_by_name(tmp_path: Path) -> None:
+    begun = [sys.executable, "-m", "bench", "gpu"]
+    here = environment(PYTHONPATH=str(ROOT))
+    done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("runs/gpu/parts/*/*.json")
+    kept = results(path)
+    assert list(kept) == [one.name for one in PARTS]
+    assert {one["state"] for one in kept.values()} == {"skipped"}
+    assert {one["message"] for one in kept.values()} == {"needs an NVIDIA GPU"}
+    assert not (tmp_path / "results").exists()
+
+
+# How parts end
+
+
+def pid_in(log: Path) -> int:
+    """The process that a command named, once it has."""
+    deadline = time.monotonic() + 30
+    while not (log.exists() and log.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return int(log.read_text())
+
+
+def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    hangs = part("hangs", "timeit", "-n1", "-r1", HANG, limit_s=2)
+    outcome = session(tmp_path, hangs).run(hangs, lambda *_: None)
+    assert (outcome.state, outcome.message) == ("out of time", "stopped after 2 s")
+    assert 2 <= outcome.seconds < 10
+    (log,) = tmp_path.glob("work/*/hangs/output.log")
+    assert process_started(pid_in(log)) is None  # its process group did not save it
+    (kept,) = tmp_path.glob("kept/*/*.json")
+    assert results(kept)["hangs"]["state"] == "out of time"
+
+
+def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
+    here = environment(PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    with subprocess.Popen([sys.executable, "-c", TWO_PARTS], cwd=tmp_path, env=here) as process:
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.glob("work/*/stalls/output.log")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (log,) = tmp_path.glob("work/*/stalls/output.log")
+        pid = pid_in(log)
+        process.send_signal(signal.SIGKILL)
+    bench = session(tmp_path, PASSES, STALLS)
+    assert [bench.passed(one) for one in bench.parts] == [True, False]
+    assert command.follow(bench, PASSES).state == "passed before"
+    for _ in range(100):
+        if process_started(pid) is None:
+            break
+        time.sleep(0.05)
+    assert process_started(pid) is None  # the kernel ended the command with us
+    bench.forget()
+    assert not bench.passed(PASSES)
+
+
+def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:
+    bench = session(tmp_path, PASSES)
+    bench.run(PASSES, lambda *_: None)
+    assert bench.passed(PASSES)
+    assert not Bench([PASSES], rehearsal=True, commit="other", root=bench.root, work=tmp_path).passed(PASSES)
+
+
+def test_a_part_that_fails_makes_the_exit_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "PARTS", (PASSES, FAILS))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--rehearse"])
+    assert ended.value.code == 1
+    (kept,) = tmp_path.glob("runs/gpu/rehearsal/*/*.json")
+    assert {name: one["state"] for name, one in results(kept).items()} == {"passes": "passed", "fails": "failed"}
+    assert "No such file or directory" in results(kept)["fails"]["message"]
+    assert json.loads(kept.read_text())["machine"]["rehearsal"] is True
+    assert "fails: failed, " in capsys.readouterr().err
+    command.main(["--rehearse", "passes"])  # which has passed before
+
+
+def test_a_limit_that_is_missed_is_a_failure(tmp_path: Path) -> None:
+    missed = {**row("jax, peak", [2e9], "bytes"), "limit": "at most 1e9", "met": False}
+    over = part("over", "platform", rows=lambda _: [missed])
+    outcome = session(tmp_path, over).run(over, lambda *_: None)
+    assert (outcome.state, outcome.message, outcome.rows) == ("failed", "limit missed: jax, peak", [missed])
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "message"),
+    [
+        (END.format("out of memory"), "passed", "error: out of memory"),
+        (END.format("no such key"), "failed", "error: no such key"),
+        ("pass", "failed", "not refused with 'out of memory': it ran"),
+    ],
+)
+def test_a_part_that_has_to_be_refused(code: str, state: str, message: str, tmp_path: Path) -> None:
+    one = part("refused", "timeit", "-n1", "-r1", code, refused="out of memory")
+    outcome = session(tmp_path, one).run(one, lambda *_: None)
+    assert outcome.state == state
+    assert outcome.message.endswith(message)
+
+
+def test_a_message_begins_with_the_error() -> None:
+    assert said("working\nerror: a=1: no\n  choose b\nmore\nand more\n") == "error: a=1: no choose b more"
+    assert said("Traceback\n  File\n    x\nValueError: no\n") == "File x ValueError: no"
+    assert said("") == ""
+    assert len(said("error: " + "x" * 1000)) == 303
+
+
+def test_of_tests_those_that_have_passed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_tests = "def test_a(): pass\ndef test_b(): assert False\n"
+    write_files(tmp_path, {"tests/test_two.py": two_tests, "pytest.ini": "[pytest]\n"})
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # hypothesis and the like take seconds to import
+    two = part("two", "pytest", "--verbose", "--color=no", "tests/test_two.py", rows=found.tests)
+    bench = session(tmp_path, two)
+    for ended in ("1 failed, 1 passed", "1 failed, 1 deselected"):
+        outcome = bench.run(two, lambda *_: None)
+        assert outcome.state == "failed"
+        assert {one["what"]: one["median"] for one in outcome.rows} == {"passed": 1, "failed": 1}
+        assert ended in (bench.folder(two) / found.LOG).read_text().splitlines()[-1]
+
+
+def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            found.LOG: "tests/test_a.py::test_x[torch-fp32] PASSED [ 25%]\n"
+            "tests/test_a.py::test_x[jax-fp32] SKIPPED (jax is not installed) [ 50%]\n"
+            "tests/test_a.py::test_y FAILED [ 75%]\ntests/test_a.py::test_z "
+        },
+    )
+    assert found.passed(tmp_path) == ["tests/test_a.py::test_x[torch-fp32]"]
+    assert {one["what"]: one["median"] for one in found.tests(tmp_path)} == {"passed": 1, "failed": 1, "skipped": 1}
+
+
+@pytest.mark.wide
+def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
+    here = environment(PYTHONPATH=str(ROOT))
+    words = ("--rehearse", "precisions, torch", "profiler", "memory limit")
+    begun = [sys.executable, "-m", "bench", "gpu", *words]
+    done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    (kept,) = tmp_path.glob("runs/gpu/rehearsal/*/*.json")
+    assert {name: one["state"] for name, one in results(kept).items()} == {
+        "precisions, torch": "passed",
+        "memory limit": "skipped",
+        "profiler": "passed",
+    }
+    rows = {one["what"]: one for one in results(kept)["precisions, torch"]["rows"]}
+    assert rows["fp32"]["unit"] == "tokens/s" and rows["fp32"]["median"] > 0
+    assert rows["mixed_bf16 / fp32"]["median"] == rows["mixed_bf16"]["median"] / rows["fp32"]["median"]
+    assert rows["receipts that show what was asked for"]["median"] == 2
+
+
+# Without a network
+
+
+def test_the_environment_sees_the_packages_of_the_python_that_made_it(tmp_path: Path) -> None:
+    python = offline.environment(tmp_path / "venv")
+    code = "import numpy, pipeline, sys; print(numpy.__file__, pipeline.__file__, sys.prefix, sep='\\n')"
+    seen = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    import numpy as np
+
+    assert seen.splitlines() == [np.__file__, str(ROOT / "src/pipeline/__init__.py"), str(tmp_path / "venv")]
+    assert offline.environment(tmp_path / "venv") == python  # as it is
+
+
+@pytest.mark.wide
+def test_what_has_no_wheel_is_named(tmp_path: Path) -> None:
+    where, empty = tmp_path / "venv", tmp_path / "empty"
+    empty.mkdir()
+    python = offline.environment(where)
+    found = offline.install(python, empty, ["numpy>=2.0", "no-such-package-here>=1"])
+    assert found == {"no-such-package-here": f"no wheel of no-such-package-here in {empty}"}
+
+
+def test_data_that_came_packed_are_those_that_were_packed(tmp_path: Path) -> None:
+    import gzip
+
+    packed = tmp_path / "data" / "moby_dick" / "data.txt.gz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(gzip.compress(b"Call me Ishmael."))
+    offline.unpack(tmp_path / "data", tmp_path / "cache")
+    assert (tmp_path / "cache/moby_dick/data.txt").read_bytes() == b"Call me Ishmael."
+
+
+def test_no_folder_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"error: WHEELS=.*nowhere: no such folder"):
+        offline.main(tmp_path / "nowhere", tmp_path / "venv")
+
+
+# What is kept, and the table
+
+
+def test_the_file_is_that_of_the_gpu(tmp_path: Path) -> None:
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
+    assert path_of(tmp_path, where) == tmp_path / "nvidia-h200" / "2026-01-01.json"
+
+
+def test_a_rehearsal_says_so() -> None:
+    here = described(rehearsal=True)
+    assert here["rehearsal"] is True
+    assert "gpu" not in here
+
+
+def figures(root: Path, date: str, **rows: float) -> None:
+    """A file of a GPU with the rate of gpt_gpu."""
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": date, "gpu": {"name": "NVIDIA H200"}}
+    entry = {"git": {"commit": "0123456789", "dirty": False}, "state": "passed"}
+    parts = {name: {**entry, "rows": [row("training", [value], "tokens/s")]} for name, value in rows.items()}
+    keep(root, where, parts)
+
+
+def lines_of(root: Path) -> dict[str, str]:
+    """The last cell of each line by its first."""
+    cells = [line.strip("| ").split(" | ") for line in table.table(root).splitlines()[2:]]
+    return {line[0]: line[-1] for line in cells}
+
+
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+    keep(tmp_path, {"cpu": "AMD EPYC", "cores": 2, "date": "2026-01-01"}, {"gpt_gpu": {"rows": []}})
+    assert set(lines_of(tmp_path).values()) == {"not measured"}
+    assert len(lines_of(tmp_path)) == len(table.LINES) + 1
+
+
+def test_the_table_has_the_newest_figure_of_a_gpu(tmp_path: Path) -> None:
+    figures(tmp_path, "2026-01-01", gpt_gpu=1e6)
+    figures(tmp_path, "2026-01-02", gpt_gpu=2e6)
+    figures(tmp_path, "2026-01-03", other=3e6)
+    found = lines_of(tmp_path)
+    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1)"
+    assert found["measured on, at commit"] == "2026-01-03, 0123456"
+    assert found["PyTorch: mixed_bf16 / fp32"] == "not measured"
+
+
+def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:
+    where = {"cpu": "x", "cores": 1, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}, "rehearsal": True}
+    keep(tmp_path, where, {"gpt_gpu": {"rows": [row("training", [1.0], "tokens/s")]}})
+    assert set(lines_of(tmp_path).values()) == {"not measured"}
+
+
+def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
+    samples = {"cublas": (1.0, 1.0), "tuned": (2.0, 2.0), "naive": (8.0, 8.0)}
+    size, flop = "1024x1024x1024", 2 * 1024**3
+    lines = [
+        f"1024,1024,1024,fp16,column,{name},sizes,{n},5,1,{s}"
+        for name, two in samples.items()
+        for n, s in enumerate(two)
+    ]
+    head = "m,n,k,dtype,order,kernel,set,sample,calls,burst_s,sustained_s"
+    shares = {f"{size}/{name}/share": 1.0 / two[0] for name, two in samples.items()}
+    declared = {name: {"unit": "", "kind": "time", "direction": "max"} for name in shares}
+    kept = {
+        "version": 1,
+        "title": "",
+        "scalars": shares,
+        "last_epoch": {},
+        "declared": declared,
+        "tables": [],
+        "table": [],
+    }
+    files = {
+        "runs/a/status.json": "{}",
+        "runs/a/result.json": json.dumps({**kept, "details": [], "notes": [], "failed": None}),
+        "runs/a/artifacts/tables/samples.csv": "\n".join([head, *lines]) + "\n",
+    }
+    write_files(tmp_path, files)
+    rows = {one["what"]: one for one in found.kernels(tmp_path)}
+    assert rows[f"{size}/tuned"]["median"] == pytest.approx(flop / 2.0 / 1e12)
+    assert rows[f"{size}/tuned"]["n"] == 2
+    assert rows[f"fastest: {size}/tuned"]["median"] == rows[f"{size}/tuned"]["median"]
+    fastest = rows[f"fastest: {size}/tuned, share of cublas"]
+    assert table.share(fastest) == "50.0% of cublas"
+    assert table.is_of(fastest["what"], "fastest: share") and not table.is_of(fastest["what"], "fastest: ")
+    assert f"{size}/cublas, share of cublas" not in rows
+
+
+def test_the_readmes_table_is_that_of_the_files() -> None:
+    """`python -m bench table --write` writes it."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert table.instead(readme, table.table(ROOT / "results")) == readme
