@@ -26,7 +26,8 @@ constexpr int STEP_K = 16;  // of K in one wgmma
 
 template <int M, int N>
 struct Stage {
-    Element a[M / LINE][BLOCK_K * LINE];
+    static constexpr int BOXES = M / LINE;
+    Element a[BOXES][BLOCK_K * LINE];
     Element b[N * LINE];
 };
 
@@ -106,11 +107,11 @@ __device__ __forceinline__ void fetch(Ring<M, N, STAGES> &ring, Turn<STAGES> &tu
         barrier_wait(ring.empty[turn.stage], turn.parity ^ 1);
         if (by_tma) {
             barrier_expect(full, sizeof stage);
-            for (int i = 0; i < M / LINE; i++) copy_box(stage.a[i], a.map, full, block.row + i * LINE, k);
+            for (int i = 0; i < stage.BOXES; i++) copy_box(stage.a[i], a.map, full, block.row + i * LINE, k);
             copy_box(stage.b, b.map, full, k, block.column);
         } else {
             #pragma unroll 1
-            for (int i = 0; i < M / LINE; i++)
+            for (int i = 0; i < stage.BOXES; i++)
                 copy_numbers<BLOCK_K, THREADS>(stage.a[i], a, block.row + i * LINE, k, thread);
             copy_numbers<N, THREADS>(stage.b, b, k, block.column, thread);
             fence_async();  // wgmma sees what was written
