@@ -1,0 +1,184 @@
+"""The forms of a net in one framework: which of them are right, and how long their steps take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.backends.shared.two_layer import Arrays, Form, Net, Reference, Way
+
+TOLERANCE = 1e-12  # of a loss in parts of the first one, of a weight matrix's norm in parts of the reference's
+
+
+class Wrong(Exception):
+    """A form whose numbers, dtype, device or times are not what they have to be."""
+
+
+@dataclass
+class Found:
+    """What a form was found to be; None and empty where it did not come so far.
+
+    `missing`: what the machine lacks for it. `fault`: why it is wrong, so that it has no times. `losses`, `weights`:
+    the largest differences from NumPy's, as parts of the first loss and of the norms. `samples`: by the number of
+    steps, (seconds to launch them, seconds to wait then). `first`: seconds of the first step, compilation included,
+    each in a new process. `saved_as`: how its graph is read again; `unsaved`: why it could not be saved.
+    """
+
+    name: str
+    how: str
+    eager: bool | None = None
+    missing: str | None = None
+    fault: str | None = None
+    losses: float | None = None
+    weights: float | None = None
+    dtype: str | None = None
+    device: str | None = None
+    samples: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    first: list[float] = field(default_factory=list)
+    saved_as: str | None = None
+    unsaved: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, plain: dict[str, Any]) -> Found:
+        """From JSON, whose keys are text."""
+        samples = {int(n): [(launch, wait) for launch, wait in pairs] for n, pairs in plain["samples"].items()}
+        return cls(**{**plain, "samples": samples})
+
+
+class Bench:
+    """The forms of one framework: verify all, then time those that are right."""
+
+    def __init__(self, net: Net, reference: Reference, arrays: Arrays, place: str) -> None:
+        self.net, self.reference, self.arrays, self.place = net, reference, arrays, place
+        self.found: list[Found] = []
+        self.right: dict[str, Form] = {}
+
+    def verify(self, kinds: Sequence[type[Form]]) -> None:
+        """Train by each form, and compare."""
+        for kind in kinds:
+            found = Found(kind.name, kind.how, getattr(kind, "eager", None), kind.missing(self.place))
+            self.found.append(found)
+            if found.missing is None:
+                try:
+                    self.right[kind.name] = self._trained(kind, found)
+                except Wrong as error:
+                    found.fault = str(error)
+                except Exception as error:  # whatever a framework raises of an operation that it refuses
+                    found.fault = _raised(error)
+
+    def time(self, repetitions: Sequence[int], rounds: int) -> None:
+        """`rounds` samples of each number of steps, the forms in turns. A form that goes wrong here loses its times."""
+        of = {one.name: one for one in self.found}
+        for n in repetitions:
+            for _ in range(rounds):
+                for name, form in list(self.right.items()):
+                    try:
+                        of[name].samples.setdefault(n, []).append(self._sample(form, n))
+                    except Wrong as error:
+                        of[name].fault, of[name].samples = str(error), {}
+                        del self.right[name]
+
+    def first_call(self, kind: type[Form]) -> float:
+        """Seconds of its first step; in a process that has made no other. Raises Wrong."""
+        form = kind(self.net, self.arrays)
+        launch, wait = self._sample(form, 1)
+        return launch + wait
+
+    def save(self, folder: Path) -> None:
+        """Save the graphs that are right, each in a folder of its name."""
+        for one in self.found:
+            way = self.right.get(one.name)
+            if not isinstance(way, Way) or way.saved_as is None:
+                continue
+            (folder / one.name).mkdir(parents=True)
+            try:
+                way.save(folder / one.name)
+                one.saved_as = way.saved_as
+            except Exception as error:  # whatever a framework raises of a graph that it cannot write
+                one.unsaved = _raised(error)
+
+    def _trained(self, kind: type[Form], found: Found) -> Form:
+        """The form after `steps` steps, compared with the reference. Raises Wrong."""
+        form = kind(self.net, self.arrays)
+        losses = []
+        for _ in range(self.reference.steps):
+            form.step()
+            losses.append(self._loss(form))
+        weights = [self.arrays.get(each) for each in form.held()]
+        found.dtype = _common([losses[0].dtype, losses[-1].dtype, *(each.dtype for each in weights)])
+        found.device = self.arrays.device(form.held()[0])
+        if found.dtype != "float64":
+            raise Wrong(f"computes in {found.dtype}, not in float64")
+        if found.device != self.place:
+            raise Wrong(f"ran on {found.device}, not on {self.place}")
+        found.losses, found.weights = compared(np.array(losses), weights, self.reference)
+        return form
+
+    def _sample(self, form: Form, n: int) -> tuple[float, float]:
+        """Seconds to launch `n` steps, and to wait for them. Raises Wrong."""
+        form.restart()
+        form.wait()
+        began = time.perf_counter()
+        for _ in range(n):
+            form.step()
+        launched = time.perf_counter()
+        form.wait()
+        ended = time.perf_counter()
+        if not form.ready():
+            raise Wrong(f"the timer was stopped before the last of {n} steps was computed")
+        expected = self.reference.losses[n - 1]
+        if not abs(self._loss(form) - expected) <= TOLERANCE * self.reference.losses[0]:
+            raise Wrong(f"the loss of step {n}, when it was timed, is {self._loss(form):.9g}, not {expected:.9g}")
+        return launched - began, ended - launched
+
+    def _loss(self, form: Form) -> np.ndarray:
+        return np.asarray(self.arrays.get(form.last))
+
+
+def by_losses(losses: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference from `expected`, as a part of the first loss. Raises Wrong."""
+    if losses.shape != expected.shape:
+        raise Wrong(f"its loss has the shape {losses.shape[1:]}, not that of a number")
+    apart = np.abs(losses.astype(np.float64) - expected) / expected[0]
+    wrong = np.flatnonzero(~(apart <= TOLERANCE))  # so that NaN is wrong
+    if wrong.size:
+        at = int(wrong[0])
+        raise Wrong(f"the loss of step {at + 1} is {losses[at]:.9g}, NumPy's {expected[at]:.9g}")
+    return float(apart.max())
+
+
+def compared(losses: np.ndarray, weights: Sequence[np.ndarray], reference: Reference) -> tuple[float, float]:
+    """How far losses (steps,) and weights are from the reference, as `Found` has it. Raises Wrong."""
+    by_loss = by_losses(losses, reference.losses[: reference.steps])
+    expected = {"w1": reference.w1, "w2": reference.w2}
+    of_weights = [by_norm(name, each, expected[name]) for name, each in zip(expected, weights, strict=True)]
+    return by_loss, max(of_weights)
+
+
+def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:
+    """The norm of the difference from `expected`, of the same shape, as a part of its norm. Raises Wrong."""
+    if weights.shape != expected.shape:
+        raise Wrong(f"{which} has the shape {weights.shape}, not {expected.shape}")
+    apart = float(np.linalg.norm(weights.astype(np.float64) - expected) / np.linalg.norm(expected))
+    if not apart <= TOLERANCE:
+        raise Wrong(f"{which} differs from NumPy's by {apart:.1e} of its norm")
+    return apart
+
+
+def _raised(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0][:200]}"
+
+
+def _common(dtypes: Sequence[np.dtype]) -> str:
+    """The one dtype, or all of them."""
+    return ", ".join(dict.fromkeys(map(str, dtypes)))

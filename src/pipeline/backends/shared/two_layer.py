@@ -1,0 +1,175 @@
+"""The two-layer net that is written in many forms, and what each form has to offer.
+
+    p = relu(x·w1)·w2,   loss = sum of (p - y)²,   w -= rate · gradient
+
+x (N, D_in), y (N, D_out), w1 (D_in, H) and w2 (H, D_out) are drawn from the normal distribution, all in float64.
+Source: J. Johnson, "Learning PyTorch with Examples", with N, D_in, H, D_out = 64, 1000, 100, 10, 500 steps and 1e-6.
+`by_hand` is the reference: every form of every framework has to give its numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+Sizes = tuple[int, int, int, int]  # N, D_in, H, D_out
+
+
+@dataclass(frozen=True)
+class Net:
+    """What a training starts from; shapes as above. `rate`: the learning rate."""
+
+    x: np.ndarray
+    y: np.ndarray
+    w1: np.ndarray
+    w2: np.ndarray
+    rate: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`losses` (most steps,): that of each step, before its update. `w1`, `w2`: after `steps` steps."""
+
+    losses: np.ndarray
+    w1: np.ndarray
+    w2: np.ndarray
+    steps: int
+
+
+def drawn(sizes: Sizes, rate: float, seed: int) -> Net:
+    """The net of a seed."""
+    n, d_in, h, d_out = sizes
+    generator = np.random.default_rng(seed)
+    shapes = (n, d_in), (n, d_out), (d_in, h), (h, d_out)
+    return Net(*(generator.standard_normal(shape) for shape in shapes), rate)
+
+
+def by_hand(x: np.ndarray, y: np.ndarray, w1: np.ndarray, w2: np.ndarray, rate: float) -> tuple[np.ndarray, ...]:
+    """One step in NumPy, its gradients by the chain rule: the loss and the new weights."""
+    hidden = x @ w1
+    active = np.maximum(hidden, 0)
+    error = active @ w2 - y
+    loss = np.square(error).sum()
+    by_output = 2 * error
+    by_hidden = (by_output @ w2.T) * (hidden > 0)
+    return loss, w1 - rate * (x.T @ by_hidden), w2 - rate * (active.T @ by_output)
+
+
+def trained(net: Net, steps: int, most: int) -> Reference:
+    """The reference: weights after `steps` steps, and the losses of `most` steps, which may be more."""
+    w1, w2, losses = net.w1, net.w2, []
+    at_end = w1, w2
+    with np.errstate(all="ignore"):  # whoever asks looks whether the losses are numbers
+        for number in range(max(steps, most)):
+            loss, w1, w2 = by_hand(net.x, net.y, w1, w2, net.rate)
+            losses.append(loss)
+            if number + 1 == steps:
+                at_end = w1, w2
+    return Reference(np.array(losses), *at_end, steps)
+
+
+class Arrays(Protocol):
+    """A framework's arrays on one device."""
+
+    def put(self, array: np.ndarray) -> Any:
+        """A copy of it on the device."""
+        ...
+
+    def get(self, array: Any) -> np.ndarray:
+        """In NumPy, in its own dtype; waits until it is computed."""
+        ...
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        """Until all are computed."""
+        ...
+
+    def ready(self, arrays: Sequence[Any]) -> bool:
+        """Whether all are computed, as far as the framework says; without waiting."""
+        ...
+
+    def device(self, array: Any) -> str:
+        """Where it lies: `cpu`, `gpu:0`."""
+        ...
+
+
+class Form(ABC):
+    """One way to write and run the training of the net.
+
+    `name` in tables and metrics; `how`: what it is, in words. `last`: the loss of the last step, a framework's array
+    that may not be computed yet. A subclass keeps the weights as it likes.
+    """
+
+    name: ClassVar[str]
+    how: ClassVar[str]
+    last: Any = None
+
+    def __init__(self, net: Net, arrays: Arrays) -> None:
+        self.net, self.arrays = net, arrays
+        self.x, self.y, self.rate = arrays.put(net.x), arrays.put(net.y), net.rate
+        self.restart()
+
+    @classmethod
+    def missing(cls, place: str) -> str | None:  # noqa: ARG003
+        """What this machine lacks to run it ("an NVIDIA GPU"); None where it can."""
+        return None
+
+    @abstractmethod
+    def start_from(self, w1: Any, w2: Any) -> None:
+        """Go on from these weights, the framework's arrays, which are the form's own from here on."""
+
+    @abstractmethod
+    def held(self) -> tuple[Any, Any]:
+        """w1 (D_in, H) and w2 (H, D_out) as they are now, the framework's arrays."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Launch one step: the loss to `last`, new weights. It need not be computed when this returns."""
+
+    def restart(self) -> None:
+        """Go back to the weights that the training starts from; what is compiled stays."""
+        self.start_from(self.arrays.put(self.net.w1), self.arrays.put(self.net.w2))
+
+    def wait(self) -> None:
+        """Until all that was launched is computed."""
+        self.arrays.wait([self.last, *self.held()])
+
+    def ready(self) -> bool:
+        """Whether all that was launched is computed."""
+        return self.arrays.ready([self.last, *self.held()])
+
+
+class Way(Form):
+    """A pure function (x, y, w1, w2) -> (loss, w1, w2), run as it is or as a graph of it.
+
+    `eager`: it is what its framework's other ways are compared with. It is built at the first step, so that the first
+    call includes all of its compilation. `saved_as`: how run_saved.py reads what `save` writes; None: it is not saved.
+    """
+
+    eager: ClassVar[bool] = False
+    saved_as: ClassVar[str | None] = None
+    built: Callable[..., Any] | None = None
+
+    @abstractmethod
+    def build(self) -> Callable[..., Any]:
+        """What is called for a step."""
+
+    def start_from(self, w1: Any, w2: Any) -> None:
+        self.weights = w1, w2
+
+    def held(self) -> tuple[Any, Any]:
+        return self.weights
+
+    def step(self) -> None:
+        if self.built is None:
+            self.built = self.build()
+        self.last, *weights = self.built(self.x, self.y, *self.weights)
+        self.weights = weights[0], weights[1]
+
+    def save(self, folder: Path) -> None:
+        """Write the graph for a process that does not have this code."""
+        raise NotImplementedError

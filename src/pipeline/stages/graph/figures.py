@@ -1,0 +1,53 @@
+"""The crossover in a figure: seconds of a step against the number of steps that share the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from pipeline.backends.shared.form_bench import Found
+from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.stages.graph.amortised import cost, with_first
+from pipeline.stages.graph.tables import crossed
+
+MARKS = "osD^v"
+BEYOND = 10  # how much further than the largest number of steps a crossover is still shown
+
+
+def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
+    """A panel for each framework; lines by first call and median, marks by the samples of so many steps."""
+    timed = {framework: found for framework, found in ways.items() if any(one.samples for one in found)}
+    if not timed:
+        return
+    figure = canvas(1 + 3.6 * len(timed), 3.8)
+    panels = figure.subplots(1, len(timed), sharey=True, squeeze=False)[0]
+    for axes, (framework, found) in zip(panels, timed.items(), strict=True):
+        _panel(axes, found)
+        axes.set_title(framework, fontsize=10)
+    panels[0].set_ylabel("seconds a step, first call included")
+    figure.savefig(path)
+
+
+def _panel(axes: Axes, found: Sequence[Found]) -> None:
+    timed = [one for one in found if one.samples]
+    most = max(n for one in timed for n in one.samples)
+    crossings = {one.name: at for one in timed if (at := crossed(found, one)) is not None and at <= BEYOND * most}
+    right = max([most, *crossings.values()])
+    for number, one in enumerate(timed):
+        ours, colour = cost(one), COLOURS[number % len(COLOURS)]
+        assert ours is not None
+        line = np.unique(np.geomspace(1, right, 100).astype(int))
+        axes.plot(line, [ours.of(int(n)) / n for n in line], color=colour, lw=1, alpha=0.7)
+        marks = sorted(one.samples)
+        style = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": colour, "ls": ""}
+        axes.plot(marks, [with_first(one, n) for n in marks], label=one.how, **style)
+        if one.name in crossings:
+            at = crossings[one.name]
+            axes.axvline(at, color=colour, lw=0.8, ls=":")
+            axes.text(at, 1, f" {at:,}", color=colour, fontsize=8, transform=axes.get_xaxis_transform(), va="top")
+    axes.set(xscale="log", yscale="log", xlabel="steps")
+    plain(axes)
+    axes.legend(frameon=False, fontsize=8, loc="upper right")

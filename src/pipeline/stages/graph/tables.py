@@ -1,0 +1,150 @@
+"""The forms and the ways in tables, in numbers and in a CSV of every sample."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline.backends.shared.form_bench import TOLERANCE, Found
+from pipeline.report.table import size as in_bytes
+from pipeline.runs.result import Metric, Table, count, seconds
+from pipeline.stages.graph.amortised import baseline, cost, crossover, ms, spread, steps, with_first
+from pipeline.stages.graph.bench import Bench
+
+
+def shown(bench: Bench) -> tuple[Table, ...]:
+    """Those that have rows."""
+    few = sorted({min(bench.job.repetitions), max(bench.job.repetitions)})
+    every = (of_forms(bench), of_ways(bench), of_dispatch(bench, few), of_saved(bench))
+    return tuple(one for one in every if one.rows)
+
+
+def of_forms(bench: Bench) -> Table:
+    """The net in each form: the time of a step, and how far its numbers are from NumPy's (row E7)."""
+    rows, n = [], bench.job.form_steps
+    for one in bench.forms:
+        if one.samples:
+            times = steps(one, n)
+            row = (one.name, one.how, *spread(times), str(len(times)), *apart(one.losses, one.weights))
+            rows.append((*row, str(one.dtype), str(one.device)))
+    columns = ("form", "written with", "ms/step", "range", "n", "losses", "weights", "dtype", "device")
+    return Table(f"one training in every form; a sample is {n} steps", columns, tuple(rows))
+
+
+def of_ways(bench: Bench) -> Table:
+    """First call and later steps, both together, and the crossover (rows C3, C4, E8)."""
+    rows, repetitions = [], bench.job.repetitions
+    for found in bench.ways.values():
+        for one in (each for each in found if each.samples):
+            times = steps(one, max(repetitions))
+            among = [ms(with_first(one, n)) for n in repetitions]
+            n = f"{len(one.first)}, {len(times)}"
+            rows.append((one.name, one.how, *spread(one.first), *spread(times), n, *among, said(found, one)))
+    columns = ["way", "a step is run", "first call", "range", "later", "range", "n"]
+    columns += [f"of {n:,}" for n in repetitions] + ["quicker from"]
+    title = "milliseconds of a step: the first, a later one, and one of several with the first"
+    return Table(title, tuple(columns), tuple(rows))
+
+
+def of_dispatch(bench: Bench, numbers: Sequence[int]) -> Table:
+    """How long the caller is held up by launching steps, and how long it then waits for them (row C3)."""
+    rows = []
+    for found in bench.ways.values():
+        for one in (each for each in found if each.samples):
+            for n in numbers:
+                launch, wait = (statistics.median(each) for each in zip(*one.samples[n], strict=True))
+                total = statistics.median(launch + wait for launch, wait in one.samples[n])
+                part = f"{100 * launch / total:.0f} %"
+                rows.append((one.name, f"{n:,}", ms(launch), ms(wait), ms(total), part, str(len(one.samples[n]))))
+    columns = ("way", "steps", "launch", "wait", "total", "launch of total", "n")
+    return Table("milliseconds until steps are launched, and until they are computed; medians", columns, tuple(rows))
+
+
+def of_saved(bench: Bench) -> Table:
+    """The graphs that were saved and run without this package (row E9)."""
+    rows = [
+        (name, one.kind, in_bytes(one.bytes), *apart(one.losses, one.weights))
+        for name, one in bench.saved.items()
+        if one.fault is None
+    ]
+    columns = ("way", "as", "size", "losses", "weights")
+    return Table("saved, and run in a process without this package", columns, tuple(rows))
+
+
+def summary(bench: Bench) -> Iterator[tuple[str, str]]:
+    """What was verified, what the columns are, and what was not timed and why."""
+    right, trained = sum(bool(one.samples) for one in bench.every), bench.job.reference.steps
+    yield "verified", f"{right} of {len(bench.every)}, by {trained:,} steps against NumPy's, before they were timed"
+    yield "losses, weights", f"largest difference, in parts of the first loss and of the norm; at most {TOLERANCE:g}"
+    yield "first call", "in a process that made no other, its caches of compiled programs empty"
+    yield "quicker from", "the number of steps from which all of them, the first included, take less than eager ones"
+    yield "cores", str(bench.job.cores)
+    for one in bench.every:
+        if one.fault:
+            yield one.name, f"WRONG, so it was not timed: {one.fault}"
+        elif one.missing:
+            yield one.name, f"not run: needs {one.missing}"
+        elif one.unsaved:
+            yield one.name, f"not saved: {one.unsaved}"
+    yield from bench.absent.items()
+    for framework, why in bench.ended.items():
+        yield framework, f"not measured: {why}"
+
+
+def metrics(bench: Bench) -> Iterator[Metric]:
+    """Of each form and way: its times, and its differences; of each way the crossover, where there is one."""
+    right = [one for one in bench.every if one.samples and one.weights is not None]
+    if right:
+        yield Metric("largest_difference", max(one.weights or 0 for one in right), direction="min")
+    yield count("verified", len(right), "forms")
+    for one in right:
+        yield Metric(f"{one.name}/losses_difference", one.losses or 0, direction="min")
+        yield Metric(f"{one.name}/weights_difference", one.weights or 0, direction="min")
+        for n in one.samples:
+            yield seconds(f"{one.name}/{n}/step", statistics.median(steps(one, n)))
+    for found in bench.ways.values():
+        for one in (each for each in found if each.samples):
+            yield seconds(f"{one.name}/first_call", statistics.median(one.first))
+            for n, pairs in one.samples.items():
+                yield seconds(f"{one.name}/{n}/launch", statistics.median(launch for launch, _ in pairs) / n)
+            at = crossed(found, one)
+            if at is not None:
+                yield Metric(f"{one.name}/quicker_from", at, "steps", "time", "min")
+    for name, read in bench.saved.items():
+        if read.weights is not None:
+            yield Metric(f"{name}/saved/weights_difference", read.weights, direction="min")
+
+
+def write_csv(path: Path, bench: Bench) -> None:
+    """Every sample, in seconds."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("name", "steps", "sample", "launch_s", "wait_s"))
+        for one in bench.every:
+            for number, first in enumerate(one.first):
+                writer.writerow((one.name, "first call", number, first, 0))
+            for n, pairs in one.samples.items():
+                for number, (launch, wait) in enumerate(pairs):
+                    writer.writerow((one.name, n, number, launch, wait))
+
+
+def crossed(found: Sequence[Found], one: Found) -> int | None:
+    """The crossover of a way against its framework's eager one."""
+    eager = baseline(found)
+    ours, theirs = cost(one), cost(eager) if eager else None
+    return None if ours is None or theirs is None or one.eager else crossover(theirs, ours)
+
+
+def said(found: Sequence[Found], one: Found) -> str:
+    """The same in words."""
+    if one.eager or baseline(found) is None:
+        return ""
+    at = crossed(found, one)
+    return "never" if at is None else f"{at:,} steps"
+
+
+def apart(*differences: float | None) -> tuple[str, ...]:
+    """Differences, to two digits."""
+    return tuple("" if one is None else f"{one:.1e}" for one in differences)

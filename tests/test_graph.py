@@ -1,0 +1,273 @@
+"""stage=graph: the same numbers from every form, wrong ones found out, and when a compilation pays."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import own_forms
+import pytest
+from command import done, pipeline, refused
+
+from pipeline.backends.shared import two_layer_numpy
+from pipeline.backends.shared.form_bench import Bench as FormBench
+from pipeline.backends.shared.form_bench import Found
+from pipeline.backends.shared.two_layer import Arrays, Form, by_hand, drawn, trained
+from pipeline.errors import Impossible, UserError
+from pipeline.machine import installed
+from pipeline.runs.result import Result, read_result
+from pipeline.spec import build_as
+from pipeline.stages.graph import bench as graph_bench
+from pipeline.stages.graph.amortised import Cost, crossover
+from pipeline.stages.graph.processes import Job
+from pipeline.stages.graph.stage import BACKENDS, Graph
+
+HERE = Path(__file__).parent
+NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
+SQUARE = (12, 12, 12, 12)
+RATE = 1e-4
+STEPS = 30
+QUICK = (
+    "stage=graph",
+    "tracking=none",
+    "stage.sizes=[16,40,20,4]",
+    "stage.learning_rate=1e-5",
+    "stage.steps=20",
+    "stage.repetitions=[1,5]",
+    "stage.rounds=2",
+    "stage.starts=1",
+)
+FORMS = {
+    "numpy": ("numpy",),
+    "torch": ("torch_by_hand", "torch_autograd", "torch_function", "torch_nn"),
+    "tensorflow": ("tf_tape", "tf_optimizer", "keras_tensorflow"),
+    "jax": ("jax_grad", "keras_jax"),
+}
+WAYS = {
+    "torch": ("torch_eager", "torch_script", "torch_compile"),
+    "tensorflow": ("tf_eager", "tf_function", "tf_xla"),
+    "jax": ("jax_eager", "jax_jit"),
+}
+SAVED = {"torch": ("torch_script", "torch_compile"), "tensorflow": ("tf_function", "tf_xla"), "jax": ("jax_jit",)}
+
+
+def found_of(kind: type[Form], arrays: Arrays) -> Found:
+    """A form, verified and, if it is right, timed."""
+    net = drawn(SQUARE, RATE, seed=0)
+    bench = FormBench(net, trained(net, STEPS, STEPS), arrays, "cpu")
+    bench.verify([kind])
+    bench.time([1, 3], rounds=2)
+    (found,) = bench.found
+    return found
+
+
+def test_the_reference_descends_the_gradient() -> None:
+    """NumPy's by hand against central differences of the loss."""
+    net = drawn((5, 4, 3, 2), 1.0, seed=1)
+    loss, w1, w2 = by_hand(net.x, net.y, net.w1, net.w2, net.rate)
+    assert loss == pytest.approx(np.sum((np.maximum(net.x @ net.w1, 0) @ net.w2 - net.y) ** 2))
+    for which, moved in ((net.w1, w1), (net.w2, w2)):
+        for at in np.ndindex(which.shape):
+            losses = []
+            for by in (1e-6, -1e-6):
+                changed = {id(each): each.copy() for each in (net.w1, net.w2)}
+                changed[id(which)][at] += by
+                losses.append(by_hand(net.x, net.y, changed[id(net.w1)], changed[id(net.w2)], 1.0)[0])
+            assert which[at] - moved[at] == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-5, abs=1e-5)
+    whole = trained(drawn((64, 100, 30, 10), 1e-5, 0), 40, 50)
+    assert len(whole.losses) == 50 and (np.diff(whole.losses) < 0).all()
+
+
+def test_a_form_that_is_right_is_timed() -> None:
+    found = found_of(own_forms.Right, two_layer_numpy.Arrays())
+    assert (found.fault, found.losses, found.weights) == (None, 0, 0)
+    assert (found.dtype, found.device) == ("float64", "cpu")
+    assert {n: len(samples) for n, samples in found.samples.items()} == {1: 2, 3: 2}
+    assert all(launch > 0 <= wait for samples in found.samples.values() for launch, wait in samples)
+
+
+WRONG: dict[type[Form], str] = {
+    own_forms.Transposed: "the loss of step 1 is ",
+    own_forms.Narrow: "the loss of step 1 is ",
+    own_forms.Float32: "computes in float32, not in float64",
+    own_forms.Nan: "the loss of step 1 is nan, NumPy's ",
+    own_forms.Drifting: "w2 differs from NumPy's by 1.0e-11 of its norm",
+    own_forms.Refusing: "raised NotImplementedError: no such operation",
+    own_forms.Idle: "the loss of step 1, when it was timed, is ",
+}
+
+
+@pytest.mark.parametrize(("kind", "said"), WRONG.items(), ids=[kind.name for kind in WRONG])
+def test_a_form_that_is_wrong_has_no_times(kind: type[Form], said: str) -> None:
+    found = found_of(kind, two_layer_numpy.Arrays())
+    assert str(found.fault).startswith(said), found.fault
+    assert found.samples == {}
+
+
+def test_a_timer_that_does_not_wait_is_found_out() -> None:
+    """What a device takes shows in the time to wait; where it is missing there, the sample is refused."""
+    found = found_of(own_forms.Asynchronous, own_forms.Launched())
+    assert found.fault is None
+    assert all(launch < wait and wait > 2 * own_forms.STEP_S for launch, wait in found.samples[3])
+    found = found_of(own_forms.Asynchronous, own_forms.Unsynchronised())
+    assert found.fault == "the timer was stopped before the last of 1 steps was computed"
+    assert found.samples == {}
+
+
+def test_the_crossover_is_where_the_totals_cross() -> None:
+    for eager, compiled in (
+        (Cost(0.002, 0.001), Cost(1.0, 0.0004)),
+        (Cost(0.5, 0.25), Cost(1.0, 0.125)),  # a tie at 5 is not quicker yet
+        (Cost(1.0, 0.1), Cost(0.5, 0.1)),
+    ):
+        at = crossover(eager, compiled)
+        assert at is not None
+        assert compiled.of(at) < eager.of(at)
+        assert at == 1 or compiled.of(at - 1) >= eager.of(at - 1)
+    assert crossover(Cost(0.1, 0.001), Cost(1.0, 0.001)) is None
+    assert crossover(Cost(0.1, 0.001), Cost(1.0, 0.002)) is None
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], graph_bench.Bench]:
+    """The stage's bench with another module in the place of NumPy's, after its forms were measured in a process."""
+
+    def measured(module: str) -> graph_bench.Bench:
+        monkeypatch.setenv("PYTHONPATH", str(HERE))
+        monkeypatch.setitem(graph_bench.MODULES, "numpy", module)
+        net = drawn(SQUARE, RATE, seed=0)
+        job = Job(
+            net=net,
+            reference=trained(net, STEPS, STEPS),
+            place="cpu",
+            cores=1,
+            form_steps=3,
+            repetitions=(1,),
+            rounds=2,
+            starts=1,
+        )
+        bench = graph_bench.Bench(job, {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+        bench.measure_forms("numpy")
+        return bench
+
+    return measured
+
+
+def test_what_is_wrong_in_a_process_fails_the_run(planted: Callable[[str], graph_bench.Bench]) -> None:
+    bench = planted("own_forms")
+    right, narrow = bench.forms
+    assert right.fault is None and len(right.samples[3]) == 2
+    assert [one.partition(": ")[2].partition(" ")[0] for one in bench.faults()] == ["narrow:"]
+    assert narrow.samples == {}
+
+
+def test_a_process_that_ends_is_named(planted: Callable[[str], graph_bench.Bench]) -> None:
+    (said,) = planted("no_such_forms").faults()
+    assert said == "numpy: ended with exit status 1: ModuleNotFoundError: No module named 'no_such_forms'"
+
+
+REFUSED = {
+    "stage.repetitions.1=0: should be greater than 0": {"repetitions": (1, 0)},
+    "stage.repetitions=[]: name one at least": {"repetitions": ()},
+    "stage.rounds=0: should be greater than 0": {"rounds": 0},
+    "stage.starts=0: should be greater than 0": {"starts": 0},
+    "stage.steps=0: should be greater than 0": {"steps": 0},
+    "stage.sizes.2=0: should be greater than 0": {"sizes": (64, 1000, 0, 10)},
+    "stage.learning_rate=0.0: should be greater than 0": {"learning_rate": 0.0},
+    "stage.frameworks=[]: name one at least": {"frameworks": ()},
+    "stage.frameworks=theano: no such choice; choose from jax, tensorflow, torch": {"frameworks": ("theano",)},
+    "stage.frameworks=[jax,jax]: jax is named twice": {"frameworks": ("jax", "jax")},
+    "stage.cores=100000: this process may use ": {"cores": 100000},
+}
+
+
+@pytest.mark.parametrize(("said", "fields"), list(REFUSED.items()), ids=REFUSED)
+def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as error:
+        build_as(Graph, fields, "stage")
+    assert str(error.value).startswith(said)
+
+
+def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = build_as(Graph, {}, "stage")
+    for key, why in (("backend", "stage.frameworks names them"), ("precision", "all forms compute in float64")):
+        with pytest.raises(UserError, match=f"{key} with stage=graph: {why}; leave it out"):
+            graph.check_keys(NOTHING, [key])
+    with pytest.raises(UserError, match="model with stage=graph: the net is the stage's own; leave it out"):
+        graph.check_keys(NOTHING, ["seed", "model"])
+    steep = build_as(Graph, {"sizes": SQUARE, "learning_rate": 1.0, "steps": 9, "repetitions": (9,)}, "stage")
+    with pytest.raises(UserError, match=r"stage.learning_rate=1: the loss is not finite from step \d+ on; use a small"):
+        steep.rehearse(NOTHING, NOTHING)
+    lacking = BACKENDS["jax"].packages[0]
+    there = installed.is_installed
+    monkeypatch.setattr(installed, "is_installed", lambda name: name != lacking and there(name))
+    with pytest.raises(Impossible) as error:
+        graph.check(NOTHING)
+    said = str(error.value)
+    assert said.startswith("stage.frameworks=jax: jax is not installed; ")
+    assert said.endswith("; or leave it out: stage.frameworks=[torch,tensorflow]")
+
+
+def check_result(run: Path, framework: str) -> Result:
+    """Every form and way of a framework was right, timed and reported, and each graph ran without our code."""
+    result = read_result(run)
+    assert result is not None
+    metrics = {metric.name: metric for metric in result.metrics}
+    forms = (*FORMS["numpy"], *FORMS[framework])
+    assert [row[0] for row in result.tables[0].rows] == list(forms)
+    for name in (*forms, *WAYS[framework]):
+        if name in dict(result.table):
+            continue
+        assert 0 <= metrics[f"{name}/weights_difference"].value <= 1e-12
+        assert 0 <= metrics[f"{name}/losses_difference"].value <= 1e-12
+    assert metrics["largest_difference"].value <= 1e-12
+    for row in result.tables[0].rows:
+        assert row[-2:] == ("float64", "cpu")
+    for name in (row[0] for row in result.tables[1].rows):
+        assert metrics[f"{name}/first_call"].value > metrics[f"{name}/5/step"].value
+        assert metrics[f"{name}/5/launch"].value <= metrics[f"{name}/5/step"].value
+    assert (run / "artifacts/figures/crossover.png").stat().st_size > 5000
+    return result
+
+
+def test_torch_without_a_compiler(tmp_path: Path) -> None:
+    """All that torch has but what is compiled, which is named with what it needs."""
+    run = done(tmp_path, *QUICK, "stage.frameworks=[torch]", CXX="no-such-compiler")
+    result = check_result(run, "torch")
+    table = dict(result.table)
+    assert table["torch_compile"] == "not run: needs a compiler, and there is no no-such-compiler on the PATH"
+    assert table["torch_cuda_graph"] == "not run: needs an NVIDIA GPU"
+    assert [row[0] for row in result.tables[1].rows] == ["torch_eager", "torch_script"]
+    assert [row[:2] for row in result.tables[3].rows] == [("torch_script", "torch_script")]
+    with (run / "artifacts/tables/samples.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 * 2 + 2 * (2 * 2 + 1)  # forms, then ways with their first call
+    receipt = json.loads((run / "receipt.json").read_text())
+    assert receipt["precision"]["effective"] == "fp64"
+    assert {one["name"]: one.get("dtype") for one in receipt["forms"]}["torch_nn"] == "float64"
+    code = json.loads((run / "code.json").read_text())
+    assert {"pipeline.backends.torch.two_layer", "pipeline.backends.shared.form_process"} <= code.keys()
+    assert "pipeline.backends.keras.two_layer_jax" not in code
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("framework", list(WAYS))
+def test_every_form_gives_the_same_numbers(framework: str, tmp_path: Path) -> None:
+    result = check_result(done(tmp_path, *QUICK, f"stage.frameworks=[{framework}]"), framework)
+    assert [row[0] for row in result.tables[1].rows] == list(WAYS[framework])
+    assert [row[0] for row in result.tables[3].rows] == list(SAVED[framework])
+
+
+def test_zero_repetitions_are_one_message(tmp_path: Path) -> None:
+    assert refused(tmp_path, "stage=graph", "stage.repetitions=[0]") == "stage.repetitions.0=0: should be greater than 0"
+
+
+@pytest.mark.wide
+def test_a_gpu_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    result = pipeline(tmp_path, *QUICK, "device=gpu")
+    assert result.returncode == 2 and "no NVIDIA GPU found" in result.stderr
