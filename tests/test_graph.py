@@ -264,7 +264,8 @@ def test_every_form_gives_the_same_numbers(framework: str, tmp_path: Path) -> No
 
 
 def test_zero_repetitions_are_one_message(tmp_path: Path) -> None:
-    assert refused(tmp_path, "stage=graph", "stage.repetitions=[0]") == "stage.repetitions.0=0: should be greater than 0"
+    said = refused(tmp_path, "stage=graph", "stage.repetitions=[0]")
+    assert said == "stage.repetitions.0=0: should be greater than 0"
 
 
 @pytest.mark.wide
