@@ -48,7 +48,7 @@ class Said:
 
 @spec
 class Late(Kernel):
-    """NumPy's product after a pause of `call_s` seconds, as a call may take; a user's kernel, as it is not ours.
+    """NumPy's product after `call_s` seconds of work that a call may take; a user's kernel, as it is not ours.
 
     `prepare_s`: seconds that it takes to prepare. `fails_after`: runs, in a process, after which it raises.
     """
@@ -71,7 +71,9 @@ class LateLaunch(Matmul):
         self.kernel, self.runs = kernel, 0
 
     def run(self) -> None:
-        time.sleep(self.kernel.call_s)
+        until = time.perf_counter() + self.kernel.call_s
+        while time.perf_counter() < until:
+            pass
         super().run()
         self.runs += 1
         if self.kernel.fails_after is not None and self.runs > self.kernel.fails_after:

@@ -22,9 +22,11 @@ class Launch(ABC):
     """A kernel that is compiled, with operands in the memory that it reads: ready to run, as often as is wanted.
 
     `facts`: what the receipt keeps of how it was made (compiler, flags, source's hash; registers, shared memory, ...).
+    `waits`: whether this process waits while D is computed, by a GPU or another process, instead of computing it.
     """
 
     facts: Mapping[str, object]
+    waits: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> None:

@@ -76,6 +76,8 @@ class OnGpu(Launch):
     `turned`: the operands are a problem by rows, as one by columns has them: A and B are swapped.
     """
 
+    waits = True
+
     def __init__(self, kernel: CudaSource, operands: Operands, *, turned: bool = False) -> None:
         from cuda.bindings import driver
 
