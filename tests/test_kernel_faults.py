@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
@@ -13,9 +18,10 @@ import numpy as np
 import pytest
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
+from pipeline.kernels.apart import Apart
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy
 from pipeline.kernels.cuda import driver
@@ -89,6 +95,87 @@ def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 
     for gemm in problems:
         bench.times |= bench.time([gemm])
     return bench
+
+
+class Unkind(Matmul):
+    """NumPy's product, and what `how` says."""
+
+    def __init__(self, operands: Operands, how: str) -> None:
+        super().__init__(operands, 1)
+        self.how = how
+
+    def seconds(self, calls: int) -> float:
+        if self.how == "crashes":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "exits":
+            os._exit(3)
+        if self.how == "sleeps":
+            time.sleep(60)
+        if self.how == "raises":
+            raise ValueError("enough")
+        if self.how == "writes":
+            with_margins(self.buffer)[0] = 0
+        return super().seconds(calls)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("crashes", "crashed (SIGKILL)"),
+        ("exits", "crashed (exit status 3)"),
+        ("sleeps", "has not ended after 1 s"),
+        ("raises", "raises ValueError: enough"),
+    ],
+)
+def test_a_users_kernel_that_ends_its_process_does_not_end_the_run(how: str, said: str) -> None:
+    launch = Apart(Late(), partial(Unkind, how=how), operands(SMALL[1], 0), limit=0.6)
+    launch.run()
+    with pytest.raises(RunError) as error:
+        launch.seconds(2)
+    assert str(error.value) == said
+    if how != "raises":
+        with pytest.raises(RunError, match=r"^crashed "):
+            launch.run()
+
+
+def test_a_kernel_in_another_process_is_timed_and_checked_there() -> None:
+    made = operands(Gemm(m=37, n=53, k=71, pad=(3, 5, 7)), 0)
+    launch = Apart(Late(), partial(Unkind, how="writes"), made, limit=9.0)
+    launch.run()
+    assert check(made, launch.result()).fault is None
+    launch.refill(made.d)
+    assert np.isnan(launch.result()).all()
+    assert 0 < launch.seconds(3) < 1
+    assert str(check(made, launch.result()).fault).startswith("writes beyond D: 1 numbers")
+    assert launch.facts["threads"] == 1
+    with pytest.raises(RunError, match=r"^no room$"):
+        Apart(Late(), _refused, made, limit=9.0)
+
+
+KILLED = """
+import os, signal
+from functools import partial
+import test_kernel_faults as here
+made = here.operands(here.SMALL[1], 0)
+launches = [here.Apart(here.Late(), partial(here.Unkind, how="right"), made, limit=9.0) for _ in range(2)]
+print(*(launch._process.pid for launch in launches), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.wide
+def test_the_other_process_does_not_outlive_the_run() -> None:
+    """They share its standard output, so that it ends with the last of them."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", KILLED]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 2
+    assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in done.stdout.split())
+
+
+def _refused(_: Operands) -> Launch:
+    raise UserError("no room")
 
 
 class OnCard(Matmul):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,19 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
         return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
     if is_ours(kernel):
         return _verify(taken, prepare, seed)
-    # CUDA does not outlive a fork.
-    how = "spawn" if kernel.processor == "gpu" and kernel.missing() is None else "fork"
-    return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest, how)
+    return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest, how_apart(kernel))
+
+
+def how_apart(kernel: Kernel) -> str:
+    """How another process is started for it: CUDA does not outlive a fork."""
+    return "spawn" if kernel.processor == "gpu" and kernel.missing() is None else "fork"
+
+
+def how_it_ended(process: BaseProcess) -> str:
+    """In words, of a process that has ended before it said anything."""
+    process.join()
+    code = process.exitcode or 0
+    return f"crashed ({signal.Signals(-code).name if code < 0 else f'exit status {code}'})"
 
 
 def is_ours(kernel: Kernel) -> bool:
@@ -169,10 +180,7 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
             at = problems[number]
         return Verdict(0, 0.0, 0.0, f"{_called(at)}: has not ended after {limit:.0f} s")
     except EOFError:
-        process.join()
-        code = process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        return Verdict(0, 0.0, 0.0, f"{_called(at)}: crashed ({how})")
+        return Verdict(0, 0.0, 0.0, f"{_called(at)}: {how_it_ended(process)}")
     finally:
         if process.is_alive():
             process.kill()

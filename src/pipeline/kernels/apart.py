@@ -1,0 +1,100 @@
+"""A user's kernel while it is timed: in another process, so that where it crashes or never ends the run goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import weakref
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.errors import RunError
+from pipeline.kernels.gemm import Operands, with_margins
+from pipeline.kernels.verify import how_apart, how_it_ended, in_words
+
+Prepare = Callable[[Operands], Launch]
+
+
+class Apart(Launch):
+    """A launch that another process has. `limit`: seconds of each call of it, after which it is ended.
+
+    It measures itself there, so that what goes between the processes is not in its times. Raises RunError.
+    """
+
+    def __init__(self, kernel: Kernel, prepare: Prepare, operands: Operands, limit: float) -> None:
+        context: Any = multiprocessing.get_context(how_apart(kernel))
+        self._limit = limit
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, prepare, operands), daemon=True)
+        self._process.start()
+        theirs.close()
+        weakref.finalize(self, _end, self._process)
+        self.facts = self._answer(None)
+
+    def run(self) -> None:
+        self._ask("run")
+
+    def result(self) -> np.ndarray:
+        whole, begin, length = self._ask("result")
+        return whole[begin : begin + length]
+
+    def refill(self, d: np.ndarray) -> None:
+        self._ask("refill", d)
+
+    def seconds(self, calls: int) -> float:
+        return float(self._ask("seconds", calls))
+
+    def _ask(self, name: str, *arguments: object) -> Any:
+        try:
+            self._pipe.send((name, arguments))
+        except OSError as error:
+            raise RunError(how_it_ended(self._process)) from error
+        return self._answer(self._limit)
+
+    def _answer(self, limit: float | None) -> Any:
+        try:
+            if not self._pipe.poll(limit):
+                self._process.kill()
+                raise RunError(f"has not ended after {limit:.0f} s")
+            error, found = self._pipe.recv()
+        except (EOFError, ConnectionError) as gone:
+            raise RunError(how_it_ended(self._process)) from gone
+        if error is not None:
+            raise RunError(error)
+        return found
+
+
+def _end(process: BaseProcess) -> None:
+    process.kill()
+    process.join()
+
+
+def _serve(to: Connection, prepare: Prepare, operands: Operands) -> None:
+    """Answer with (what went wrong, what was returned), as long as the process that asks is there."""
+    try:
+        launch = prepare(operands)
+        to.send((None, dict(launch.facts)))
+    except Exception as error:  # whatever the user's code may raise
+        to.send((in_words(error), None))
+        return
+    asks = multiprocessing.parent_process()
+    assert asks is not None
+    while to in wait((to, asks.sentinel)):
+        name, arguments = to.recv()
+        try:
+            found = getattr(launch, name)(*arguments)
+            to.send((None, _with_margins(found) if name == "result" else found))
+        except Exception as error:
+            to.send((in_words(error), None))
+
+
+def _with_margins(d: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """D's buffer with the margins that it may have, and where in that it lies: a copy of D alone would lose them."""
+    whole = with_margins(d)
+    if whole.ndim != 1 or whole.dtype != d.dtype:
+        whole = d
+    return whole, (d.ctypes.data - whole.ctypes.data) // d.itemsize, d.size
