@@ -156,7 +156,8 @@ def pid_in(log: Path) -> int:
     return int(log.read_text())
 
 
-def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "PATIENCE", 1)
     hangs = part("hangs", "timeit", "-n1", "-r1", HANG, limit_s=2)
     outcome = session(tmp_path, hangs).run(hangs, lambda *_: None)
     assert (outcome.state, outcome.message) == ("out of time", "stopped after 2 s")
@@ -187,6 +188,16 @@ def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
     assert process_started(pid) is None  # the kernel ended the command with us
     bench.forget()
     assert not bench.passed(PASSES)
+
+
+def test_tests_also_get_what_is_left(tmp_path: Path) -> None:
+    one, tests, last = (part(name, module, limit_s=10) for name, module in (("a", "x"), ("b", "pytest"), ("c", "y")))
+    bench = Bench([one, tests, last], rehearsal=False, commit="c0ffee", root=tmp_path, work=tmp_path)
+    bench.began -= 100
+    assert (bench.limit(one), bench.limit(last)) == (10, 10)
+    assert SECONDS - 112 < bench.limit(tests) <= SECONDS - 110
+    bench.began -= SECONDS
+    assert bench.limit(tests) == 10
 
 
 def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from pipeline.runs.repositories import git_state
 
 ROOT = Path(__file__).parents[2]
 NO_GPU = "needs an NVIDIA GPU"
+PATIENCE = 10  # times the limit of a part, in a rehearsal: a CPU is slow
 NOT_THERE = "cannot fetch "  # what a command says of data that no source gives
 
 
@@ -71,11 +72,12 @@ class Bench:
     def run(self, part: Part, tick: Callable[[float, float], object]) -> Outcome:
         """Run a part, unless something is missing, and keep what it found. `tick` hears its seconds, and its limit."""
         lacking = missing(part, rehearsal=self.rehearsal)
-        outcome = Outcome("skipped", [], lacking) if lacking else self._run(part, tick)
-        self._keep(part, outcome)
+        limit = self.limit(part)
+        outcome = Outcome("skipped", [], lacking) if lacking else self._run(part, limit, tick)
+        self._keep(part, outcome, limit)
         return outcome
 
-    def _run(self, part: Part, tick: Callable[[float, float], object]) -> Outcome:
+    def _run(self, part: Part, limit: float, tick: Callable[[float, float], object]) -> Outcome:
         folder = self.folder(part)
         tests = part.module == "pytest"
         if not tests:  # whose output says which have passed
@@ -83,25 +85,29 @@ class Bench:
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *part.arguments(rehearsal=self.rehearsal)]
         command += [word for name in found.passed(folder) for word in ("--deselect", name)] if tests else []
-        limit = max(part.limit_s, self.left_for(part)) if tests else part.limit_s
         ended = run(
             command, ROOT if tests else folder, folder / found.LOG, limit, environment(), lambda s: tick(s, limit)
         )
         return judged(part, ended, part.rows(folder), limit)
 
-    def left_for(self, part: Part) -> float:
-        """Seconds of the eight minutes that are left, without those of the parts behind this one."""
+    def limit(self, part: Part) -> float:
+        """Seconds of a part. Tests also get what is left of the eight minutes without the parts behind them."""
+        if self.rehearsal:
+            return PATIENCE * part.limit_s
+        if part.module != "pytest":
+            return part.limit_s
         behind = self.parts[self.parts.index(part) + 1 :]
-        return SECONDS - (time.monotonic() - self.began) - sum(one.limit_s for one in behind)
+        left = SECONDS - (time.monotonic() - self.began) - sum(one.limit_s for one in behind)
+        return max(part.limit_s, left)
 
-    def _keep(self, part: Part, outcome: Outcome) -> None:
+    def _keep(self, part: Part, outcome: Outcome, limit: float) -> None:
         entry = {
             "git": self.git,
             "command": " ".join(("python -m", *part.arguments(rehearsal=self.rehearsal))),
             "state": outcome.state,
             "message": outcome.message,
             "seconds": round(outcome.seconds, 1),
-            "limit_s": part.limit_s,
+            "limit_s": round(limit),
             "rows": outcome.rows,
         }
         keep(self.root, self.where, {part.name: entry})
@@ -183,7 +189,7 @@ def follow(bench: Bench, part: Part) -> Outcome:
         return Outcome("passed before", before["rows"], before["message"], before["seconds"])
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} s"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(part.name, total=part.limit_s)
+        task = bar.add_task(part.name, total=bench.limit(part))
         outcome = bench.run(part, lambda seconds, limit: bar.update(task, completed=seconds, total=limit))
     console.print(f"{part.name}: {outcome.state}{f', {outcome.message}' if outcome.message else ''}", markup=False)
     return outcome
