@@ -140,6 +140,40 @@ def test_a_build_whose_tensor_core_instructions_vanished_is_refused(tmp_path: Pa
         built(Narrow(file=str(file)), "fp16", 80)
 
 
+def test_machine_code_is_made_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this and every later process, until the source changes; what is not whole is made again."""
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    made: list[str] = []
+    compiled, counted = nvrtc.compiled, sass._counted
+
+    def noted_compiled(*arguments: Any) -> nvrtc.Compiled:
+        made.append("compiled")
+        return compiled(*arguments)
+
+    def noted_counted(*arguments: Any) -> Any:
+        made.append("counted")
+        return counted(*arguments)
+
+    monkeypatch.setattr(nvrtc, "compiled", noted_compiled)
+    monkeypatch.setattr(sass, "_counted", noted_counted)
+    first, again = (built(Naive(), "fp16", 80) for _ in range(2))
+    assert first == again
+    assert made == ["compiled", "counted"]
+    built(Naive(), "bf16", 80)
+    assert made == ["compiled", "counted"] * 2
+    for file in (tmp_path / "kernels").iterdir():
+        file.write_text(file.read_text()[:100])
+    assert built(Naive(), "fp16", 80) == first
+    assert made == ["compiled", "counted"] * 3
+
+    class Changed(Naive):
+        source = tmp_path / "naive.cu"
+
+    Changed.source.write_text((FOLDER / "naive.cu").read_text() + "// changed\n")
+    built(Changed(), "fp16", 80)
+    assert made[6:] == ["compiled"]  # to the same machine code, which has been read
+
+
 def test_spilled_registers_are_counted() -> None:
     text = """extern "C" __global__ void __launch_bounds__(1024, 2) gemm(const float *A, float *D, int n) {
         float kept[96];

@@ -27,7 +27,6 @@ from pipeline.pinn.solvers.adam import Adam
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.pinn.solvers.lbfgs import Lbfgs
 from pipeline.pinn.solvers.own import Own
-from pipeline.pinn.solvers.peak_memory import free_in_groups
 from pipeline.pinn.solvers.side_by_side import chosen
 from pipeline.pinn.solvers.ssbroyden import SsBroyden
 
@@ -291,28 +290,6 @@ def test_a_corner_that_is_none() -> None:
         Corner(PoissonLShape.domain, (0.0, 0.0), order=float("nan"))
     with pytest.raises(ValueError, match="clockwise"):
         Corner(Polygon(PoissonLShape.domain.vertices[::-1]), (0.0, 0.0), order=1.0)
-
-
-def test_free_memory_is_also_that_of_the_control_groups(tmp_path: Path) -> None:
-    """Of the group itself and of those around it; 'max' does not limit them."""
-    for group, limit, used in (("", "max", 9), ("a", "10000", 3000), ("a/b", "max", 1000), ("a/b/c", "8000", 500)):
-        (tmp_path / group).mkdir(exist_ok=True)
-        (tmp_path / group / "memory.max").write_text(f"{limit}\n")
-        (tmp_path / group / "memory.current").write_text(f"{used}\n")
-    assert free_in_groups(tmp_path, "a/b/c") == [7500, 7000]
-    assert free_in_groups(tmp_path, "") == free_in_groups(tmp_path / "none", "x") == []
-
-
-def test_the_page_cache_of_a_control_group_is_free(tmp_path: Path) -> None:
-    """In a container that has read many files it fills the limit. What processes hold, and /dev/shm, stays in use."""
-    of_files = "anon 700\nfile 9200\nshmem 200\ninactive_anon 900\nactive_anon 0\n"
-    of_files += "inactive_file 6000\nactive_file 3000\nunevictable 0\n"
-    for group, limit, used, stat in (("a", "20000", 12000, "inactive_file 500\n"), ("a/b", "10000", 10000, of_files)):
-        (tmp_path / group).mkdir()
-        (tmp_path / group / "memory.max").write_text(f"{limit}\n")
-        (tmp_path / group / "memory.current").write_text(f"{used}\n")
-        (tmp_path / group / "memory.stat").write_text(stat)
-    assert free_in_groups(tmp_path, "a/b") == [9000, 8500]
 
 
 def test_adaptive_needs_to_know_when() -> None:

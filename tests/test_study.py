@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(1500)
 ROOT = Path(__file__).parents[1]
 WHOLE_SECONDS = 1400.0  # for the whole study, beside other tests on a slow machine
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
-OTHERS = ["amp", "transformer", "physics"]
+OTHERS = ["amp", "transformer", "physics", "kernels"]
 STAGES = ["compose", "data", *EXPERIMENTS, *OTHERS, "report"]
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
@@ -49,6 +49,13 @@ transformer:
   dataset: python_docs
   training: {steps: 4, validate_every: 2}
   schedule.warm_up: 1
+  tracking: {wait: 100.0}
+kernels:
+  stage: wmma
+  stage.kernels: [numpy, cpu_order, cpu_blocked]
+  stage.sizes: [48, 64]
+  stage.seconds: 0.02
+  stage.architectures: []
   tracking: {wait: 100.0}
 physics: {stage: pinn, backend: torch, precision: fp64, solver.steps: 200, tracking: {wait: 100.0}}
 """

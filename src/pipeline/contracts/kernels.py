@@ -65,9 +65,9 @@ class MachineCode:
 class Kernel(Part):
     """One way to compute D = alpha·A·B + beta·C.
 
-    `processor`: where it is timed. `dtypes`: those of A and B that it takes (`gemm.DTYPES`). `yardstick`: the others of
-    its processor are shown as a share of it. `rung`: its place in a ladder of kernels, each of which adds one idea to
-    the one before; None: in none. `launches`: how the work is split, in words, for the table. `minimum`: the
+    `processor`: where it is timed. `dtypes`: those of A and B that it takes (`gemm.DTYPES`). `yardstick`: the others
+    are shown as a share of it, a GPU's before a CPU's. `rung`: its place in a ladder of kernels, each of which adds one
+    idea to the one before; None: in none. `launches`: how the work is split, in words, for the table. `minimum`: the
     oldest compute capability, of a GPU's kernel. `sources`: its files beside its module, for the code's hash.
     """
 
@@ -119,8 +119,8 @@ class Kernel(Part):
         """
         return None
 
-    def rehearses(self) -> bool:
-        """Whether `rehearse` can run it here."""
+    def rehearses(self, dtype: str) -> bool:
+        """Whether `rehearse` can run it here, for A and B of a dtype that it takes."""
         return False
 
     def rehearse(self, operands: Operands) -> Launch | None:

@@ -13,7 +13,7 @@ from pipeline.errors import UserError, bad_choice, shown
 from pipeline.spec import build
 
 KEY = "stage.kernels"
-FOLDERS = ("cpu", "cuda")  # of pipeline.kernels; a word is a module in one, whose class is the word without underscores
+FOLDERS = ("cpu", "cuda", "torch", "triton")  # of pipeline.kernels; a word is a module in one, with its class
 FILES = {
     ".cpp": "pipeline.kernels.cpu.of_file.Source",
     ".cc": "pipeline.kernels.cpu.of_file.Source",
@@ -80,9 +80,10 @@ def _node(word: str) -> dict[str, str]:
 def _of_word(word: str, folder: str) -> type[Kernel] | None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
         return None
-    name = f"pipeline.kernels.{folder}.{word}"
-    if importlib.util.find_spec(name) is None:
-        return None
-    cls = getattr(importlib.import_module(name), "".join(part.capitalize() for part in word.split("_")), None)
+    name, class_name = f"pipeline.kernels.{folder}.{word}", "".join(part.capitalize() for part in word.split("_"))
+    module = importlib.util.find_spec(name)
+    if module is None or module.origin is None or f"class {class_name}(" not in Path(module.origin).read_text("utf-8"):
+        return None  # what is no kernel is not imported: it may need a framework
+    cls = getattr(importlib.import_module(name), class_name, None)
     is_kernel = isinstance(cls, type) and issubclass(cls, Kernel)
     return cls if is_kernel and cls.__dict__.get("__is_spec__", False) else None

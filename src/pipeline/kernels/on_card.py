@@ -46,3 +46,33 @@ def asked(name: str, place: Place | None = None) -> int | None:
     if place is not None and place.kind == "gpu":
         return place.index
     return int(wanted.partition(":")[2] or 0)
+
+
+def missing_card(minimum: tuple[int, int] | None, *, exactly: bool = False) -> str | None:
+    """What keeps a kernel from the GPU, in words that follow "needs"; None where nothing does.
+
+    `minimum`: the oldest compute capability; `exactly`: no newer one will do either.
+    """
+    gpu = card()
+    if gpu is None:
+        return "an NVIDIA GPU" if not gpus() else "a GPU, and device=cpu leaves it alone"
+    has = gpu.compute_capability
+    if minimum is not None and (has < minimum or (exactly and has != minimum)):
+        newer = "" if exactly else " or newer"
+        return f"compute capability {_dotted(minimum)}{newer}; {gpu.name} has {_dotted(has)}"
+    return None
+
+
+def missing_torch(minimum: tuple[int, int] | None) -> str | None:
+    """The same of a kernel that goes through torch, which is not imported."""
+    from pipeline.machine import gpu_support
+
+    lacking, gpu = missing_card(minimum), card()
+    if lacking is not None or gpu is None:
+        return lacking
+    reason = gpu_support.reason(gpu_support.torch(), gpu)
+    return None if reason is None else f"a torch that can use {gpu.name}: {reason}"
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

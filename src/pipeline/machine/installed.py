@@ -23,6 +23,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("tokenizers",),
     "study": ("dvc", "ruamel.yaml"),
     "kernels": ("cuda-bindings", "nvidia-cuda-crt", "nvidia-cuda-nvdisasm", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    "triton": ("triton",),
     "slurm": ("submitit",),
     "ray": ("ray",),
 }

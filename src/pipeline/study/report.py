@@ -53,13 +53,20 @@ def report() -> int:
 
 
 def section(outcomes: Mapping[str, Outcome]) -> str:
-    """The stages of one kind: a table, what the stages have written themselves, and their differences by seed."""
+    """The stages of one kind: a table, what they have written, with its figures, their differences by seed."""
     text = table(outcomes)
     for name, outcome in outcomes.items():
         if outcome.summary:
             text += f"\n{name}:\n\n{outcome.summary}"
+            text += figures(name)
     compared = differences(outcomes)
     return text + (f"\n{compared}{SHOWS}" if compared else "")
+
+
+def figures(name: str) -> str:
+    """Those that a stage has drawn, in Markdown."""
+    found = sorted((ROOT / name / "figures").glob("*.png"))
+    return "".join(f"\n![{name}: {one.stem}](../{name}/figures/{one.name})\n" for one in found)
 
 
 def table(outcomes: Mapping[str, Outcome]) -> str:

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from pipeline.kernels.cpu.compiled import compiled
 from pipeline.kernels.cpu.cpp import function
+from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import size as in_bytes
 
 HERE = Path(__file__).parent
@@ -114,7 +114,7 @@ def _enough(work: Callable[[int], float], number: int) -> int:
 def _array_bytes() -> int:
     """Four times the largest caches of all cores that this process may use, as far as memory allows."""
     wanted = min(max(TIMES * cache_bytes(), SMALLEST), LARGEST)
-    return int(min(wanted, psutil.virtual_memory().available // 16))
+    return int(min(wanted, free_bytes() // 16))
 
 
 def cache_bytes() -> int:

@@ -7,7 +7,6 @@ compiler's version and the processor, which `-march=native` compiles for.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from pipeline.cli.terminal import messages
 from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
 from pipeline.errors import UserError
+from pipeline.kernels.kept import digest
 from pipeline.machine import host
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -77,7 +77,7 @@ def compiled(
     content = content_hash((source, *beside))
     beside_them = [content_hash(system)] if system else []
     around = (host.cpu_name(), str(host.cpu().get("vector")), _target(program), *beside_them)
-    key = _hash(text.encode() for text in (content, version, *every, *around))
+    key = digest(text.encode() for text in (content, version, *every, *around))
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
@@ -133,7 +133,7 @@ def included(source: Path, flags: tuple[str, ...] = (), *, system: bool = False)
     program = compiler()
     if program is None or not source.is_file():
         return ()
-    return _included(program, source, (*flags, "-M" if system else "-MM"), _hash([_read(source)]))
+    return _included(program, source, (*flags, "-M" if system else "-MM"), digest([_read(source)]))
 
 
 @cache
@@ -165,11 +165,4 @@ def _read(path: Path) -> bytes:
 
 def content_hash(files: Iterable[Path]) -> str:
     """A hash of files and their names."""
-    return _hash(path.name.encode() + b"\n" + _read(path) for path in files)
-
-
-def _hash(parts: Iterable[bytes]) -> str:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(len(part).to_bytes(8, "little") + part)
-    return total.hexdigest()
+    return digest(path.name.encode() + b"\n" + _read(path) for path in files)

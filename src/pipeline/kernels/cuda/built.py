@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import base64
+import importlib.metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RunError
 from pipeline.kernels import nvrtc, sass
+from pipeline.kernels.kept import kept
+from pipeline.kernels.nvrtc import Compiled
 
 if TYPE_CHECKING:
     from pipeline.kernels.cuda.source import CudaSource
-    from pipeline.kernels.nvrtc import Compiled
 
 
 def built(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
     """Raises UserError where it does not compile, RunError where the machine code is not what the kernel promises."""
-    made = nvrtc.compiled(
-        kernel.source, architecture, (dtype.upper(),), kernel.beside, kernel.entry, specific=kernel.specific
-    )
+    made = _compiled(kernel, dtype, architecture)
     fault = _fault(kernel, dtype, made)
     if fault:
         raise RunError(f"{kernel.name}, {dtype}, sm_{architecture}: {fault}")
     return made
+
+
+def _compiled(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
+    """A kernel of ours is kept; what a user's includes is not known for certain."""
+
+    def compiled() -> Compiled:
+        return nvrtc.compiled(
+            kernel.source, architecture, (dtype.upper(),), kernel.beside, kernel.entry, specific=kernel.specific
+        )
+
+    if hasattr(kernel, "file") or nvrtc.missing_packages():
+        return compiled()
+    versions = " ".join(importlib.metadata.version(name) for name in nvrtc.PACKAGES)
+    files = (kernel.source, *kernel.beside, Path(nvrtc.__file__))  # which has the options
+    decides = (f"{dtype} {architecture} {versions}".encode(), *(one.read_bytes() for one in files))
+    found = kept(f"{kernel.source.stem}-sm_{architecture}", decides, lambda: _plain(compiled()))
+    return Compiled(**found | {"cubin": base64.b64decode(found["cubin"])})
+
+
+def _plain(made: Compiled) -> dict[str, object]:
+    """As JSON can write it."""
+    return {**vars(made), "cubin": base64.b64encode(made.cubin).decode()}
 
 
 def _fault(kernel: CudaSource, dtype: str, made: Compiled) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.kernels.gemm import MARGIN_STEP, with_margins
+
+Array = TypeVar("Array", bound=Any)  # NumPy's, or a framework's
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,9 +39,10 @@ class Copy:
         """Of the matrix on the card."""
         return self.memory + self.begin * self.whole.itemsize
 
-    def inner(self, whole: np.ndarray) -> np.ndarray:
+    def inner(self, whole: Array) -> Array:
         """The matrix in a copy of the whole."""
-        return whole[self.begin : self.begin + self.length]
+        found: Array = whole[self.begin : self.begin + self.length]
+        return found
 
 
 def copies(operands: Operands) -> dict[str, Copy]:

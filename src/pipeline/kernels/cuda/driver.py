@@ -21,8 +21,8 @@ from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.copies import copies
 from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.tensor_map import tensor_map
-from pipeline.kernels.on_card import card
-from pipeline.machine.device import driver_cuda, gpu_free_bytes, gpus
+from pipeline.kernels.on_card import card, missing_card
+from pipeline.machine.device import driver_cuda, gpu_free_bytes
 from pipeline.report.table import size as in_bytes
 
 if TYPE_CHECKING:
@@ -35,16 +35,13 @@ NODES = 100  # launches in a graph; so many take the card longer than Python tak
 
 def missing(kernel: CudaSource) -> str | None:
     """What keeps a kernel from running on the GPU, in words that follow "needs"; None where nothing does."""
-    gpu, needed = card(), kernel.minimum
-    if gpu is None:
-        return "an NVIDIA GPU" if not gpus() else "a GPU, and device=cpu leaves it alone"
-    has = gpu.compute_capability
-    if needed is not None and (has < needed or (kernel.specific and has != needed)):
-        newer = "" if kernel.specific else " or newer"
-        return f"compute capability {_dotted(needed)}{newer}; {gpu.name} has {_dotted(has)}"
+    lacking = missing_card(kernel.minimum, exactly=kernel.specific)
+    if lacking is not None:
+        return lacking
     if nvrtc.missing_packages() is not None:
         return f"the packages that compile for a GPU: {nvrtc.missing_packages()}"
-    major, minor = has
+    gpu = _card()
+    major, minor = gpu.compute_capability
     try:
         known = nvrtc.architectures()
     except Readable as error:

@@ -114,9 +114,10 @@ class CudaSource(Kernel):
     def missing(self) -> str | None:
         """What this machine lacks: a GPU that is new enough, or the packages that compile for it."""
         from pipeline.kernels.cuda.driver import missing
+        from pipeline.kernels.shim.program import available
 
         lacking = missing(self)
-        if lacking is None or self.rehearses():
+        if lacking is None or available():
             return lacking
         return f"{lacking} (to verify it without one: g++ 10 or newer)"
 
@@ -126,14 +127,14 @@ class CudaSource(Kernel):
 
         return OnGpu(self, by_columns(operands), turned=operands.gemm.order == "row")
 
-    def rehearses(self) -> bool:
+    def rehearses(self, dtype: str) -> bool:
         from pipeline.kernels.shim.program import available
 
         return available()
 
     def rehearse(self, operands: Operands, seed: int = 0) -> Launch | None:
         """On the CPU, all accesses to memory checked; none without g++."""
-        if not self.rehearses():
+        if not self.rehearses(operands.gemm.dtype):
             return None
         return Rehearsal(self, by_columns(operands), self.program(operands.gemm.dtype), seed)
 

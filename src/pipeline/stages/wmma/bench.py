@@ -86,8 +86,9 @@ class Bench:
 
     @property
     def yardstick(self) -> str | None:
-        """The kernel that the others are shown as a share of."""
-        return next((name for name, kernel in self.timed.items() if kernel.yardstick), None)
+        """The kernel that the others are shown as a share of: a GPU's, else a CPU's."""
+        found = [kernel for kernel in self.timed.values() if kernel.yardstick]
+        return min(found, key=lambda kernel: kernel.processor != "gpu").name if found else None
 
     @property
     def fastest(self) -> str | None:
@@ -123,7 +124,7 @@ class Bench:
             else:  # its sizes say whether it is right
                 self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
         for kernel in self.plan.kernels:
-            if kernel not in running and self.plan.taken(kernel) and kernel.rehearses():
+            if kernel not in running and self.plan.taken(kernel) and kernel.rehearses(trial.dtype):
                 self._judge(kernel, all_cases(trial.dtype), kernel.rehearse)
         for gemm in self.plan.problems:
             self.verify_at(gemm)

@@ -18,6 +18,7 @@ from pipeline.kernels.on_card import asked, card, on_card
 from pipeline.kernels.verify import all_cases, is_ours, raised
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
+from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
@@ -151,19 +152,17 @@ class Wmma(Stage):
             self._check()
 
     def _check(self) -> None:
-        import psutil
-
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
         self._check_architectures()
-        runs = [one for one in able if one.missing() is None or one.rehearses()]
+        runs = [one for one in able if one.missing() is None or one.rehearses(self.dtype)]
         if not runs:
             reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
                 f"{one.name} {one.refusal(self.problems[0])}" for one in self.chosen
             )
             raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}")
-        free = psutil.virtual_memory().available
+        free = free_bytes()
         for gemm in self.problems:
             need = needed_bytes(gemm, len(runs))
             if need > free:
@@ -288,18 +287,21 @@ class Wmma(Stage):
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
         faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
         faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
+        shown = (
+            *tables.timed(bench),
+            *machine_code.table(code),
+            *(() if around is None else padding.tables(around)),
+        )
+        rows = (*tables.summary(bench), *tables.not_timed(bench))
+        run.artifact("summary.md").write_text(tables.in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=(
                 *tables.metrics(bench),
                 *machine_code.metrics(code),
                 *(() if around is None else padding.metrics(around)),
             ),
-            tables=(
-                *tables.timed(bench),
-                *machine_code.table(code),
-                *(() if around is None else padding.tables(around)),
-            ),
-            table=(*tables.summary(bench), *tables.not_timed(bench)),
+            tables=shown,
+            table=rows,
             failed="; ".join(faults) or None,
         )
 

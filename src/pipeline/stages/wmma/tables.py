@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
+from pipeline.report.table import markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.bench import Bench
@@ -53,7 +54,8 @@ def not_timed(bench: Bench) -> list[tuple[str, str]]:
         elif verdict is not None and absent:
             rows.append((kernel.name, f"right on {verdict.n} problems; not timed: {absent}"))
         elif absent:
-            rows.append((kernel.name, f"not run: {absent}"))
+            without = "not verified without a GPU; " if kernel.processor == "gpu" and bench.plan.taken(kernel) else ""
+            rows.append((kernel.name, f"{without}not run: {absent}"))
     return rows + [(name, f"not run at {gemm}: {why}") for (gemm, name), why in bench.skipped.items()]
 
 
@@ -114,6 +116,11 @@ def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
             if share is not None:
                 yield Metric(f"{key}/{name}/{what}", share, "", "time", "max")
         yield Metric(f"{key}/{name}/relative_error", bench.errors[gemm, name].relative, direction="min")
+
+
+def in_markdown(rows: Iterable[tuple[str, str]], shown: Iterable[Table]) -> str:
+    """What the study's report shows of a run: what was found, then each table under its title."""
+    return "".join(f"- {name}: {text}\n" for name, text in rows) + "".join(f"\n{markdown(table)}" for table in shown)
 
 
 def write_csv(path: Path, bench: Bench) -> None:

@@ -1,0 +1,97 @@
+"""Kernels that are torch's: what of them a CPU can show, and on a GPU whether they are right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.errors import RunError
+from pipeline.kernels import on_card
+from pipeline.kernels.cpu.numpy import Numpy
+from pipeline.kernels.gemm import Gemm, operands
+from pipeline.kernels.torch.cublas import Cublas
+from pipeline.kernels.verify import Verdict, all_cases, verify
+from pipeline.machine.device import Gpu, gpus
+from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.stage import Wmma
+
+torch = pytest.importorskip("torch")
+
+
+def test_torchs_product_is_right_on_every_class_of_problems() -> None:
+    """On the CPU, where its views, alpha, beta and D's margins are those of cuBLAS."""
+    from pipeline.kernels.torch.launch import Matmul
+
+    prepare = partial(Matmul, device="cpu", holder=SimpleNamespace(), settings={})
+    found = verify(Cublas(), all_cases("fp32"), prepare, seed=0)
+    assert found.fault is None
+    assert found.n == len(all_cases("fp32"))
+
+
+def test_what_torch_raises_is_one_message() -> None:
+    from pipeline.kernels.torch.launch import Matmul
+
+    launch = Matmul(operands(Gemm(m=8, n=8, k=8, dtype="fp16"), 0), "cpu", SimpleNamespace(), {})
+    with pytest.raises(RunError, match=r"^NotImplementedError: .*aten::mm\.dtype_out") as raised:  # CUDA alone has it
+        launch.run()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_settings_of_torch_are_put_back(fails: bool) -> None:
+    from pipeline.kernels.torch.launch import with_values
+
+    matmul = torch.backends.cuda.matmul
+    names = ("fp32_precision", "allow_fp16_reduced_precision_reduction")
+    before = [getattr(matmul, name) for name in names]
+    try:
+        with with_values(matmul, dict(zip(names, ("tf32", False), strict=True))):
+            assert [getattr(matmul, name) for name in names] == ["tf32", False]
+            if fails:
+                raise RuntimeError
+    except RuntimeError:
+        assert fails
+    assert [getattr(matmul, name) for name in names] == before
+
+
+def test_what_cublas_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    if gpus():
+        pytest.skip("there is a GPU")
+    assert Cublas().missing() == "an NVIDIA GPU"
+    monkeypatch.setattr(on_card, "gpus", lambda: (Gpu(0, "a card", 2**30, (8, 0)),))
+    if torch.version.cuda is None:
+        assert Cublas().missing() == "a torch that can use a card: the installed torch is a CPU build"
+    assert on_card.missing_card((9, 0)) == "compute capability 9.0 or newer; a card has 8.0"
+    assert on_card.missing_card((8, 0)) is None
+
+
+def test_on_a_gpu_cublas_is_the_yardstick_elsewhere_numpy() -> None:
+    stage = Wmma(kernels=(Numpy(), Cublas()), sizes=((8, 8, 8),), threads=1)
+    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
+    bench.verdicts = {name: Verdict(1, 0.0, 0.0) for name in ("numpy", "cublas")}
+    bench.absent = {"cublas": "needs an NVIDIA GPU"}
+    assert bench.yardstick == "numpy"
+    bench.absent = {}
+    assert bench.yardstick == "cublas"
+
+
+def test_to_know_all_kernels_no_framework_is_imported() -> None:
+    code = "import sys; from pipeline.kernels.named import every; every(); print({'torch', 'triton'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", Cublas.dtypes)
+def test_on_a_gpu_cublas_is_right_and_timed(dtype: str) -> None:
+    if Cublas().missing():
+        pytest.skip(f"needs {Cublas().missing()}")
+    found = verify(Cublas(), all_cases(dtype), partial(Cublas().prepare, threads=1), seed=0)
+    assert found.fault is None, found.fault
+    launch = Cublas().prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=dtype), 0), 1)
+    launch.run()
+    assert 1e-6 < launch.seconds(10) < 1
