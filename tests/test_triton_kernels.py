@@ -76,7 +76,7 @@ MUTANTS = {
         ("shape=[M, K]", "shape=[M, K + 8]"),
         ("shape=[K, N]", "shape=[K + 8, N]"),
         ("tl.num_programs(0)", "2 * tl.num_programs(0)"),
-        ("a.load([row, k])", "a.load([row, 0])"),
+        ("dot(a.load([row, k])", "dot(a.load([row, 0])"),
     ],
     "tiles": [
         ("(rows[:, None] < M) & ", ""),

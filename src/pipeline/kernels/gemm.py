@@ -298,11 +298,11 @@ def cases(dtype: str, order: Order | None = None) -> Iterator[tuple[str, Gemm, V
         for alpha in (0.0, 1.0, half):
             for beta in (0.0, 1.0, half):
                 yield "alpha, beta", replace(odd, alpha=alpha, beta=beta), "uniform", False
+        if not whole:
+            yield "NaN in C with beta 0", odd, "uniform", True
         even = replace(base, m=37, n=53, k=69, pad=(11, 11, 11))  # multiples of 16 in both orders
         for alpha, beta in ((1.0, 0.0), (half, 1.0), (0.0, half)):
             yield "even leading dimensions", replace(even, alpha=alpha, beta=beta), "uniform", not whole and not beta
-        if not whole:
-            yield "NaN in C with beta 0", odd, "uniform", True
         yield "integers", replace(odd, k=200, alpha=2.0, beta=-1.0, pad=(1, 2, 3)), "integers", False
 
 
