@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import pytest
 from command import environment, write_files
 
 from bench import table
-from bench.gpu import command, found, offline
+from bench.gpu import command, found, offline, parts
 from bench.gpu.command import Bench, missing
 from bench.gpu.machine import described
 from bench.gpu.parts import PARTS, SECONDS, Part, instead
@@ -253,17 +254,38 @@ def test_a_message_begins_with_the_error() -> None:
 
 
 def test_of_tests_those_that_have_passed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_tests = "def test_a(): pass\ndef test_b(): assert False\n"
-    write_files(tmp_path, {"tests/test_two.py": two_tests, "pytest.ini": "[pytest]\n"})
+    """By the output that pytest has with this project's own options."""
+    file = tmp_path / "tests" / "test_two.py"
+    two_tests = "import pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): assert {}\n"
+    write_files(tmp_path, {"tests/test_two.py": two_tests.format(False)})
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # hypothesis and the like take seconds to import
-    two = part("two", "pytest", "--verbose", "--color=no", "tests/test_two.py", rows=found.tests)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # the file changes within a second
+    two = replace(parts.tests("two", 60, "tests/test_two.py"), needs=())
     bench = session(tmp_path, two)
     for ended in ("1 failed, 1 passed", "1 failed, 1 deselected"):
         outcome = bench.run(two, lambda *_: None)
-        assert outcome.state == "failed"
-        assert {one["what"]: one["median"] for one in outcome.rows} == {"passed": 1, "failed": 1}
+        assert (outcome.state, counts(outcome.rows)) == ("failed", {"passed": 1, "failed": 1})
         assert ended in (bench.folder(two) / found.LOG).read_text().splitlines()[-1]
+    file.write_text(two_tests.format(True))
+    for ended in ("1 passed, 1 deselected", "2 deselected"):  # the second time pytest finds nothing to run: status 5
+        outcome = bench.run(two, lambda *_: None)
+        assert (outcome.state, counts(outcome.rows)) == ("passed", {"passed": 2})
+        assert ended in (bench.folder(two) / found.LOG).read_text().splitlines()[-1]
+
+
+def test_a_file_without_tests_has_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {"tests/test_none.py": "", "pytest.ini": "[pytest]\nmarkers = gpu\n"})
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    none = replace(parts.tests("none", 60, "tests/test_none.py"), needs=())
+    assert session(tmp_path, none).run(none, lambda *_: None).state == "failed"
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The rows' medians by name."""
+    return {one["what"]: one["median"] for one in rows}
 
 
 def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from pipeline.runs.repositories import git_state
 ROOT = Path(__file__).parents[2]
 NO_GPU = "needs an NVIDIA GPU"
 PATIENCE = 10  # times the limit of a part, in a rehearsal: a CPU is slow
+NONE_LEFT = 5  # pytest's exit status where no test is left to run
 NOT_THERE = "cannot fetch "  # what a command says of data that no source gives
 
 
@@ -79,22 +80,20 @@ class Bench:
 
     def _run(self, part: Part, limit: float, tick: Callable[[float, float], object]) -> Outcome:
         folder = self.folder(part)
-        tests = part.module == "pytest"
-        if not tests:  # whose output says which have passed
+        if not part.is_tests:  # whose output says which have passed
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *part.arguments(rehearsal=self.rehearsal)]
-        command += [word for name in found.passed(folder) for word in ("--deselect", name)] if tests else []
-        ended = run(
-            command, ROOT if tests else folder, folder / found.LOG, limit, environment(), lambda s: tick(s, limit)
-        )
+        command += [word for name in found.passed(folder) for word in ("--deselect", name)] if part.is_tests else []
+        where = ROOT if part.is_tests else folder
+        ended = run(command, where, folder / found.LOG, limit, environment(), lambda s: tick(s, limit))
         return judged(part, ended, part.rows(folder), limit)
 
     def limit(self, part: Part) -> float:
         """Seconds of a part. Tests also get what is left of the eight minutes without the parts behind them."""
         if self.rehearsal:
             return PATIENCE * part.limit_s
-        if part.module != "pytest":
+        if not part.is_tests:
             return part.limit_s
         behind = self.parts[self.parts.index(part) + 1 :]
         left = SECONDS - (time.monotonic() - self.began) - sum(one.limit_s for one in behind)
@@ -139,6 +138,8 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
             return Outcome("passed", rows, said(ended.text), ended.seconds)
         instead = "it ran" if ended.status == 0 else said(ended.text)
         return Outcome("failed", rows, f"not refused with {part.refused!r}: {instead}", ended.seconds)
+    if part.is_tests and ended.status == NONE_LEFT and rows:
+        return Outcome("passed", rows, "", ended.seconds)
     missed = [one["what"] for one in rows if not one.get("met", True)]
     if ended.status or missed:
         message = said(ended.text) if ended.status else f"limit missed: {', '.join(missed)}"

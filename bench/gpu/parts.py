@@ -33,6 +33,11 @@ class Part:
     small: tuple[str, ...] | None = None
     refused: str | None = None
 
+    @property
+    def is_tests(self) -> bool:
+        """Whether pytest is the command."""
+        return self.module == "pytest"
+
     def arguments(self, *, rehearsal: bool) -> tuple[str, ...]:
         """The words of the command behind `python -m`."""
         if self.module != "pipeline":
@@ -88,7 +93,7 @@ def tests(what: str, limit_s: int, *files: str) -> Part:
 
     One more `make gpu` goes on behind those that have passed.
     """
-    words = ("-m", "gpu", "--verbose", "--color=no", "-p", "no:cacheprovider", *files)
+    words = ("-m", "gpu", "-vv", "--color=no", "-p", "no:cacheprovider", *files)  # -vv: pyproject.toml has one -q
     return Part(
         name=f"tests, {what}", limit_s=limit_s, words=words, rows=found.tests, module="pytest",
         needs=("pytest", "pytest-timeout"), small=(),
