@@ -21,7 +21,7 @@ from bench.gpu import command, found, offline, parts
 from bench.gpu.command import Bench, missing
 from bench.gpu.machine import described
 from bench.gpu.parts import PARTS, SECONDS, Part, instead
-from bench.gpu.session import said
+from bench.gpu.session import Ended, said
 from bench.kept import keep, path_of, results
 from bench.measure import row
 from pipeline.command_line import composed
@@ -228,7 +228,64 @@ def test_a_limit_that_is_missed_is_a_failure(tmp_path: Path) -> None:
     missed = {**row("jax, peak", [2e9], "bytes"), "limit": "at most 1e9", "met": False}
     over = part("over", "platform", rows=lambda _: [missed])
     outcome = session(tmp_path, over).run(over, lambda *_: None)
-    assert (outcome.state, outcome.message, outcome.rows) == ("failed", "limit missed: jax, peak", [missed])
+    assert (outcome.state, outcome.message, outcome.rows) == ("failed", "not met: jax, peak", [missed])
+
+
+def test_a_part_that_finds_nothing_has_failed(tmp_path: Path) -> None:
+    empty = part("empty", "platform", rows=found.memory_limit)
+    outcome = session(tmp_path, empty).run(empty, lambda *_: None)
+    assert (outcome.state, outcome.message) == ("failed", "it ended well, and nothing of its results was found")
+
+
+def test_results_that_cannot_be_read_fail_their_part_alone(tmp_path: Path) -> None:
+    bench = session(tmp_path, part("torn", "platform", rows=lambda _: [row("", [], "")]), PASSES)
+    torn, passes = [bench.run(one, lambda *_: None) for one in bench.parts]
+    assert (torn.state, passes.state) == ("failed", "passed")
+    assert torn.message.startswith("its results cannot be read: StatisticsError: ")
+
+
+def receipt(folder: Path, name: str, precision: str, as_requested: bool | None) -> None:
+    """A finished run of a cell, by what make gpu reads of it."""
+    cell = {
+        "precision": {"requested": precision, "as_requested": as_requested},
+        "device": {"as_requested": True},
+        "training_rate": {"unit": "tokens/s", "median": 2.0, "min": 1.0, "max": 3.0, "n": 3},
+    }
+    write_run(folder, name, {"test/loss": (1.0, "", "result")})
+    write_files(folder / "runs" / name, {"receipt.json": json.dumps(cell)})
+
+
+def write_run(folder: Path, name: str, metrics: Mapping[str, tuple[float, str, str]]) -> None:
+    """A run with a result: value, unit and kind of each metric."""
+    lists: dict[str, list[Any]] = {"tables": [], "table": [], "details": [], "notes": []}
+    result = {
+        "version": 1,
+        "title": "",
+        "scalars": {metric: value for metric, (value, _, _) in metrics.items()},
+        "last_epoch": {},
+        "declared": {
+            metric: {"unit": unit, "kind": kind, "direction": "max"} for metric, (_, unit, kind) in metrics.items()
+        },
+        "failed": None,
+        **lists,
+    }
+    files = {"status.json": "{}", "config.yaml": "{}", "result.json": json.dumps(result)}
+    write_files(folder / "runs" / name, files)
+
+
+def test_cells_without_a_result_count_among_those_that_were_asked_for(tmp_path: Path) -> None:
+    write_files(tmp_path / "runs" / "1-grid", {"status.json": "{}", "config.yaml": "cells: 3", "cells/0000.json": ""})
+    receipt(tmp_path, "2", "fp32", True)
+    receipt(tmp_path, "3", "mixed_bf16", None)
+    rows = {one["what"]: one for one in found.precisions(tmp_path)}
+    assert rows["mixed_bf16 / fp32"]["median"] == 1.0
+    right = rows["receipts that show what was asked for"]
+    assert (right["median"], right["unit"], right["met"]) == (1, "of 3", False)
+
+
+def test_what_a_test_prints_is_no_missing_dataset() -> None:
+    ended = Ended(1, 1.0, "tests/test_a.py::test_b FAILED\ncannot fetch data.txt; tried a mirror: no\n")
+    assert command.judged(parts.tests("one", 1, "x"), ended, [], 1).state == "failed"
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,11 @@ class Bench:
         command += [word for name in found.passed(folder) for word in ("--deselect", name)] if part.is_tests else []
         where = ROOT if part.is_tests else folder
         ended = run(command, where, folder / found.LOG, limit, environment(), lambda s: tick(s, limit))
-        return judged(part, ended, part.rows(folder), limit)
+        try:
+            return judged(part, ended, part.rows(folder), limit)
+        except Exception as error:  # whatever is not in the files of a command that did not end well
+            unread = f"its results cannot be read: {type(error).__name__}: {error}"
+            return Outcome("failed", [], f"{unread}; it said: {said(ended.text)}", ended.seconds)
 
     def limit(self, part: Part) -> float:
         """Seconds of a part. Tests also get what is left of the eight minutes without the parts behind them."""
@@ -130,7 +134,7 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
     """What a command's end means for its part."""
     if ended.status is None:
         return Outcome("out of time", rows, f"stopped after {limit:.0f} s", ended.seconds)
-    if ended.status and NOT_THERE in ended.text:
+    if ended.status and NOT_THERE in ended.text and not part.is_tests:  # a test may print it, and pass
         what = ended.text.partition(NOT_THERE)[2].partition("; tried")[0].split("\n")[0]
         return Outcome("skipped", rows, f"{NOT_THERE}{what}", ended.seconds)
     if part.refused is not None:
@@ -142,8 +146,10 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
         return Outcome("passed", rows, "", ended.seconds)
     missed = [one["what"] for one in rows if not one.get("met", True)]
     if ended.status or missed:
-        message = said(ended.text) if ended.status else f"limit missed: {', '.join(missed)}"
+        message = said(ended.text) if ended.status else f"not met: {', '.join(missed)}"
         return Outcome("failed", rows, message, ended.seconds)
+    if not rows and part.rows is not found.nothing:
+        return Outcome("failed", [], "it ended well, and nothing of its results was found", ended.seconds)
     return Outcome("passed", rows, "", ended.seconds)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure import at_most, row
+from bench.measure import at_least, at_most, row
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import read_config
@@ -62,17 +62,21 @@ def nothing(_: Path) -> list[Row]:
 
 
 def precisions(folder: Path) -> list[Row]:
-    """Rates by precision, as shares of float32's too; and of how many the receipt shows what was asked for."""
+    """Rates by precision, as shares of float32's too; and of how many cells the receipt shows what was asked for."""
     cells = {run.receipt["precision"]["requested"]: run for run in runs(folder)}
     rates = {name: run.rate(name) for name, run in cells.items() if "training_rate" in run.receipt}
-    right = [
-        run.receipt["precision"]["as_requested"] and run.receipt["device"]["as_requested"] for run in cells.values()
-    ]
+    right = sum(as_requested(run.receipt) for run in cells.values())
+    asked = sum(read_config(path).get("cells", 0) for path in run_folders(folder / "runs"))  # the grid's
     return [
         *rates.values(),
         *(against(rates, name, BASE) for name in rates if name != BASE and BASE in rates),
-        *([row("receipts that show what was asked for", [sum(right)], f"of {len(right)}")] if right else []),
+        *([at_least(row("receipts that show what was asked for", [right], f"of {asked}"), asked)] if asked else []),
     ]
+
+
+def as_requested(receipt: Mapping[str, Any]) -> bool:
+    """Whether a run had the precision and the device that were asked for, as far as its receipt knows."""
+    return bool(receipt["precision"]["as_requested"] and receipt["device"]["as_requested"])
 
 
 def against(rates: Mapping[str, Row], name: str, base: str) -> Row:
