@@ -5,13 +5,14 @@
                              "rows": [{"what": "--help", "unit": "s", "median": 0.4, "min": 0.4, "max": 0.5, "n": 10},
                                       ...]}, ...}}
 
-Of `bench gpu` the machine has a `gpu`, and each part its command, state, seconds and message.
+Of `bench gpu` the machine has a `gpu`, and each part its command, state, seconds and message, the driver and versions.
+A part that found nothing when it was run again keeps the rows of before; `later` is how it then ended.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,3 @@ def keep(root: Path, where: Mapping[str, Any], new: Mapping[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"machine": where, "results": results(path) | dict(new)})
     return path
-
-
-def drop(root: Path, where: Mapping[str, Any], names: Collection[str]) -> None:
-    """Take results out of the file of this machine and day."""
-    path = path_of(root, where)
-    left = {name: one for name, one in results(path).items() if name not in names}
-    if path.exists():
-        write_json(path, {"machine": where, "results": left})

@@ -18,7 +18,7 @@ from command import environment, write_files
 
 from bench import table
 from bench.gpu import command, found, offline, parts
-from bench.gpu.command import Bench, missing
+from bench.gpu.command import Bench, Outcome, missing
 from bench.gpu.machine import described
 from bench.gpu.parts import PARTS, SECONDS, Part, instead
 from bench.gpu.session import Ended, said
@@ -206,6 +206,42 @@ def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:
     bench.run(PASSES, lambda *_: None)
     assert bench.passed(PASSES)
     assert not Bench([PASSES], rehearsal=True, commit="other", root=bench.root, work=tmp_path).passed(PASSES)
+
+
+@pytest.mark.parametrize("commit", [None, "c0ffee"])
+@pytest.mark.parametrize("dirty", [None, False, True])
+def test_what_has_passed_without_a_commit_or_with_changes_has_to_pass_anew(
+    commit: str | None, dirty: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "git_state", lambda: {"commit": commit, "dirty": dirty})
+    first, second = (
+        Bench([PASSES], rehearsal=True, commit=None, root=tmp_path, work=tmp_path / "work") for _ in range(2)
+    )
+    first._keep(PASSES, Outcome("passed", []), 1)
+    assert second.passed(PASSES) == (commit is not None and not dirty)
+    assert second.folder(PASSES).parent.name == "-".join(
+        (second.where["date"], second.kept.parent.name, str(commit), *(["changed"] if dirty else []))
+    )
+    third = Bench([PASSES], rehearsal=True, commit="c0ffee", root=tmp_path, work=tmp_path)
+    assert third.passed(PASSES) == (commit is not None and not dirty)  # nor does it count for a commit that is known
+
+
+def test_what_was_measured_is_not_replaced_by_nothing(tmp_path: Path) -> None:
+    rows = [row("jax, peak", [1.0], "bytes")]
+    bench = session(tmp_path, PASSES)
+    bench._keep(PASSES, Outcome("passed", rows), 1)
+    first = results(bench.kept)["passes"]
+    assert set(first) >= {"versions", "git"} and "versions" not in json.loads(bench.kept.read_text())["machine"]
+    bench.forget()
+    assert results(bench.kept)["passes"] == first
+    bench._keep(PASSES, Outcome("skipped", [], "jax is not installed"), 1)
+    assert results(bench.kept)["passes"] == first
+    bench._keep(PASSES, Outcome("failed", [], "out of memory"), 1)
+    kept = results(bench.kept)["passes"]
+    assert (kept["rows"], kept["state"], kept["later"]["message"]) == (rows, "passed", "out of memory")
+    assert not session(tmp_path, PASSES).passed(PASSES)
+    bench._keep(PASSES, Outcome("failed", rows), 1)
+    assert (results(bench.kept)["passes"]["state"], "later" in results(bench.kept)["passes"]) == ("failed", False)
 
 
 def test_a_part_that_fails_makes_the_exit_status_1(

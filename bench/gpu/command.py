@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from bench.gpu import found
-from bench.gpu.machine import described
+from bench.gpu.machine import described, software
 from bench.gpu.parts import PARTS, SECONDS, Part
 from bench.gpu.session import Ended, run, said
-from bench.kept import drop, keep, path_of, results
+from bench.kept import keep, path_of, results
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
 from pipeline.machine.device import gpus
@@ -52,12 +52,14 @@ class Bench:
         self.where = described(rehearsal=rehearsal)
         self.git = {"commit": commit, "dirty": None} if commit else git_state()
         self.kept = path_of(root, self.where)
-        self.work = work.absolute() / f"{self.where['date']}-{str(self.git['commit'])[:7]}"
+        commit = f"{str(self.git['commit'])[:7]}{'-changed' if self.git['dirty'] else ''}"
+        self.work = work.absolute() / f"{self.where['date']}-{self.kept.parent.name}-{commit}"
+        self.anew = not is_known(self.git)
         self.began = time.monotonic()
 
     def forget(self) -> None:
-        """Begin anew: drop the day's results of these parts, and their runs."""
-        drop(self.root, self.where, [part.name for part in self.parts])
+        """Begin anew: nothing has passed, and the runs go. What was measured is kept until it is measured again."""
+        self.anew = True
         for part in self.parts:
             shutil.rmtree(self.folder(part), ignore_errors=True)
 
@@ -66,9 +68,11 @@ class Bench:
         return self.work / part.name.replace(", ", "-").replace(" ", "-")
 
     def passed(self, part: Part) -> bool:
-        """Whether a part has passed today, on this device, at this commit."""
+        """Whether a part has passed today, on this device, at this commit, which says what all files were."""
         before = results(self.kept).get(part.name, {})
-        return before.get("state") == "passed" and before.get("git", {}).get("commit") == self.git["commit"]
+        if self.anew or before.get("state") != "passed" or "later" in before:
+            return False
+        return is_known(before["git"]) and before["git"]["commit"] == self.git["commit"]
 
     def run(self, part: Part, tick: Callable[[float, float], object]) -> Outcome:
         """Run a part, unless something is missing, and keep what it found. `tick` hears its seconds, and its limit."""
@@ -80,7 +84,7 @@ class Bench:
 
     def _run(self, part: Part, limit: float, tick: Callable[[float, float], object]) -> Outcome:
         folder = self.folder(part)
-        if not part.is_tests:  # whose output says which have passed
+        if self.anew or not part.is_tests:  # whose output says which have passed
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *part.arguments(rehearsal=self.rehearsal)]
@@ -104,8 +108,9 @@ class Bench:
         return max(part.limit_s, left)
 
     def _keep(self, part: Part, outcome: Outcome, limit: float) -> None:
-        entry = {
+        entry: dict[str, Any] = {
             "git": self.git,
+            **software(),
             "command": " ".join(("python -m", *part.arguments(rehearsal=self.rehearsal))),
             "state": outcome.state,
             "message": outcome.message,
@@ -113,7 +118,15 @@ class Bench:
             "limit_s": round(limit),
             "rows": outcome.rows,
         }
+        before = results(self.kept).get(part.name, {})
+        if before.get("rows") and not outcome.rows:
+            entry = before if outcome.state == "skipped" else {**before, "later": entry}
         keep(self.root, self.where, {part.name: entry})
+
+
+def is_known(git: Mapping[str, Any]) -> bool:
+    """Whether a commit says what all files were: there is one, and no change since. `--commit` is believed."""
+    return git["commit"] is not None and not git["dirty"]
 
 
 def missing(part: Part, *, rehearsal: bool) -> str:

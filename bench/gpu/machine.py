@@ -1,9 +1,10 @@
-"""The machine beside the figures: its GPU, the driver, the clocks, and the versions of what computes."""
+"""The machine beside the figures: its GPU and the clocks; of each figure the driver and the versions that computed."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import platform
 from typing import Any
 
 from bench.measure import machine
@@ -14,15 +15,24 @@ COMPUTES = ("torch", "jax", "jaxlib", "tensorflow", "keras", "triton", "numpy")
 
 def described(*, rehearsal: bool) -> dict[str, Any]:
     """What stands at the head of the file of results; `gpu` where figures are of one."""
-    found: dict[str, Any] = {**machine(), "versions": versions()}
+    found: dict[str, Any] = {name: value for name, value in machine().items() if name != "python"}  # see `software`
     if gpus() and not rehearsal:
         found["gpu"] = of_gpu(gpus()[0])
     return found | ({"rehearsal": True} if rehearsal else {})
 
 
+def software() -> dict[str, Any]:
+    """What stands in each entry, since another may be of another environment: the driver where there is one, versions.
+
+    `cuda`: the newest that the driver takes.
+    """
+    driver = {"driver": driver_version(), "cuda": "{}.{}".format(*(driver_cuda() or (0, 0)))} if gpus() else {}
+    return {**driver, "versions": versions()}
+
+
 def versions() -> dict[str, str]:
-    """Of the frameworks that are installed."""
-    found = {}
+    """Of Python and the frameworks that are installed."""
+    found = {"python": platform.python_version()}
     for name in COMPUTES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -35,8 +45,6 @@ def of_gpu(gpu: Gpu) -> dict[str, Any]:
         "name": gpu.name,
         "memory_bytes": gpu.memory_bytes,
         "compute_capability": "{}.{}".format(*gpu.compute_capability),
-        "driver": driver_version(),
-        "cuda": "{}.{}".format(*(driver_cuda() or (0, 0))),
         **_limits(gpu),
     }
 
