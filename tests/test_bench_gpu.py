@@ -34,6 +34,7 @@ HANG = (
     "import subprocess, time; "
     "print(subprocess.Popen(['sleep', '1000'], process_group=0).pid, flush=True); time.sleep(1000)"
 )
+SIZE = "1024x1024x1024"
 END = "import os; print('error: {}', flush=True); os._exit(2)"
 STALL = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
 TWO_PARTS = """
@@ -500,40 +501,64 @@ def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:
     assert set(lines_of(tmp_path).values()) == {"not measured"}
 
 
-def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
-    samples = {"cublas": (1.0, 1.0), "tuned": (2.0, 2.0), "naive": (8.0, 8.0)}
-    size, flop = "1024x1024x1024", 2 * 1024**3
-    lines = [
-        f"1024,1024,1024,fp16,column,{name},sizes,{n},5,1,{s}"
-        for name, two in samples.items()
-        for n, s in enumerate(two)
-    ]
-    head = "m,n,k,dtype,order,kernel,set,sample,calls,burst_s,sustained_s"
-    shares = {f"{size}/{name}/share": 1.0 / two[0] for name, two in samples.items()}
-    declared = {name: {"unit": "", "kind": "time", "direction": "max"} for name in shares}
-    kept = {
-        "version": 1,
-        "title": "",
-        "scalars": shares,
-        "last_epoch": {},
-        "declared": declared,
-        "tables": [],
-        "table": [],
-    }
+def timed(folder: Path, device: str, **samples: tuple[float, ...]) -> dict[str, Any]:
+    """The rows of a run of stage=wmma with these seconds of each kernel; cublas is the yardstick."""
+    lines = ["m,n,k,dtype,order,kernel,set,sample,calls,burst_s,sustained_s"]
+    for name, each in samples.items():
+        lines += [f"1024,1024,1024,fp16,column,{name},sizes,{n},5,1,{s}" for n, s in enumerate(each)]
+    yardstick = min(samples.get("cublas", (1.0,)))
+    shares = {f"{SIZE}/{name}/share": (yardstick / each[0], "", "time") for name, each in samples.items()}
+    write_run(folder, "a", {**shares, "verified/naive": (9.0, "products", "count")})
     files = {
-        "runs/a/status.json": "{}",
-        "runs/a/result.json": json.dumps({**kept, "details": [], "notes": [], "failed": None}),
-        "runs/a/artifacts/tables/samples.csv": "\n".join([head, *lines]) + "\n",
+        "receipt.json": json.dumps({"device": {"effective": device}}),
+        "artifacts/tables/samples.csv": "\n".join(lines) + "\n",
     }
-    write_files(tmp_path, files)
-    rows = {one["what"]: one for one in found.kernels(tmp_path)}
-    assert rows[f"{size}/tuned"]["median"] == pytest.approx(flop / 2.0 / 1e12)
-    assert rows[f"{size}/tuned"]["n"] == 2
-    assert rows[f"fastest: {size}/tuned"]["median"] == rows[f"{size}/tuned"]["median"]
-    fastest = rows[f"fastest: {size}/tuned, share of cublas"]
+    write_files(folder / "runs" / "a", files)
+    return {one["what"]: one for one in found.kernels(folder)}
+
+
+def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
+    rows = timed(tmp_path, "gpu", cublas=(1.0, 1.0), tuned=(2.0, 2.0), naive=(8.0, 8.0))
+    assert rows[f"{SIZE}/tuned"]["median"] == pytest.approx(2 * 1024**3 / 2.0 / 1e12)
+    assert rows[f"{SIZE}/tuned"]["n"] == 2
+    assert rows[f"fastest: {SIZE}/tuned"]["median"] == rows[f"{SIZE}/tuned"]["median"]
+    fastest = rows[f"fastest: {SIZE}/tuned, share of cublas"]
     assert table.share(fastest) == "50.0% of cublas"
     assert table.is_of(fastest["what"], "fastest: share") and not table.is_of(fastest["what"], "fastest: ")
-    assert f"{size}/cublas, share of cublas" not in rows
+    assert f"{SIZE}/cublas, share of cublas" not in rows
+
+
+def test_kernels_of_the_processor_do_not_stand_for_those_of_the_gpu(tmp_path: Path) -> None:
+    beside = timed(tmp_path / "beside", "gpu", numpy=(1.0,), tuned=(2.0,))
+    assert f"fastest: {SIZE}/tuned" in beside and not any("numpy" in name for name in beside)
+    assert beside["kernels of the GPU that were timed"]["met"]
+    alone = timed(tmp_path / "alone", "gpu", numpy=(1.0,))
+    assert set(alone) == {"kernels of the GPU that were timed", "verified/naive"}
+    assert not alone["kernels of the GPU that were timed"]["met"]
+    rehearsed = timed(tmp_path / "rehearsed", "cpu", numpy=(1.0,))
+    assert f"{SIZE}/numpy" in rehearsed and "kernels of the GPU that were timed" not in rehearsed
+
+
+def test_a_ladder_that_was_stopped_has_the_rungs_that_it_finished(tmp_path: Path) -> None:
+    write_files(tmp_path / "runs" / "0", {"status.json": "{}", "cells/0000.json": "", "config.yaml": "{}"})
+    for number, (name, seconds) in enumerate({"keras": 6.0, "batch": 3.0}.items(), start=1):
+        run = tmp_path / "runs" / str(number)
+        write_run(tmp_path, run.name, {"images_per_s": (2.0, "images/s", "time")})
+        rate = {"unit": "images/s", "median": 2.0, "min": 1.0, "max": 3.0, "n": 3}
+        receipt = {"training_s": seconds, "training_rate": rate}
+        write_files(run, {"receipt.json": json.dumps(receipt), "config.yaml": f"name: ladder-{name}"})
+    write_files(tmp_path / "runs" / "3", {"status.json": "{}", "config.yaml": "name: ladder-amp"})  # stopped
+    assert counts(found.ladder(tmp_path)) == {"keras/images_per_s": 2, "batch/images_per_s": 2, "batch/gain": 2}
+
+
+def test_a_training_that_was_stopped_has_its_epochs(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"step": n, "time": 0.0, "metrics": {"epoch/number": n, "epoch/tokens_per_s": rate}})
+        for n, rate in enumerate((1.0, 10.0, 30.0))
+    ]
+    write_files(tmp_path / "runs" / "a", {"status.json": "{}", "metrics.jsonl": "\n".join(lines) + '\n{"st'})
+    (one,) = found.training(tmp_path)
+    assert (one["what"], one["median"], one["unit"], one["n"]) == ("training", 20, "tokens/s", 2)
 
 
 def test_the_readmes_table_is_that_of_the_files() -> None:

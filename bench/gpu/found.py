@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import at_least, at_most, row
+from pipeline.kernels.named import every
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
-from pipeline.runs.records import read_config
-from pipeline.runs.result import Metric, metrics_of
+from pipeline.runs.records import read_config, read_metrics
+from pipeline.runs.result import Metric, metrics_of, training_rate
 
 Row = dict[str, Any]
 LOG = "output.log"
 GIGA = 1e9
 BASE = "fp32"
 LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
+RATE = re.compile(r"epoch/(\w+)_per_s")
 RESULT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
 
 
@@ -85,15 +87,28 @@ def against(rates: Mapping[str, Row], name: str, base: str) -> Row:
 
 
 def kernels(folder: Path) -> list[Row]:
-    """Rates of each kernel at each size, by its samples, its share of the yardstick, and the fastest of ours."""
+    """Rates of each kernel at each size, by its samples, its share of the yardstick, and the fastest of ours.
+
+    On a GPU those of the processor do not count, and one of the GPU has to have been timed.
+    """
     found = [metrics_of(path) for path in run_folders(folder / "runs")]
-    shares = {name: one.value for metrics in found for name, one in metrics.items() if name.endswith("/share")}
-    rows = [row(what, samples, "TFLOP/s") for what, samples in timed(folder).items()]
-    yardsticks = {size_of(name): name.split("/")[1] for name, share in shares.items() if share == 1.0}
+    on_gpu = any(is_on_gpu(path) for path in run_folders(folder / "runs"))
+    others = {one.name for one in every() if one.processor == "cpu"} if on_gpu else set()
+    times = {what: samples for what, samples in timed(folder).items() if kernel_of(what) not in others}
+    shares = {
+        name: one.value
+        for metrics in found
+        for name, one in metrics.items()
+        if name.endswith("/share") and kernel_of(name) not in others
+    }
+    rows = [row(what, samples, "TFLOP/s") for what, samples in times.items()]
+    if on_gpu:
+        rows.append(at_least(row("kernels of the GPU that were timed", [len(set(map(kernel_of, times)))], ""), 1))
+    yardsticks = {size_of(name): kernel_of(name) for name, share in shares.items() if share == 1.0}
     rows += [
         row(f"{size_of(name)}/{kernel}, share of {yardsticks[size_of(name)]}", [share], "")
         for name, share in shares.items()
-        if (kernel := name.split("/")[1]) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
+        if (kernel := kernel_of(name)) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
     ]
     rows += fastest(rows, set(yardsticks.values()))
     checked = {name: one for metrics in found for name, one in metrics.items() if name.startswith("verified/")}
@@ -117,9 +132,20 @@ def size_of(name: str) -> str:
     return name.split("/")[0]
 
 
+def kernel_of(name: str) -> str:
+    """The kernel in the name of a metric or of a row."""
+    return name.split("/")[1]
+
+
+def is_on_gpu(path: Path) -> bool:
+    """Whether a run was one of a GPU, by its receipt."""
+    device: Mapping[str, str] = read_json(path / "receipt.json").get("device", {})
+    return device.get("effective", "cpu") != "cpu"
+
+
 def fastest(rows: Sequence[Row], yardsticks: set[str]) -> list[Row]:
     """The best of ours at the largest size, and its share where there is a yardstick."""
-    ours = [one for one in rows if one["unit"] == "TFLOP/s" and one["what"].split("/")[1] not in yardsticks]
+    ours = [one for one in rows if one["unit"] == "TFLOP/s" and kernel_of(one["what"]) not in yardsticks]
     if not ours:
         return []
     largest = max(ours, key=lambda one: int(size_of(one["what"]).split("x")[0]))
@@ -129,16 +155,30 @@ def fastest(rows: Sequence[Row], yardsticks: set[str]) -> list[Row]:
 
 
 def ladder(folder: Path) -> list[Row]:
-    """Rates rung by rung, and the gain of all."""
+    """Rates rung by rung, and the gain of all; of a ladder that was stopped the rates of the rungs that it finished."""
     found: dict[str, Metric] = {}
     for path in run_folders(folder / "runs"):
         found |= {name: one for name, one in metrics_of(path).items() if (path / "artifacts/ladder.csv").exists()}
+    if not found:
+        return rungs(folder)
     return [row(name, [one.value], one.unit) for name, one in found.items() if one.kind == "time" and one.unit != "s"]
 
 
+def rungs(folder: Path) -> list[Row]:
+    """Rates of the runs of single rungs, and the gain of each over the one before it, as the ladder names them."""
+    ended = [run for run in runs(folder) if "training_rate" in run.receipt]
+    names = [str(run.config["name"]).partition("-")[2] for run in ended]  # <stage>-<rung>
+    rates = [run.rate(f"{name}/{training_rate(run.metrics).name}") for name, run in zip(names, ended, strict=True)]
+    gains = [
+        row(f"{name}/gain", [before.receipt["training_s"] / run.receipt["training_s"]], "")
+        for name, before, run in zip(names[1:], ended, ended[1:], strict=False)
+    ]
+    return [*rates, *gains]
+
+
 def training(folder: Path) -> list[Row]:
-    """A training's rate, its share of a matmul's, and how good it became."""
-    rows: list[Row] = []
+    """A training's rate, its share of a matmul's, and how good it became; of one that was stopped its epochs' rates."""
+    rows: list[Row] = [] if runs(folder) else epochs(folder)
     for run in runs(folder):
         rows += [run.rate("training")] if "training_rate" in run.receipt else []
         rows += run.value("model FLOP utilization", "model_flop_utilization")
@@ -147,6 +187,17 @@ def training(folder: Path) -> list[Row]:
             row(f"{name[:-2]}", [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt
         ]
     return rows
+
+
+def epochs(folder: Path) -> list[Row]:
+    """Rates of a training that has no result, as its journal has them: all but the first epoch's, as in a receipt."""
+    found: dict[str, list[float]] = {}
+    for path in run_folders(folder / "runs"):
+        for record in read_metrics(path):
+            for name, value in record.metrics.items():
+                if (rate := RATE.fullmatch(name)) is not None:
+                    found.setdefault(rate[1], []).append(value)
+    return [row("training", values[1:] or values, f"{unit}/s") for unit, values in found.items()]
 
 
 def compiled(folder: Path) -> list[Row]:
