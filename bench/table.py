@@ -1,6 +1,7 @@
 """python -m bench table: the README's table of figures on GPUs, from results/<device>/<date>.json alone.
 
 `--write` puts it into the README, between its two marks. A column is a GPU that has a file; of each figure the newest.
+The last line names each date and commit of which the column has a figure.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def table(root: Path) -> str:
     heads = [*devices] or ["an NVIDIA GPU"]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for line in LINES:
-        cells = [cell(files, line) for files in devices.values()] or [NONE]
+        cells = [cell(figure(files, line), line) for files in devices.values()] or [NONE]
         lines.append(f"| {line.label} | {' | '.join(cells)} |")
-    measured = [f"{files[-1]['machine']['date']}, {commits(files[-1])}" for files in devices.values()] or [NONE]
+    measured = [origins(files) for files in devices.values()] or [NONE]
     return "\n".join([*lines, f"| measured on, at commit | {' | '.join(measured)} |"]) + "\n"
 
 
@@ -123,14 +124,31 @@ def by_device(root: Path) -> dict[str, list[dict[str, Any]]]:
     return dict(sorted(found.items()))
 
 
-def cell(files: Sequence[Mapping[str, Any]], line: Line) -> str:
-    """The newest figure of a line."""
+@dataclass(frozen=True)
+class Figure:
+    """A row with the date and the entry that it is of."""
+
+    row: Row
+    date: str
+    entry: Mapping[str, Any]
+
+
+def figure(files: Sequence[Mapping[str, Any]], line: Line) -> Figure | None:
+    """The newest figure of a line; None where no file has one."""
     for kept in reversed(files):
-        rows = kept["results"].get(line.part, {}).get("rows", ())
-        found = next((row for row in rows if is_of(row["what"], line.what)), None)
+        entry = kept["results"].get(line.part, {})
+        found = next((row for row in entry.get("rows", ()) if is_of(row["what"], line.what)), None)
         if found is not None:
-            return line.written(found)
-    return NONE
+            return Figure(found, kept["machine"]["date"], entry)
+    return None
+
+
+def cell(found: Figure | None, line: Line) -> str:
+    """The figure as it is written, and how its part ended where it did not pass."""
+    if found is None:
+        return NONE
+    state = found.entry["state"]
+    return line.written(found.row) + ("" if state == "passed" else f" ({state})")
 
 
 def is_of(what: str, wanted: str) -> bool:
@@ -140,10 +158,15 @@ def is_of(what: str, wanted: str) -> bool:
     return what.startswith("fastest: ") and ("share of" in what) == wanted.endswith("share")
 
 
-def commits(kept: Mapping[str, Any]) -> str:
-    """The commits that a file is of, in short."""
-    every = {str(one["git"]["commit"])[:7] + ("+" if one["git"]["dirty"] else "") for one in kept["results"].values()}
-    return " ".join(sorted(every))
+def origins(files: Sequence[Mapping[str, Any]]) -> str:
+    """The dates and commits, in short, of the figures that a column shows, the oldest first."""
+    shown = [found for line in LINES if (found := figure(files, line)) is not None]
+    return "; ".join(sorted({f"{one.date}, {commit(one.entry['git'])}" for one in shown})) or NONE
+
+
+def commit(git: Mapping[str, Any]) -> str:
+    """A commit in short, with + where files had changed since; `no commit` where none is known."""
+    return f"{git['commit'][:7]}{'+' if git['dirty'] else ''}" if git["commit"] else "no commit"
 
 
 def instead(text: str, new: str) -> str:

@@ -18,6 +18,7 @@ from command import environment, write_files
 
 from bench import table
 from bench.gpu import command, found, offline, parts
+from bench.gpu import session as sessions
 from bench.gpu.command import Bench, Outcome, missing
 from bench.gpu.machine import described
 from bench.gpu.parts import PARTS, SECONDS, Part, instead
@@ -44,6 +45,14 @@ from test_bench_gpu import PASSES, STALLS, session
 bench = session(Path.cwd(), PASSES, STALLS)
 for part in bench.parts:
     bench.run(part, lambda *_: None)
+"""
+ENDED_BY_SIGNAL = """
+from pathlib import Path
+from bench.gpu.session import ends_by_signal
+from test_bench_gpu import HANG, part, session
+hangs = part("hangs", "timeit", "-n1", "-r1", HANG)
+with ends_by_signal():
+    session(Path.cwd(), hangs).run(hangs, lambda *_: None)
 """
 
 
@@ -190,6 +199,33 @@ def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
     assert process_started(pid) is None  # the kernel ended the command with us
     bench.forget()
     assert not bench.passed(PASSES)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_was_started_first(number: signal.Signals, tmp_path: Path) -> None:
+    here = environment(PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    with subprocess.Popen([sys.executable, "-c", ENDED_BY_SIGNAL], cwd=tmp_path, env=here) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("work/*/hangs/output.log")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (log,) = tmp_path.glob("work/*/hangs/output.log")
+        pid = pid_in(log)
+        process.send_signal(number)
+    assert process.returncode == 128 + number
+    assert process_started(pid) is None
+
+
+def test_a_process_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "KILL_S", 0.2)
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with monkeypatch.context() as driver_waits:
+        driver_waits.setattr(sessions.os, "kill", lambda *_: None)  # as in an uninterruptible sleep
+        assert sessions.kill_session(process.pid) == [process.pid]
+    assert sessions.kill_session(process.pid) == []
+    assert process.wait() == -signal.SIGKILL
+    ended = Ended(None, 12.0, "", (7, 8))
+    assert command.judged(PASSES, ended, [], 12).message == "stopped after 12 s; 7, 8 could not be killed"
 
 
 def test_tests_also_get_what_is_left(tmp_path: Path) -> None:
@@ -465,10 +501,10 @@ def test_a_rehearsal_says_so() -> None:
     assert "gpu" not in here
 
 
-def figures(root: Path, date: str, **rows: float) -> None:
-    """A file of a GPU with the rate of gpt_gpu."""
+def figures(root: Path, date: str, state: str = "passed", commit: str = "0123456789", **rows: float) -> None:
+    """A file of a GPU with the rate of a training in each part."""
     where = {"cpu": "AMD EPYC", "cores": 16, "date": date, "gpu": {"name": "NVIDIA H200"}}
-    entry = {"git": {"commit": "0123456789", "dirty": False}, "state": "passed"}
+    entry = {"git": {"commit": commit, "dirty": False}, "state": state}
     parts = {name: {**entry, "rows": [row("training", [value], "tokens/s")]} for name, value in rows.items()}
     keep(root, where, parts)
 
@@ -491,8 +527,21 @@ def test_the_table_has_the_newest_figure_of_a_gpu(tmp_path: Path) -> None:
     figures(tmp_path, "2026-01-03", other=3e6)
     found = lines_of(tmp_path)
     assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1)"
-    assert found["measured on, at commit"] == "2026-01-03, 0123456"
+    assert found["measured on, at commit"] == "2026-01-02, 0123456"
     assert found["PyTorch: mixed_bf16 / fp32"] == "not measured"
+
+
+def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> None:
+    peak = {**row("torch, peak", [5e8], "bytes"), "met": True}
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
+    earlier = {"git": {"commit": None, "dirty": None}, "state": "passed", "rows": [peak]}
+    keep(tmp_path, where, {"memory limit": earlier})
+    figures(tmp_path, "2026-01-02", commit="abcdefghij", gpt_gpu=1e6)
+    figures(tmp_path, "2026-01-03", state="out of time", gpt_gpu=2e6)
+    found = lines_of(tmp_path)
+    assert found["measured on, at commit"] == "2026-01-01, no commit; 2026-01-03, 0123456"
+    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (out of time)"
+    assert found["`device.memory_limit=1GB`, PyTorch's peak"] == "500 MB: kept"
 
 
 def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:
