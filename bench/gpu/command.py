@@ -19,7 +19,7 @@ from rich.table import Table
 from bench.gpu import found
 from bench.gpu.machine import described, software
 from bench.gpu.parts import PARTS, SECONDS, Part
-from bench.gpu.session import Ended, run, said
+from bench.gpu.session import Ended, ends_by_signal, run, said
 from bench.kept import keep, path_of, results
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
@@ -146,7 +146,8 @@ def missing(part: Part, *, rehearsal: bool) -> str:
 def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -> Outcome:
     """What a command's end means for its part."""
     if ended.status is None:
-        return Outcome("out of time", rows, f"stopped after {limit:.0f} s", ended.seconds)
+        left = f"; {', '.join(map(str, ended.left))} could not be killed" if ended.left else ""
+        return Outcome("out of time", rows, f"stopped after {limit:.0f} s{left}", ended.seconds)
     if ended.status and NOT_THERE in ended.text and not part.is_tests:  # a test may print it, and pass
         what = ended.text.partition(NOT_THERE)[2].partition("; tried")[0].split("\n")[0]
         return Outcome("skipped", rows, f"{NOT_THERE}{what}", ended.seconds)
@@ -180,7 +181,8 @@ def main(arguments: Sequence[str]) -> None:
     bench = Bench(parts, rehearsal=asked.rehearse, commit=asked.commit, root=root, work=work)
     if asked.again:
         bench.forget()
-    outcomes = {part.name: follow(bench, part) for part in parts}
+    with ends_by_signal():
+        outcomes = {part.name: follow(bench, part) for part in parts}
     show(bench, outcomes)
     if any(one.state in ("failed", "out of time") for one in outcomes.values()):
         sys.exit(1)

@@ -7,26 +7,33 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 from pipeline.sweep.cell import end_with
 
 POLL_S = 0.1
+KILL_S = 5.0
 LINES = 3  # of a message
 CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Ended:
-    """`status`: the exit status; None where it was stopped at its limit. `text`: all that it printed this time."""
+    """`status`: the exit status; None where it was stopped at its limit. `text`: all that it printed this time.
+
+    `left`: its processes that could not be killed.
+    """
 
     status: int | None
     seconds: float
     text: str
+    left: tuple[int, ...] = ()
 
 
 def run(
@@ -63,19 +70,42 @@ def run(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(min(POLL_S, limit_s - seconds))
         finally:
-            kill_session(process.pid)
-            process.wait()
+            left = kill_session(process.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_S)
     text = log.read_bytes()[start:].decode(errors="replace")
-    return Ended(status, time.monotonic() - began, text)
+    return Ended(status, time.monotonic() - began, text, tuple(left))
 
 
-def kill_session(session: int) -> None:
-    """Kill every process of a session, those that start meanwhile too."""
+def kill_session(session: int) -> list[int]:
+    """Kill every process of a session, those that start meanwhile too. Returns those that still live after KILL_S.
+
+    A process in an uninterruptible sleep, such as one that a driver keeps waiting, dies only when that ends.
+    """
+    began = time.monotonic()
     while members := [pid for pid in _processes() if _session(pid) == session]:
+        if time.monotonic() - began > KILL_S:
+            break
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_S / 10)
+    return members
+
+
+@contextlib.contextmanager
+def ends_by_signal() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process as Ctrl-C does, so that it kills what it has started first."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def said(text: str) -> str:
