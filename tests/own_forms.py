@@ -90,6 +90,21 @@ class Idle(two_layer_numpy.ByHand):
             super().step()
 
 
+class Stopping(two_layer_numpy.ByHand):
+    """Trains for 600 steps, however many it is asked for."""
+
+    name: ClassVar[str] = "stopping"
+
+    def start_from(self, w1: np.ndarray, w2: np.ndarray) -> None:
+        self.left = 600
+        super().start_from(w1, w2)
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            super().step()
+
+
 @dataclass(frozen=True)
 class Part:
     """An array that a step is going to leave: the loss, w1 or w2."""

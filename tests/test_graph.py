@@ -59,7 +59,7 @@ SAVED = {"torch": ("torch_script", "torch_compile"), "tensorflow": ("tf_function
 def found_of(kind: type[Form], arrays: Arrays) -> Found:
     """A form, verified and, if it is right, timed."""
     net = drawn(SQUARE, RATE, seed=0)
-    bench = FormBench(net, trained(net, STEPS, STEPS), arrays, "cpu")
+    bench = FormBench(net, trained(net, STEPS, (1, 3)), arrays, "cpu")
     bench.verify([kind])
     bench.time([1, 3], rounds=2)
     (found,) = bench.found
@@ -79,8 +79,12 @@ def test_the_reference_descends_the_gradient() -> None:
                 changed[id(which)][at] += by
                 losses.append(by_hand(net.x, net.y, changed[id(net.w1)], changed[id(net.w2)], 1.0)[0])
             assert which[at] - moved[at] == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-5, abs=1e-5)
-    whole = trained(drawn((64, 100, 30, 10), 1e-5, 0), 40, 50)
+    net = drawn((64, 100, 30, 10), 1e-5, 0)
+    whole = trained(net, 40, (50,))
     assert len(whole.losses) == 50 and (np.diff(whole.losses) < 0).all()
+    assert whole.weights.keys() == {40, 50}
+    loss, *_ = by_hand(net.x, net.y, *whole.weights[40], net.rate)
+    assert loss == whole.losses[40]
 
 
 def test_a_form_that_is_right_is_timed() -> None:
@@ -107,6 +111,20 @@ def test_a_form_that_is_wrong_has_no_times(kind: type[Form], said: str) -> None:
     found = found_of(kind, two_layer_numpy.Arrays())
     assert str(found.fault).startswith(said), found.fault
     assert found.samples == {}
+
+
+def test_a_form_that_stops_late_has_no_times() -> None:
+    """After 600 of 1,000 steps, when both losses are below the tolerance of the first."""
+    net = drawn((8, 60, 30, 3), 5e-5, seed=0)
+    reference = trained(net, 500, (1000,))
+    assert reference.losses[599] < 1e-12 * reference.losses[0]
+    bench = FormBench(net, reference, two_layer_numpy.Arrays(), "cpu")
+    bench.verify([own_forms.Right, own_forms.Stopping])
+    bench.time([1000], rounds=1)
+    right, stopping = bench.found
+    assert right.fault is None and len(right.samples[1000]) == 1
+    assert str(stopping.fault).startswith("when 1000 steps were timed: w1 differs from NumPy's by ")
+    assert stopping.samples == {}
 
 
 def test_a_timer_that_does_not_wait_is_found_out() -> None:
@@ -143,7 +161,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], graph_bench.Benc
         net = drawn(SQUARE, RATE, seed=0)
         job = Job(
             net=net,
-            reference=trained(net, STEPS, STEPS),
+            reference=trained(net, STEPS, (1, 3)),
             place="cpu",
             cores=1,
             form_steps=3,

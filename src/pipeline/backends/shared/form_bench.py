@@ -135,10 +135,18 @@ class Bench:
         ended = time.perf_counter()
         if not form.ready():
             raise Wrong(f"the timer was stopped before the last of {n} steps was computed")
+        self._check_timed(form, n)
+        return launched - began, ended - launched
+
+    def _check_timed(self, form: Form, n: int) -> None:
+        """The last loss and the weights after `n` steps; late in a training the weights alone show a missing step."""
         expected = self.reference.losses[n - 1]
         if not abs(self._loss(form) - expected) <= TOLERANCE * self.reference.losses[0]:
             raise Wrong(f"the loss of step {n}, when it was timed, is {self._loss(form):.9g}, not {expected:.9g}")
-        return launched - began, ended - launched
+        try:
+            by_norms([self.arrays.get(each) for each in form.held()], self.reference.weights[n])
+        except Wrong as error:
+            raise Wrong(f"when {n} steps were timed: {error}") from None
 
     def _loss(self, form: Form) -> np.ndarray:
         return np.asarray(self.arrays.get(form.last))
@@ -159,9 +167,12 @@ def by_losses(losses: np.ndarray, expected: np.ndarray) -> float:
 def compared(losses: np.ndarray, weights: Sequence[np.ndarray], reference: Reference) -> tuple[float, float]:
     """How far losses (steps,) and weights are from the reference, as `Found` has it. Raises Wrong."""
     by_loss = by_losses(losses, reference.losses[: reference.steps])
-    expected = {"w1": reference.w1, "w2": reference.w2}
-    of_weights = [by_norm(name, each, expected[name]) for name, each in zip(expected, weights, strict=True)]
-    return by_loss, max(of_weights)
+    return by_loss, by_norms(weights, reference.weights[reference.steps])
+
+
+def by_norms(weights: Sequence[np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> float:
+    """The larger difference of w1 and w2 from `expected`, as `by_norm` has it. Raises Wrong."""
+    return max(by_norm(*each) for each in zip(("w1", "w2"), weights, expected, strict=True))
 
 
 def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:

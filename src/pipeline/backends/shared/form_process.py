@@ -23,7 +23,8 @@ def main(folder: Path) -> None:
     job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     with np.load(folder / "net.npz") as read:
         net = Net(read["x"], read["y"], read["start_w1"], read["start_w2"], job["rate"])
-        reference = Reference(read["losses"], read["w1"], read["w2"], job["steps"])
+        weights = {int(n): (w1, w2) for n, w1, w2 in zip(read["after"], read["w1"], read["w2"], strict=True)}
+        reference = Reference(read["losses"], weights, job["steps"])
     module = importlib.import_module(job["module"])
     bench = Bench(net, reference, module.arrays(job["place"]), job["place"])
     kinds = {kind.name: kind for kind in getattr(module, job["kinds"])}

@@ -10,7 +10,7 @@ Source: J. Johnson, "Learning PyTorch with Examples", with N, D_in, H, D_out = 6
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -33,11 +33,10 @@ class Net:
 
 @dataclass(frozen=True)
 class Reference:
-    """`losses` (most steps,): that of each step, before its update. `w1`, `w2`: after `steps` steps."""
+    """`losses`: that of each step, before its update. `weights`: w1 and w2 after so many steps, or `steps`."""
 
     losses: np.ndarray
-    w1: np.ndarray
-    w2: np.ndarray
+    weights: Mapping[int, tuple[np.ndarray, np.ndarray]]
     steps: int
 
 
@@ -60,17 +59,17 @@ def by_hand(x: np.ndarray, y: np.ndarray, w1: np.ndarray, w2: np.ndarray, rate: 
     return loss, w1 - rate * (x.T @ by_hidden), w2 - rate * (active.T @ by_output)
 
 
-def trained(net: Net, steps: int, most: int) -> Reference:
-    """The reference: weights after `steps` steps, and the losses of `most` steps, which may be more."""
+def trained(net: Net, steps: int, timed: Collection[int]) -> Reference:
+    """The reference: weights after `steps` steps and after each number in `timed`, and the losses up to the largest."""
     w1, w2, losses = net.w1, net.w2, []
-    at_end = w1, w2
+    kept, weights = {steps, *timed}, {}
     with np.errstate(all="ignore"):  # whoever asks looks whether the losses are numbers
-        for number in range(max(steps, most)):
+        for number in range(1, max(kept) + 1):
             loss, w1, w2 = by_hand(net.x, net.y, w1, w2, net.rate)
             losses.append(loss)
-            if number + 1 == steps:
-                at_end = w1, w2
-    return Reference(np.array(losses), *at_end, steps)
+            if number in kept:
+                weights[number] = w1, w2
+    return Reference(np.array(losses), weights, steps)
 
 
 class Arrays(Protocol):

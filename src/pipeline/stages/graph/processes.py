@@ -100,6 +100,7 @@ def write(job: Job, asked: Asked, first: str | None, folder: Path) -> None:
     }
     (folder / "job.json").write_text(json.dumps(plain), encoding="utf-8")
     net, reference = job.net, job.reference
+    w1, w2 = zip(*reference.weights.values(), strict=True)
     np.savez(
         folder / "net.npz",
         x=net.x,
@@ -107,8 +108,9 @@ def write(job: Job, asked: Asked, first: str | None, folder: Path) -> None:
         start_w1=net.w1,
         start_w2=net.w2,
         losses=reference.losses,
-        w1=reference.w1,
-        w2=reference.w2,
+        after=list(reference.weights),
+        w1=w1,
+        w2=w2,
     )
 
 
