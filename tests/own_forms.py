@@ -14,6 +14,7 @@ from pipeline.backends.shared import two_layer_numpy
 from pipeline.backends.shared.two_layer import Arrays, Form, Net, Way, by_hand
 
 STEP_S = 0.002  # that a step takes on the slow device
+COMPILES_S = 0.05  # that a call takes which compiles
 
 
 class Right(two_layer_numpy.ByHand):
@@ -103,6 +104,19 @@ class Stopping(two_layer_numpy.ByHand):
         self.left -= 1
         if self.left >= 0:
             super().step()
+
+
+class Twice(two_layer_numpy.ByHand):
+    """Takes its time in its first two calls."""
+
+    name: ClassVar[str] = "twice"
+    calls = 0
+
+    def step(self) -> None:
+        self.calls += 1
+        if self.calls <= 2:
+            time.sleep(COMPILES_S)
+        super().step()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from pipeline.machine import installed
 from pipeline.runs.result import Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.graph import bench as graph_bench
-from pipeline.stages.graph.amortised import Cost, crossover
+from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
 from pipeline.stages.graph.processes import Job
 from pipeline.stages.graph.stage import BACKENDS, Graph
 
@@ -123,7 +124,7 @@ def test_a_form_that_stops_late_has_no_times() -> None:
     bench.time([1000], rounds=1)
     right, stopping = bench.found
     assert right.fault is None and len(right.samples[1000]) == 1
-    assert str(stopping.fault).startswith("when 1000 steps were timed: w1 differs from NumPy's by ")
+    assert str(stopping.fault).startswith("when step 1000 was timed: w1 differs from NumPy's by ")
     assert stopping.samples == {}
 
 
@@ -139,16 +140,31 @@ def test_a_timer_that_does_not_wait_is_found_out() -> None:
 
 def test_the_crossover_is_where_the_totals_cross() -> None:
     for eager, compiled in (
-        (Cost(0.002, 0.001), Cost(1.0, 0.0004)),
-        (Cost(0.5, 0.25), Cost(1.0, 0.125)),  # a tie at 5 is not quicker yet
-        (Cost(1.0, 0.1), Cost(0.5, 0.1)),
+        (Cost(0.002, 0.001, 0.001), Cost(1.0, 0.0004, 0.0004)),
+        (Cost(0.002, 0.001, 0.001), Cost(1.0, 3.0, 0.0004)),  # the second call compiles as well
+        (Cost(0.5, 0.25, 0.25), Cost(1.0, 0.125, 0.125)),  # a tie at 5 is not quicker yet
+        (Cost(1.0, 0.1, 0.1), Cost(0.5, 0.05, 0.05)),
+        (Cost(1.0, 0.1, 0.1), Cost(1.0, 0.05, 0.05)),
+        (Cost(1.0, 0.125, 0.125), Cost(0.5, 2.0, 0.0625)),  # quicker for one step, slower for two
     ):
         at = crossover(eager, compiled)
         assert at is not None
-        assert compiled.of(at) < eager.of(at)
+        assert all(compiled.of(n) < eager.of(n) for n in range(at, at + 1000))
         assert at == 1 or compiled.of(at - 1) >= eager.of(at - 1)
-    assert crossover(Cost(0.1, 0.001), Cost(1.0, 0.001)) is None
-    assert crossover(Cost(0.1, 0.001), Cost(1.0, 0.002)) is None
+    assert crossover(Cost(0.1, 0.001, 0.001), Cost(1.0, 0.001, 0.001)) is None
+    assert crossover(Cost(0.1, 0.001, 0.001), Cost(1.0, 0.002, 0.002)) is None
+
+
+def test_what_a_second_call_compiles_is_charged() -> None:
+    """In the crossover and in the mean of several steps, not in a later step."""
+    net = drawn(SQUARE, RATE, seed=0)
+    bench = FormBench(net, trained(net, STEPS, (1, 2)), two_layer_numpy.Arrays(), "cpu")
+    first, second = bench.first_calls(own_forms.Twice)
+    assert min(first, second) >= own_forms.COMPILES_S
+    found = Found("twice", "", samples={10: [(0.01, 0.0)]}, first=[first], second=[second])
+    assert cost(found) == Cost(first, second, 0.001)
+    assert with_first(found, 10) == pytest.approx((first + second + 0.008) / 10)
+    assert with_first(replace(found, samples={1: [(0.001, 0.0)]}), 1) == first
 
 
 @pytest.fixture
@@ -264,7 +280,7 @@ def test_torch_without_a_compiler(tmp_path: Path) -> None:
     assert [row[:2] for row in result.tables[3].rows] == [("torch_script", "torch_script")]
     with (run / "artifacts/tables/samples.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 5 * 2 + 2 * (2 * 2 + 1)  # forms, then ways with their first call
+    assert len(rows) == 5 * 2 + 2 * (2 * 2 + 2)  # forms, then ways with their first two calls
     receipt = json.loads((run / "receipt.json").read_text())
     assert receipt["precision"]["effective"] == "fp64"
     assert {one["name"]: one.get("dtype") for one in receipt["forms"]}["torch_nn"] == "float64"

@@ -25,8 +25,8 @@ class Found:
 
     `missing`: what the machine lacks for it. `fault`: why it is wrong, so that it has no times. `losses`, `weights`:
     the largest differences from NumPy's, as parts of the first loss and of the norms. `samples`: by the number of
-    steps, (seconds to launch them, seconds to wait then). `first`: seconds of the first step, compilation included,
-    each in a new process. `saved_as`: how its graph is read again; `unsaved`: why it could not be saved.
+    steps, (seconds to launch them, seconds to wait then). `first`, `second`: seconds of the first two steps of a new
+    process, compilation included. `saved_as`: how its graph is read again; `unsaved`: why it could not be saved.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Found:
     device: str | None = None
     samples: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
     saved_as: str | None = None
     unsaved: str | None = None
 
@@ -87,11 +88,11 @@ class Bench:
                         of[name].fault, of[name].samples = str(error), {}
                         del self.right[name]
 
-    def first_call(self, kind: type[Form]) -> float:
-        """Seconds of its first step; in a process that has made no other. Raises Wrong."""
+    def first_calls(self, kind: type[Form]) -> tuple[float, float]:
+        """Seconds of its first step and of its second; in a process that has made no other. Raises Wrong."""
         form = kind(self.net, self.arrays)
-        launch, wait = self._sample(form, 1)
-        return launch + wait
+        first, second = (sum(self._timed(form, 1, number)) for number in (1, 2))
+        return first, second
 
     def save(self, folder: Path) -> None:
         """Save the graphs that are right, each in a folder of its name."""
@@ -124,8 +125,12 @@ class Bench:
         return form
 
     def _sample(self, form: Form, n: int) -> tuple[float, float]:
-        """Seconds to launch `n` steps, and to wait for them. Raises Wrong."""
+        """As `_timed`, from the start of a training."""
         form.restart()
+        return self._timed(form, n, n)
+
+    def _timed(self, form: Form, n: int, last: int) -> tuple[float, float]:
+        """Seconds to launch `n` steps, of which the last is step `last`, and to wait for them. Raises Wrong."""
         form.wait()
         began = time.perf_counter()
         for _ in range(n):
@@ -135,7 +140,7 @@ class Bench:
         ended = time.perf_counter()
         if not form.ready():
             raise Wrong(f"the timer was stopped before the last of {n} steps was computed")
-        self._check_timed(form, n)
+        self._check_timed(form, last)
         return launched - began, ended - launched
 
     def _check_timed(self, form: Form, n: int) -> None:
@@ -146,7 +151,7 @@ class Bench:
         try:
             by_norms([self.arrays.get(each) for each in form.held()], self.reference.weights[n])
         except Wrong as error:
-            raise Wrong(f"when {n} steps were timed: {error}") from None
+            raise Wrong(f"when step {n} was timed: {error}") from None
 
     def _loss(self, form: Form) -> np.ndarray:
         return np.asarray(self.arrays.get(form.last))

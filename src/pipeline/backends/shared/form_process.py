@@ -1,7 +1,7 @@
 """The process of one framework: python -m pipeline.backends.shared.form_process <folder>
 
-`<folder>/job.json` says what to do: measure all forms of a kind, or only the first call of one. `net.npz` has the start
-and the reference; `found.json` is what comes of it, and `saved/` the graphs. The framework is imported here alone.
+`<folder>/job.json` says what to do: measure all forms of a kind, or only the first two calls of one. `net.npz` has the
+start and the reference; `found.json` is what comes of it, `saved/` the graphs. The framework is imported here alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.backends.shared.two_layer import Net, Reference
 
 
 def main(folder: Path) -> None:
-    """Verify, time and save all, or make one first call."""
+    """Verify, time and save all, or make two calls."""
     job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     with np.load(folder / "net.npz") as read:
         net = Net(read["x"], read["y"], read["start_w1"], read["start_w2"], job["rate"])
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
     kinds = {kind.name: kind for kind in getattr(module, job["kinds"])}
     found: object
     if job["first"] is not None:
-        found = bench.first_call(kinds[job["first"]])
+        found = bench.first_calls(kinds[job["first"]])
     else:
         bench.verify([*kinds.values()])
         bench.time(job["repetitions"], job["rounds"])

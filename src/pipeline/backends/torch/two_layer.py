@@ -174,7 +174,7 @@ class Step(torch.nn.Module):
 
 
 class Script(Way):
-    """torch.jit.script, which torch calls deprecated. It goes on compiling in its second call."""
+    """torch.jit.script, which torch calls deprecated. It optimizes in its second call, by what the first one met."""
 
     name: ClassVar[str] = "torch_script"
     how: ClassVar[str] = "TorchScript"

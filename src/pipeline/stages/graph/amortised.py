@@ -1,4 +1,4 @@
-"""What steps cost when the first call, with its compilation, counts: and from how many on one way is the quicker."""
+"""What steps cost when the first calls, with their compilation, count: and from how many on one way is the quicker."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ from pipeline.backends.shared.form_bench import Found
 
 @dataclass(frozen=True)
 class Cost:
-    """`first`: seconds of the first step, with all that it compiles. `later`: seconds of each step after it."""
+    """`first`, `second`: seconds of those steps, with all that they compile. `later`: of each step after them."""
 
     first: float
+    second: float
     later: float
 
     def of(self, n: int) -> float:
         """Seconds of `n` steps."""
-        return self.first + (n - 1) * self.later
+        return self.first if n == 1 else self.first + self.second + (n - 2) * self.later
 
 
 def crossover(eager: Cost, compiled: Cost) -> int | None:
-    """The smallest number of steps that takes less in all when it is compiled; None where none does."""
-    behind, gain = compiled.first - eager.first, eager.later - compiled.later
-    if behind < 0:
-        return 1
+    """The number of steps from which on they take less in all when they are compiled; None where there is none."""
+    gain = eager.later - compiled.later
     if gain <= 0:
         return None
-    return math.floor(behind / gain) + 2
+    behind = compiled.of(2) - eager.of(2)
+    if behind >= 0:
+        return math.floor(behind / gain) + 3
+    return 1 if compiled.first < eager.first else 2
 
 
 def cost(found: Found) -> Cost | None:
     """By the medians of the largest number of steps that was timed; None where it was not timed."""
     if not found.first or not found.samples:
         return None
-    return Cost(statistics.median(found.first), statistics.median(steps(found, max(found.samples))))
+    return _cost(found, max(found.samples))
+
+
+def _cost(found: Found, n: int) -> Cost:
+    """The same, with a later step as among `n`."""
+    return Cost(*(statistics.median(each) for each in (found.first, found.second, steps(found, n))))
 
 
 def steps(found: Found, n: int) -> list[float]:
@@ -45,8 +52,8 @@ def steps(found: Found, n: int) -> list[float]:
 
 
 def with_first(found: Found, n: int) -> float:
-    """Seconds of a step among `n` of which the first compiles; by the median of the samples of `n` steps."""
-    return (statistics.median(found.first) + (n - 1) * statistics.median(steps(found, n))) / n
+    """Seconds of a step among `n` of which the first two compile; a later one by the median of the samples of `n`."""
+    return _cost(found, n).of(n) / n
 
 
 def baseline(found: Sequence[Found]) -> Found | None:

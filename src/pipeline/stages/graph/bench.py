@@ -10,7 +10,7 @@ from pipeline.backends.shared.form_bench import Found
 from pipeline.errors import RunError
 from pipeline.runs.run import Run
 from pipeline.stages.graph.amortised import spread, steps
-from pipeline.stages.graph.processes import Asked, Job, Saved, first_call, measured
+from pipeline.stages.graph.processes import Asked, Job, Saved, first_calls, measured
 
 MODULES = {
     "numpy": "pipeline.backends.shared.two_layer_numpy",
@@ -68,9 +68,12 @@ class Bench:
 
     def _start(self, framework: str, found: Found) -> None:
         try:
-            found.first.append(first_call(self.job, asked(framework, "WAYS"), found.name))
+            first, second = first_calls(self.job, asked(framework, "WAYS"), found.name)
         except RunError as error:
-            found.fault, found.samples = f"its first call: {error}", {}
+            found.fault, found.samples = f"its first calls: {error}", {}
+        else:
+            found.first.append(first)
+            found.second.append(second)
 
     def faults(self) -> Iterator[str]:
         """What went wrong, by which the run is FAILED."""

@@ -1,4 +1,4 @@
-"""The crossover in a figure: seconds of a step against the number of steps that share the first call."""
+"""The crossover in a figure: seconds of a step against the number of steps that share the first calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEYOND = 10  # how much further than the largest number of steps a crossover is 
 
 
 def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
-    """A panel for each framework; lines by first call and median, marks by the samples of so many steps."""
+    """A panel for each framework; lines by first calls and median, marks by the samples of so many steps."""
     timed = {framework: found for framework, found in ways.items() if any(one.samples for one in found)}
     if not timed:
         return
@@ -27,7 +27,7 @@ def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
     for axes, (framework, found) in zip(panels, timed.items(), strict=True):
         _panel(axes, found)
         axes.set_title(framework, fontsize=10)
-    panels[0].set_ylabel("seconds a step, first call included")
+    panels[0].set_ylabel("seconds a step, first calls included")
     figure.savefig(path)
 
 

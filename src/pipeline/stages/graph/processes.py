@@ -30,7 +30,7 @@ class Job:
     """What each process is asked: to train `net`, compare with `reference` and time, on `place` and `cores` of a CPU.
 
     `form_steps`: steps in a sample of a form; `repetitions`: numbers of steps in the samples of a way; `rounds`:
-    samples of each. `starts`: new processes for each first call.
+    samples of each. `starts`: new processes for the first calls of each way.
     """
 
     net: Net
@@ -72,10 +72,11 @@ def measured(job: Job, asked: Asked) -> tuple[list[Found], dict[str, Saved]]:
         return found, saved
 
 
-def first_call(job: Job, asked: Asked, name: str) -> float:
-    """Seconds of the first step of a form in a process that has made no other. Raises RunError where that fails."""
+def first_calls(job: Job, asked: Asked, name: str) -> tuple[float, float]:
+    """Seconds of a form's first two steps, in a process that has made no other. Raises RunError where that fails."""
     with tempfile.TemporaryDirectory() as temporary:
-        return float(answer(job, asked, name, Path(temporary)))
+        first, second = answer(job, asked, name, Path(temporary))
+        return first, second
 
 
 def answer(job: Job, asked: Asked, first: str | None, folder: Path) -> Any:

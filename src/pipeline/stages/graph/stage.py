@@ -38,8 +38,8 @@ class Graph(Stage):
     """`frameworks`: torch, tensorflow, jax, each in its own process. `sizes`: N, D_in, H, D_out of the net.
 
     `steps`: of the training that each form is compared by. `repetitions`: the numbers of steps that are timed together;
-    `rounds`: samples of each. `starts`: processes for each first call. `cores`: of the CPU (None: those that this
-    process may use).
+    `rounds`: samples of each. `starts`: processes for the first calls of each way. `cores`: of the CPU (None: those
+    that this process may use).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
@@ -115,7 +115,7 @@ class Graph(Stage):
             )
 
     def _reference(self, seed: int) -> tuple[Net, Reference]:
-        timed = (1, FORM_STEPS, *self.repetitions)
+        timed = (1, 2, FORM_STEPS, *self.repetitions)  # 1 and 2: the first calls
         return reference_of(self.sizes, self.learning_rate, seed, self.steps, timed)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

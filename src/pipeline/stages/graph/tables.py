@@ -34,17 +34,18 @@ def of_forms(bench: Bench) -> Table:
 
 
 def of_ways(bench: Bench) -> Table:
-    """First call and later steps, both together, and the crossover (rows C3, C4, E8)."""
+    """The first two calls and later steps, all together, and the crossover (rows C3, C4, E8)."""
     rows, repetitions = [], bench.job.repetitions
     for found in bench.ways.values():
         for one in (each for each in found if each.samples):
             times = steps(one, max(repetitions))
             among = [ms(with_first(one, n)) for n in repetitions]
             n = f"{len(one.first)}, {len(times)}"
-            rows.append((one.name, one.how, *spread(one.first), *spread(times), n, *among, said(found, one)))
-    columns = ["way", "a step is run", "first call", "range", "later", "range", "n"]
+            times_of = (*spread(one.first), *spread(one.second), *spread(times))
+            rows.append((one.name, one.how, *times_of, n, *among, said(found, one)))
+    columns = ["way", "a step is run", "first call", "range", "second", "range", "later", "range", "n"]
     columns += [f"of {n:,}" for n in repetitions] + ["quicker from"]
-    title = "milliseconds of a step: the first, a later one, and one of several with the first"
+    title = "milliseconds of a step: the first, the second, a later one, and one of several with the first two"
     return Table(title, tuple(columns), tuple(rows))
 
 
@@ -78,7 +79,7 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     right, trained = sum(bool(one.samples) for one in bench.every), bench.job.reference.steps
     yield "verified", f"{right} of {len(bench.every)}, by {trained:,} steps against NumPy's, before they were timed"
     yield "losses, weights", f"largest difference, in parts of the first loss and of the norm; at most {TOLERANCE:g}"
-    yield "first call", "in a process that made no other, its caches of compiled programs empty"
+    yield "first call, second", "of a process that made no other, its caches of compiled programs empty"
     yield "quicker from", "the number of steps from which all of them, the first included, take less than eager ones"
     yield "cores", str(bench.job.cores)
     for one in bench.every:
@@ -107,6 +108,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
     for found in bench.ways.values():
         for one in (each for each in found if each.samples):
             yield seconds(f"{one.name}/first_call", statistics.median(one.first))
+            yield seconds(f"{one.name}/second_call", statistics.median(one.second))
             for n, pairs in one.samples.items():
                 yield seconds(f"{one.name}/{n}/launch", statistics.median(launch for launch, _ in pairs) / n)
             at = crossed(found, one)
@@ -123,8 +125,9 @@ def write_csv(path: Path, bench: Bench) -> None:
         writer = csv.writer(file)
         writer.writerow(("name", "steps", "sample", "launch_s", "wait_s"))
         for one in bench.every:
-            for number, first in enumerate(one.first):
-                writer.writerow((one.name, "first call", number, first, 0))
+            for call, times in (("first call", one.first), ("second call", one.second)):
+                for number, each in enumerate(times):
+                    writer.writerow((one.name, call, number, each, 0))
             for n, pairs in one.samples.items():
                 for number, (launch, wait) in enumerate(pairs):
                     writer.writerow((one.name, n, number, launch, wait))
