@@ -230,6 +230,11 @@ def test_an_architecture_that_nvrtc_lacks_is_named() -> None:
         nvrtc.compiled(FOLDER / "naive.cu", 70, ("FP16",))
 
 
+def test_nvrtc_compiles_each_time() -> None:
+    """What it takes from its cache on disk, which it has where there is a driver, comes without the numbers of registers."""
+    assert "--no-cache" in nvrtc.flags(80)
+
+
 def test_missing_packages_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "is_installed", lambda name: name != "nvidia-cuda-crt")
     said = nvrtc.missing_packages()

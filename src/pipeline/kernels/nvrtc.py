@@ -70,6 +70,7 @@ def flags(architecture: int, defines: Sequence[str] = (), *, specific: bool = Fa
         f"--gpu-architecture=sm_{architecture}{'a' if specific else ''}",
         "--std=c++17",
         "--ptxas-options=-v",
+        "--no-cache",  # of code that comes from NVRTC's cache on disk the assembler says nothing
     ]
     return of_all + [f"-D{one}" for one in defines]
 
