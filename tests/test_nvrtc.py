@@ -146,9 +146,9 @@ def test_machine_code_is_made_and_read_once(tmp_path: Path, monkeypatch: pytest.
     made: list[str] = []
     compiled, counted = nvrtc.compiled, sass._counted
 
-    def noted_compiled(*arguments: Any) -> nvrtc.Compiled:
+    def noted_compiled(*arguments: Any, **settings: Any) -> nvrtc.Compiled:
         made.append("compiled")
-        return compiled(*arguments)
+        return compiled(*arguments, **settings)
 
     def noted_counted(*arguments: Any) -> Any:
         made.append("counted")
@@ -172,6 +172,18 @@ def test_machine_code_is_made_and_read_once(tmp_path: Path, monkeypatch: pytest.
     Changed.source.write_text((FOLDER / "naive.cu").read_text() + "// changed\n")
     built(Changed(), "fp16", 80)
     assert made[6:] == ["compiled"]  # to the same machine code, which has been read
+
+
+@pytest.mark.wide
+def test_a_build_with_fewer_registers_than_setmaxnreg_hands_out_is_refused() -> None:
+    """One that takes as many is `test_every_build_has_its_tensor_core_instructions_and_keeps_within_its_registers`."""
+
+    class More(WgmmaPersistent):
+        registers = 176
+
+    said = r"takes 168 registers a thread; with fewer than 176 it would wait for ever$"
+    with pytest.raises(RunError, match=said):
+        built(More(), "fp16", 90)
 
 
 def test_spilled_registers_are_counted() -> None:
@@ -223,6 +235,18 @@ def test_of_several_kernels_in_a_file_one_is_described(tmp_path: Path) -> None:
         UserError, match=r'mine\.cu: no kernel gemm, it has last, product, first; declare it extern "C"'
     ):
         built(Source(file=str(file)), "fp32", 80)
+
+
+def test_the_same_files_are_compiled_once_and_changed_ones_again(tmp_path: Path) -> None:
+    header, file = tmp_path / "number.h", tmp_path / "mine.cu"
+    file.write_text('#include "number.h"\nextern "C" __global__ void gemm(int *x) { x[0] = NUMBER; }')
+    header.write_text("#define NUMBER 1\n")
+    kernel = Source(file=str(file))
+    first = built(kernel, "fp32", 80)
+    assert built(kernel, "fp32", 80) is first
+    assert built(kernel, "fp16", 80) is not first
+    header.write_text("#define NUMBER 2\n")
+    assert built(kernel, "fp32", 80).cubin != first.cubin
 
 
 def test_an_architecture_that_nvrtc_lacks_is_named() -> None:

@@ -10,7 +10,7 @@ import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,26 +89,38 @@ def compiled(
     `defines`: macros, as `FP16`. `beside`: the files that it includes. `entry`: the kernel whose registers are asked
     for, where it has several. `specific`: with the instructions that this architecture alone has (sm_90a).
 
+    The same files are compiled once in a process: by what is in them, since they may have changed.
     Raises UserError with the compiler's first error where it does not compile, or where NVRTC lacks the architecture.
     """
     if architecture not in architectures():
         known = ", ".join(map(str, architectures()))
         raise UserError(f"{source.name} for sm_{architecture}: NVRTC {_dotted(version())} compiles for {known}")
+    files = tuple(one.resolve() for one in (source, *beside))
+    contents = tuple(one.read_bytes() for one in files)
+    options = tuple(flags(architecture, defines, specific=specific))
+    return _compiled(source.name, files, contents, architecture, options, entry)
+
+
+@lru_cache(maxsize=64)  # more than one stage=wmma has kernels and architectures
+def _compiled(
+    name: str, files: Sequence[Path], contents: Sequence[bytes], architecture: int, flags: Sequence[str], entry: str
+) -> Compiled:
+    """The first of `files`, called `name` in messages; `contents`: what is in each of them."""
     include, nvrtc = _library()
-    folders = dict.fromkeys((*include, *(one.resolve().parent for one in (source, *beside))))
-    options = [*flags(architecture, defines, specific=specific), *(f"-I{folder}" for folder in folders)]
-    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 0, [], []))[0]
+    folders = dict.fromkeys((*include, *(one.parent for one in files)))
+    options = [*flags, *(f"-I{folder}" for folder in folders)]
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(contents[0], name.encode(), 0, [], []))[0]
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
         log = _text(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise refused(source.name, f"NVRTC {_dotted(version())}, sm_{architecture}", log)
+            raise refused(name, f"NVRTC {_dotted(version())}, sm_{architecture}", log)
         (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = bytes(size)
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return _described(cubin, architecture, log, entry, source.name)
+    return _described(cubin, architecture, log, entry, name)
 
 
 def _described(cubin: bytes, architecture: int, log: str, entry: str, source: str) -> Compiled:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pipeline.kernels.cuda.source import CudaSource
 
 
+HANDED_OVER = "USETMAXREG"  # setmaxnreg
+
+
 def built(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
     """Raises UserError where it does not compile, RunError where the machine code is not what the kernel promises."""
     made = _compiled(kernel, dtype, architecture)
@@ -37,7 +40,10 @@ def _compiled(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
         return compiled()
     versions = " ".join(importlib.metadata.version(name) for name in nvrtc.PACKAGES)
     files = (kernel.source, *kernel.beside, Path(nvrtc.__file__))  # which has the options
-    decides = (f"{dtype} {architecture} {versions}".encode(), *(one.read_bytes() for one in files))
+    decides = (
+        f"{dtype} {architecture} {kernel.entry} {kernel.specific} {versions}".encode(),
+        *(one.read_bytes() for one in files),
+    )
     found = kept(f"{kernel.source.stem}-sm_{architecture}", decides, lambda: _plain(compiled()))
     return Compiled(**found | {"cubin": base64.b64decode(found["cubin"])})
 
@@ -51,6 +57,8 @@ def _fault(kernel: CudaSource, dtype: str, made: Compiled) -> str | None:
     """What is wrong with the machine code, in words."""
     if made.registers > kernel.registers:
         return f"takes {made.registers} registers a thread, and may take {kernel.registers}"
+    if HANDED_OVER in kernel.promised and made.registers != kernel.registers:
+        return f"takes {made.registers} registers a thread; with fewer than {kernel.registers} it would wait for ever"
     if made.spilled > kernel.spilled:
         return f"spills {made.spilled} bytes a thread, and may spill {kernel.spilled}"
     if made.serialized:

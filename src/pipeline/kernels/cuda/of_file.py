@@ -50,7 +50,7 @@ class Source(CudaSource):
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        return (FOLDER / COMMON,)
+        return (FOLDER / COMMON, *self.user_files[1:])
 
     @property
     def user_files(self) -> tuple[Path, ...]:
@@ -58,5 +58,5 @@ class Source(CudaSource):
         from pipeline.kernels.shim.program import headers
 
         source = Path(self.file).resolve()
-        found = (one for dtype in self.dtypes for one in headers(source, (dtype.upper(),), self.beside))
+        found = (one for dtype in self.dtypes for one in headers(source, (dtype.upper(),), (FOLDER / COMMON,)))
         return (source, *(one for one in dict.fromkeys(found) if one.parent != FOLDER))

@@ -18,4 +18,6 @@ class Wgmma(OnHopper):
     tile = (128, 128)
     dynamic = shared_memory(tile, stages=3)
     promised = ("UTMALDG",)
-    registers = 200  # so that two blocks fit on a multiprocessor
+    # Two blocks are 10 warps, so that one of a multiprocessor's four partitions has three: 16,384 registers for 3·32
+    # threads, in eights.
+    registers = 168

@@ -20,7 +20,7 @@ class WgmmaPersistent(OnHopper):
     tile = (128, 256)
     dynamic = shared_memory(tile, stages=4)
     promised = ("UTMALDG", "USETMAXREG")
-    registers = 168  # at the start; 40 and 232 after setmaxnreg
+    registers = 168  # at the start, no more and no fewer; 40 and 232 after setmaxnreg
 
     def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
         """No more blocks than multiprocessors."""

@@ -115,7 +115,7 @@ class Bench:
         with ThreadPoolExecutor(self.plan.cores) as pool:
             list(pool.map(partial(self._compile, small), ours))
         for kernel in running:
-            if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses():
+            if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses(trial.dtype):
                 self._rehearse(kernel)
             if kernel.name in self.verdicts:  # it is wrong
                 continue
