@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.errors import UserError
 from pipeline.kernels.cuda.source import placed
 from pipeline.kernels.shim.program import Argument, Array, Boxes, Fault, Program, available, build
 
@@ -104,6 +105,10 @@ def test_tma_swaps_the_chunks_of_a_line_and_fills_up_with_zeros(kernel: Kernel) 
         (("copy_box(memory,", "copy_box(memory + 512,"), "the swizzle begins at multiples of 1,024"),
         (("memory + 32768", "memory + 32772"), "not a multiple of"),
         (("copy_box(memory, map, full, 40, 2);", "barrier_arrive(full);"), "waits for nobody any more|waits for ever"),
+        (
+            ("barrier_wait(full, 0);", "return;"),
+            r"cu: the block ends, and nobody has waited for a copy by TMA \(mine\.cu:",
+        ),
         (("y[i] = box[i];", "{ y[i] = box[i]; reinterpret_cast<half *>(memory)[(i + 1) % 512] = x[0]; }"), "a race"),
     ],
 )
@@ -125,6 +130,26 @@ def test_a_tensor_map_beyond_its_matrix_is_refused(kernel: Kernel) -> None:
     odd = Array("x", x[1:], 71, 8, 72)
     said = launched(program, 64, Boxes(odd, 64, 8), vector("y", y), odd)
     assert said is not None and "what TMA cannot read" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "leading", "said"),
+    [
+        (64, 256, 72, None),
+        (64, 257, 72, "x in boxes of 64×257: TMA copies 256 rows and columns at the most"),
+        (72, 8, 72, "x in boxes of 72×8: a column has 144 bytes, and the swizzle takes 128"),
+        (64, 8, 2**39 - 8, None),
+        (64, 8, 2**39, "x in boxes of 64×8: columns are 1,099,511,627,776 bytes apart; TMA takes less than 2^40"),
+    ],
+)
+def test_a_tensor_map_that_cuda_refuses_is_refused(rows: int, columns: int, leading: int, said: str | None) -> None:
+    matrix = Array("x", halves(72, 1), 72, 1, leading)
+    if said is None:
+        assert Boxes(matrix, rows, columns).columns == columns
+    else:
+        with pytest.raises(UserError) as error:
+            Boxes(matrix, rows, columns)
+        assert str(error.value) == said
 
 
 # A warpgroup copies A (64×16, MN-major) and B (16×128, K-major) to where the 128-byte swizzle has them, and multiplies.
@@ -151,6 +176,7 @@ wgmma_wait<0>();
 for (int i = 0; i < 64; i++) z[t * 64 + i] = sums[i];
 """
 PARAMETERS = "const half *x, const half *y, float *z"
+NOT_WAITED_FOR = r"the block ends, and nobody has waited for a wgmma \(mine\.cu:\d+\)"
 
 
 def multiplied(program: Program, threads: int = THREADS) -> tuple[str | None, np.ndarray, np.ndarray]:
@@ -180,9 +206,20 @@ def test_each_thread_holds_the_sums_that_ptx_says(kernel: Kernel) -> None:
         (("wgmma_fence();", ""), "without wgmma_fence since its sums were last free to use"),
         (("fence_async();", ""), "without fence_async since"),
         (("__syncthreads();", ""), "a race|nobody has written"),
-        (("wgmma_commit();", ""), None),
-        (("wgmma_wait<0>();", ""), None),
-        (("wgmma_wait<0>();", "wgmma_wait<1>();"), None),
+        (("wgmma_commit();", ""), NOT_WAITED_FOR),
+        (("wgmma_wait<0>();", ""), NOT_WAITED_FOR),
+        (("wgmma_wait<0>();", "wgmma_wait<1>();"), NOT_WAITED_FOR),
+        (("wgmma_wait<0>();", "if (t < 96) wgmma_wait<0>();"), NOT_WAITED_FOR),
+        (
+            ("wgmma_fence();", "if (t % 2)\nwgmma_fence();\nelse\nwgmma_fence();"),
+            "lanes of a warp are in different calls",
+        ),
+        (("wgmma_commit();", "if (t % 2) wgmma_commit();"), "lanes of a warp are in different calls"),
+        (("wgmma_fence();", "fewer_registers<40>();\nmore_registers<232>();\nwgmma_fence();"), ""),
+        (
+            ("wgmma_fence();", "if (t < 64) fewer_registers<40>();\nwgmma_fence();"),
+            "threads of a warpgroup are in different calls",
+        ),
         (("wgmma_wait<0>();", "a[t] = x[0];"), "which a wgmma .* may still read"),
         (("wgmma_wait<0>();", "wgmma_wait<0>(); a[127 - t] = x[0];"), "may still read"),  # other warps' products
         (("wgmma_wait<0>();", "wgmma_wait<0>(); __syncthreads(); a[t] = x[0];"), ""),
@@ -191,15 +228,48 @@ def test_each_thread_holds_the_sums_that_ptx_says(kernel: Kernel) -> None:
         (("float sums[64];", "if (t == 5) return;\nfloat sums[64];"), "waits for ever: .*wait in wgmma"),
     ],
 )
-def test_a_product_is_there_when_it_was_waited_for(kernel: Kernel, change: tuple[str, str], said: str | None) -> None:
-    """`said`: None: nothing is refused, and the sums are not the product; empty: nothing is wrong."""
+def test_a_product_is_there_when_it_was_waited_for(kernel: Kernel, change: tuple[str, str], said: str) -> None:
+    """`said`: what is refused; empty: nothing is wrong."""
     assert change[0] in PRODUCT
     found, product, held = multiplied(kernel(PARAMETERS, PRODUCT.replace(*change)))
     if said:
         assert found is not None and re.search(said, found), found
     else:
         assert found is None
-        assert (np.sort(held.ravel()) == np.sort(product.ravel())).all() == (said == "")
+        assert (np.sort(held.ravel()) == np.sort(product.ravel())).all()
+
+
+# The same, where a barrier takes the place of __syncthreads.
+ARRIVED = PRODUCT.replace(
+    "const int t",
+    "Barrier &there = *reinterpret_cast<Barrier *>(memory + 32768);\n"
+    "if (threadIdx.x == 0) barrier_init(there, 128);\n__syncthreads();\nconst int t",
+).replace("__syncthreads();\nfloat", "barrier_arrive(there);\nbarrier_wait(there, 0);\nfloat")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(("fence", "fence"), None, marks=pytest.mark.wide),
+        (
+            ("fence_async();\nbarrier_arrive(there);", "barrier_arrive(there);\nfence_async();"),
+            "without fence_async since",
+        ),
+        pytest.param(
+            ("barrier_wait(there, 0);", "if (t % 32 == 0) barrier_wait(there, 0);"), "a race", marks=pytest.mark.wide
+        ),
+    ],
+)
+def test_every_thread_has_to_have_seen_the_fence_before_the_arrival(
+    kernel: Kernel, change: tuple[str, str], said: str | None
+) -> None:
+    assert change[0] in ARRIVED
+    found, product, held = multiplied(kernel(PARAMETERS, ARRIVED.replace(*change)))
+    if said is None:
+        assert found is None
+        assert (np.sort(held.ravel()) == np.sort(product.ravel())).all()
+    else:
+        assert found is not None and re.search(said, found), found
 
 
 @pytest.mark.wide

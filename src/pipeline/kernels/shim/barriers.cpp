@@ -3,7 +3,7 @@
 // Who has seen what. An mbarrier orders some threads behind some others, so counting the block's barriers is not enough. Each
 // thread has, for every other one, how many of its arrivals it has seen (a vector clock): arriving adds what the thread has
 // seen to the barrier's phase, and waiting for the phase takes it over. What is no thread counts as one: the copies that
-// signal a barrier (by its phases), and the products of a warp (by their groups, in wgmma.cpp).
+// signal a barrier (by its phases), the products of a warp (by their groups, in wgmma.cpp), and the fences of a thread.
 //
 // A copy fills its box with NaN and locks it. It arrives when somebody waits for the barrier and nothing else is missing.
 #include <map>
@@ -18,6 +18,7 @@ struct Box {
     TensorMap map;
     uintptr_t to;
     int first, second;
+    unsigned from;
     size_t bytes() const { return size_t(map.box_rows) * map.box_columns * 2; }
 };
 
@@ -39,11 +40,18 @@ std::map<uintptr_t, Phases> phases;  // by address
 unsigned beyond_threads() { return (threads.size() + 31) / 32 * 32; }
 unsigned number_of_copies(const Phases &of) { return beyond_threads() + of.number; }
 unsigned number_of_products(unsigned warp) { return beyond_threads() + MOST_BARRIERS + warp; }
+unsigned number_of_fences(unsigned thread) { return number_of_products(warps.size()) + thread; }
 
 void begin_clocks()
 {
     if (threads[0].seen.empty())
-        for (Thread &thread : threads) thread.seen.assign(number_of_products(warps.size()), 0);
+        for (Thread &thread : threads) thread.seen.assign(number_of_fences(threads.size()), 0);
+}
+
+// Whether `reader` has seen that who made an access has called fence_async since.
+bool fenced_since(const Stamp &before, const Thread &reader)
+{
+    return reader.seen[number_of_fences(before.thread)] > before.fences;
 }
 
 // The lowest address that instructions call 0: shared memory begins above, where the swizzle begins anew.
@@ -173,19 +181,30 @@ void barrier_wait(Barrier &barrier, unsigned parity, int line, const void *calle
 
 bool may_go_on(const Thread &thread) { return is_over(*thread.waits_for, thread.parity) || can_deliver(*thread.waits_for); }
 
-void fence_async() { running->fences++; }
+void fence_async()
+{
+    begin_clocks();
+    running->seen[number_of_fences(running->number)] = ++running->fences;
+}
 
 void forget_barriers() { phases.clear(); }
+
+std::string copies_under_way()
+{
+    for (const auto &[address, one] : phases)
+        if (!one.copies.empty()) return "a copy by TMA " + in_code(one.copies[0].from);
+    return "";
+}
 
 void copy_box(void *to, const TensorMap &map, Barrier &barrier, int first, int second, const void *caller)
 {
     const unsigned from = offset_in_code(caller);
     Phases &one = phases_of(barrier, caller);
-    const Box box{map, reinterpret_cast<uintptr_t>(to), first, second};
+    const Box box{map, reinterpret_cast<uintptr_t>(to), first, second, from};
     if (!map.base) refuse("{pc:%x} copies by TMA what TMA cannot read: columns that do not begin at multiples of 16 bytes", from);
     if (shared_address(to) % 1024)
         refuse("{pc:%x} copies to shared memory + %u, and the swizzle begins at multiples of 1,024", from, shared_address(to));
-    if (threads[one.made.thread].fences <= one.made.fences)
+    if (!fenced_since(one.made, *running))
         refuse("{pc:%x} signals a barrier that thread %u made {pc:%x} without fence_async since", from, one.made.thread,
                one.made.from);
     check_source(box, caller);

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import RunError
+from pipeline.errors import RunError, UserError
 from pipeline.kernels.cpu.compiled import Library, compiled, compiler, included
 
 HERE = Path(__file__).parent
@@ -52,13 +52,30 @@ class Array:
     writable: bool = False
 
 
+BOX_SIDE, SWIZZLED, STRIDE = 256, 128, 1 << 40  # numbers; bytes; bytes
+
+
 @dataclass(frozen=True)
 class Boxes:
-    """A matrix of 16-bit numbers, for TMA to copy in boxes of `rows` × `columns`: what CUDA calls a tensor map."""
+    """A matrix of 16-bit numbers, for TMA to copy in boxes of `rows` × `columns`: what CUDA calls a tensor map.
+
+    Raises UserError where CUDA refuses it (the Driver API's cuTensorMapEncodeTiled, with the 128-byte swizzle).
+    """
 
     matrix: Array
     rows: int
     columns: int
+
+    def __post_init__(self) -> None:
+        called, size = f"{self.matrix.name} in boxes of {self.rows}×{self.columns}", self.matrix.buffer.itemsize
+        if max(self.rows, self.columns) > BOX_SIDE:
+            raise UserError(f"{called}: TMA copies {BOX_SIDE} rows and columns at the most")
+        if self.rows * size > SWIZZLED:
+            raise UserError(f"{called}: a column has {self.rows * size} bytes, and the swizzle takes {SWIZZLED}")
+        if self.matrix.leading * size >= STRIDE:
+            raise UserError(
+                f"{called}: columns are {self.matrix.leading * size:,} bytes apart; TMA takes less than 2^40"
+            )
 
     def suits(self, address: int) -> bool:
         """Whether TMA can read the matrix at an address: columns begin at multiples of 16 bytes."""

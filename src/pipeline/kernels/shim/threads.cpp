@@ -177,7 +177,8 @@ std::string run_block(std::mt19937_64 &draws)
         }
         if (!any_ran && !all_ended) return "the block waits for ever: " + where_threads_are();
     }
-    return "";
+    const std::string left = copies_under_way() + products_under_way();
+    return left.empty() ? "" : "the block ends, and nobody has waited for " + left;
 }
 
 }  // namespace
@@ -189,6 +190,13 @@ dim3 grid_size() { return grid; }
 unsigned lane() { return running->lane; }
 
 Now now(const Thread &thread) { return {block_number, barriers, warps[thread.warp].barriers}; }
+
+std::string in_code(unsigned from)
+{
+    char words[24];
+    snprintf(words, sizeof words, "{pc:%x}", from);
+    return words;
+}
 
 std::string name_of(const Thread &thread)
 {

@@ -67,11 +67,14 @@ size_t offset_in_code(const void *address);  // as the symbols of the program ha
 // barriers.cpp
 bool may_go_on(const Thread &thread);  // one that waits for a phase
 void forget_barriers();
+std::string copies_under_way();  // one of them in words; empty where there are none
 
 // wgmma.cpp
 void check_products(uintptr_t address, size_t bytes, unsigned from);
 void forget_products();
+std::string products_under_way();  // as copies_under_way
 
+std::string in_code(unsigned from);  // for a message, where Python puts file and line
 std::string name_of(const Thread &thread);
 
 }  // namespace shim

@@ -43,7 +43,7 @@ struct Started {
 // 64×N sums of a warpgroup that products are on their way to.
 struct Sums {
     float *of[WARPGROUP];
-    unsigned columns, group;  // the newest product's
+    unsigned columns, group, from;  // the newest product's
     unsigned fetched;         // a bit for each warp that has them
     std::vector<float> values;
     std::vector<Started> products;  // not multiplied yet, the oldest first
@@ -68,34 +68,38 @@ Operand operand(unsigned long long descriptor, bool bfloat16, unsigned from)
     return {shared_base() + field(0), field(16), field(32), bfloat16};
 }
 
-// One number of an operand, by a lane of each warp.
-void check_number(uintptr_t address, const Stamp (&lanes)[WARPS])
+// One number of an operand, for all threads of the warpgroup. `known`: the last access of each thread (and copy) that they
+// were found to have seen.
+void check_number(uintptr_t address, const Stamp (&readers)[WARPGROUP], std::vector<Stamp> &known)
 {
     Region &region = regions[0];
-    const unsigned from = lanes[0].from;
+    const unsigned from = readers[0].from;
     if (address < region.begin || address + 2 > region.end) refuse("wgmma {pc:%x} reads beyond shared memory", from);
     const Stamp &writer = region.pieces[(address - region.begin) / region.granule].writer;
-    for (const Stamp &lane : lanes) {
-        if (!happened(writer, region, lane))
-            refuse("wgmma reads %s {pc:%x}, where nobody has written", place_in(region, address).c_str(), from);
-        check_in_flight(writer, region, lane, address, "wgmma reads");
-        check_race(writer, region, lane, address, "wgmma reads", "wrote");
+    if (!happened(writer, region, readers[0]))
+        refuse("wgmma reads %s {pc:%x}, where nobody has written", place_in(region, address).c_str(), from);
+    if (memcmp(&known[writer.thread], &writer, sizeof writer) == 0) return;
+    for (const Stamp &reader : readers) {
+        check_in_flight(writer, region, reader, address, "wgmma reads");
+        check_race(writer, region, reader, address, "wgmma reads", "wrote");
+        if (writer.thread < threads.size() && !fenced_since(writer, threads[reader.thread]))
+            refuse("wgmma reads %s {pc:%x}, which thread %u wrote {pc:%x} without fence_async since",
+                   place_in(region, address).c_str(), from, writer.thread, writer.from);
     }
-    if (writer.thread < threads.size() && threads[writer.thread].fences <= writer.fences)
-        refuse("wgmma reads %s {pc:%x}, which thread %u wrote {pc:%x} without fence_async since",
-               place_in(region, address).c_str(), from, writer.thread, writer.from);
+    known[writer.thread] = writer;
 }
 
 template <class Where>
 void read(unsigned lines, unsigned warpgroup, unsigned from, Where where)
 {
-    Stamp lanes[WARPS];
-    for (unsigned warp = 0; warp < WARPS; warp++) lanes[warp] = stamp_of(threads[warpgroup * WARPGROUP + warp * 32], from);
+    Stamp readers[WARPGROUP];
+    for (unsigned i = 0; i < WARPGROUP; i++) readers[i] = stamp_of(threads[warpgroup * WARPGROUP + i], from);
+    std::vector<Stamp> known(number_of_products(0));
     Reading reading{~uintptr_t(0), 0, warpgroup, running->groups_of_products, from};
     for (unsigned i = 0; i < lines; i++)
         for (unsigned k = 0; k < DEPTH; k++) {
             const uintptr_t address = where(i, k);
-            check_number(address, lanes);
+            check_number(address, readers, known);
             reading.begin = std::min(reading.begin, address), reading.end = std::max(reading.end, address + 2);
         }
     readings.push_back(reading);
@@ -107,7 +111,7 @@ Sums &sums_for(const Product &product, unsigned warpgroup, void **asked)
     auto &all = sums_of[warpgroup];
     const auto found = std::find_if(all.begin(), all.end(), [&](const Sums &one) { return one.of[0] == product.sums; });
     if (found != all.end()) return *found;
-    all.push_back({{}, product.columns, 0, 0, std::vector<float>(ROWS * product.columns), {}});
+    all.push_back({{}, product.columns, 0, 0, 0, std::vector<float>(ROWS * product.columns), {}});
     Sums &sums = all.back();
     for (unsigned thread = 0; thread < WARPGROUP; thread++) {
         sums.of[thread] = static_cast<const Product *>(asked[thread])->sums;
@@ -132,7 +136,7 @@ void start(void **asked)
     read(ROWS, warpgroup, from, [&](unsigned row, unsigned k) { return a.in_a(row, k); });
     read(product.columns, warpgroup, from, [&](unsigned column, unsigned k) { return b.in_b(column, k); });
     Sums &sums = sums_for(product, warpgroup, asked);
-    sums.group = running->groups_of_products;
+    sums.group = running->groups_of_products, sums.from = from;
     sums.products.push_back({sums.group, a, b});
     steps_left -= std::min<uint64_t>(steps_left, STEPS);
 }
@@ -198,9 +202,19 @@ void check_products(uintptr_t address, size_t bytes, unsigned from)
     readings.erase(std::remove_if(readings.begin(), readings.end(), meets), readings.end());
 }
 
-void wgmma_fence() { running->fenced = true; }
+void wgmma_fence(int line)
+{
+    warp_collective("wgmma_fence", line, 0xffffffffu, false, nullptr, [](void **) {});
+    running->fenced = true;
+}
 
-void wgmma_commit() { running->groups_of_products++; }
+void wgmma_commit(int line)
+{
+    warp_collective("wgmma_commit", line, 0xffffffffu, false, nullptr, [](void **) {});
+    running->groups_of_products++;
+}
+
+void hand_over_registers(int line) { warpgroup_collective("setmaxnreg", line, nullptr, [](void **) {}); }
 
 void wgmma(Product &product, int line) { warpgroup_collective("wgmma", line, &product, start); }
 
@@ -213,6 +227,13 @@ void forget_products()
 {
     readings.clear();
     for (auto &sums : sums_of) sums.clear();
+}
+
+std::string products_under_way()
+{
+    for (const auto &all : sums_of)
+        if (!all.empty()) return "a wgmma " + in_code(all[0].from);
+    return "";
 }
 
 }  // namespace shim

@@ -29,10 +29,11 @@ void barrier_arrive(Barrier &barrier, unsigned bytes, const void *caller);
 void barrier_wait(Barrier &barrier, unsigned parity, int line, const void *caller);
 void fence_async();
 void copy_box(void *to, const TensorMap &map, Barrier &barrier, int first, int second, const void *caller);
-void wgmma_fence();
+void wgmma_fence(int line);
 void wgmma(Product &product, int line);
-void wgmma_commit();
+void wgmma_commit(int line);
 void wgmma_wait(unsigned newest, int line);
+void hand_over_registers(int line);
 
 }  // namespace shim
 
@@ -57,8 +58,8 @@ SHIM_CALL inline void copy_box(void *to, const TensorMap &map, Barrier &barrier,
     shim::copy_box(to, map, barrier, first, second, __builtin_return_address(0));
 }
 
-inline void wgmma_fence() { shim::wgmma_fence(); }
-inline void wgmma_commit() { shim::wgmma_commit(); }
+inline void wgmma_fence(int line = __builtin_LINE()) { shim::wgmma_fence(line); }
+inline void wgmma_commit(int line = __builtin_LINE()) { shim::wgmma_commit(line); }
 
 template <int NEWEST>
 SHIM_OWN inline void wgmma_wait(int line = __builtin_LINE()) { shim::wgmma_wait(NEWEST, line); }
@@ -79,8 +80,15 @@ SHIM_CALL void wgmma(float (&sums)[N / 2], unsigned long long a, unsigned long l
     shim::wgmma(product, line);
 }
 
-// Nothing to do: a thread of the shim has what registers it needs.
+// A thread of the shim has what registers it needs: what is left of setmaxnreg is that a warpgroup executes it together.
 template <int COUNT>
-inline void fewer_registers() { static_assert(COUNT % 8 == 0 && COUNT >= 24 && COUNT <= 256, "setmaxnreg refuses it"); }
+inline void fewer_registers(int line = __builtin_LINE())
+{
+    static_assert(COUNT % 8 == 0 && COUNT >= 24 && COUNT <= 256, "setmaxnreg refuses it");
+    shim::hand_over_registers(line);
+}
 template <int COUNT>
-inline void more_registers() { static_assert(COUNT % 8 == 0 && COUNT >= 24 && COUNT <= 256, "setmaxnreg refuses it"); }
+inline void more_registers(int line = __builtin_LINE())
+{
+    fewer_registers<COUNT>(line);
+}
