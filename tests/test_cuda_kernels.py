@@ -24,7 +24,7 @@ from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.gemm import Gemm, Operands, cases, check, operands
 from pipeline.kernels.named import kernels_of
 from pipeline.kernels.shim.program import Fault, Program, available
-from pipeline.kernels.verify import Verdict, verify
+from pipeline.kernels.verify import Verdict, how_apart, may_hang, verify
 
 pytestmark = pytest.mark.skipif(not available(), reason="no g++")
 
@@ -257,7 +257,9 @@ def ready(name: str) -> CudaSource:
 def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
     kernel = ready(name)
     for dtype in kernel.dtypes:
-        found = verify(kernel, list(cases(dtype)), lambda made: kernel.prepare(made, 1), 0)
+        many_tiles = Gemm(m=4096, n=2304, k=136, dtype=dtype)  # more than a card has multiprocessors
+        problems = [*cases(dtype), ("many tiles", many_tiles, "uniform", False)]
+        found = verify(kernel, problems, partial(kernel.prepare, threads=1), 0)  # type: ignore[arg-type]
         assert found.fault is None, found.fault
     launch = kernel.prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=kernel.dtypes[0]), 0), 1)
     launch.run()
@@ -266,10 +268,12 @@ def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("size", [(130, 67, 96), (136, 72, 96)], ids=["by threads", "by TMA"])
 @pytest.mark.parametrize("name", BY_NAME)
-def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str) -> None:
+def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str, size: tuple[int, int, int]) -> None:
     kernel = ready(name)
-    made = operands(Gemm(m=130, n=67, k=96, dtype="fp16", beta=1.0), 0, "integers")
+    m, n, k = size
+    made = operands(Gemm(m=m, n=n, k=k, dtype="fp16", beta=1.0), 0, "integers")
     rehearsal, launch = kernel.rehearse(made), kernel.prepare(made, 1)
     assert rehearsal is not None
     rehearsal.run()
@@ -351,6 +355,13 @@ def test_a_users_kernel_for_a_gpu_is_verified_in_a_new_process(tmp_path: Path, m
     monkeypatch.setattr(Source, "missing", lambda _: None)
     assert mine(tmp_path).fault is None
     assert asked == ["fork", "spawn"]
+
+
+def test_on_a_card_a_kernel_that_may_hang_is_verified_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kernel.name for kernel in KERNELS if may_hang(kernel)] == []
+    monkeypatch.setattr(CudaSource, "missing", lambda _: None)
+    assert [kernel.name for kernel in KERNELS if may_hang(kernel)] == ["wgmma", "wgmma_persistent"]
+    assert how_apart(Wgmma()) == "spawn"
 
 
 def test_a_kernel_that_lacks_the_dtype_is_not_called_wrong() -> None:

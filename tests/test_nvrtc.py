@@ -255,7 +255,7 @@ def test_an_architecture_that_nvrtc_lacks_is_named() -> None:
 
 
 def test_nvrtc_compiles_each_time() -> None:
-    """What it takes from its cache on disk, which it has where there is a driver, comes without the numbers of registers."""
+    """With a driver it keeps a cache on disk; what comes from there comes without the assembler's messages."""
     assert "--no-cache" in nvrtc.flags(80)
 
 

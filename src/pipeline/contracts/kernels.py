@@ -68,7 +68,8 @@ class Kernel(Part):
     `processor`: where it is timed. `dtypes`: those of A and B that it takes (`gemm.DTYPES`). `yardstick`: the others
     are shown as a share of it, a GPU's before a CPU's. `rung`: its place in a ladder of kernels, each of which adds one
     idea to the one before; None: in none. `launches`: how the work is split, in words, for the table. `minimum`: the
-    oldest compute capability, of a GPU's kernel. `sources`: its files beside its module, for the code's hash.
+    oldest compute capability, of a GPU's kernel; `specific`: and the only one. `sources`: its files beside its module,
+    for the code's hash.
     """
 
     processor: ClassVar[Literal["cpu", "gpu"]]
@@ -77,6 +78,7 @@ class Kernel(Part):
     rung: ClassVar[int | None] = None
     launches: ClassVar[str] = ""
     minimum: ClassVar[tuple[int, int] | None] = None
+    specific: ClassVar[bool] = False
     sources: ClassVar[tuple[str, ...]] = ()
 
     @property

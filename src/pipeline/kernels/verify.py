@@ -1,4 +1,4 @@
-"""A kernel is verified before it is timed, one of the user's in another process: it may crash, or never end."""
+"""A kernel is verified before it is timed, in another process where it may crash, or never end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
 from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, digest, operands
 
-LIMIT_S = 30.0  # of a run of a kernel of the user's, and RUNS times what it may take
+LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
 RUNS = 10
 SHORT_S = 0.01  # a run that takes no longer is measured three times more
 WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; beyond, ROWS rows and the sums of all
@@ -46,12 +46,12 @@ class Verdict:
 def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int, longest: float = 0.0) -> Verdict:
     """The problems that the kernel takes, up to the first at which it is wrong; a fault where it takes none.
 
-    `longest`: seconds that a product may take, of a kernel of the user's.
+    `longest`: seconds that a product may take, of a kernel that runs in another process.
     """
     taken = [case for case in problems if kernel.refusal(case[1]) is None]
     if not taken:
         return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
-    if is_ours(kernel):
+    if not may_hang(kernel):
         return _verify(taken, prepare, seed)
     return _apart(taken, prepare, seed, LIMIT_S + RUNS * longest, how_apart(kernel))
 
@@ -71,6 +71,13 @@ def how_it_ended(process: BaseProcess) -> str:
 def is_ours(kernel: Kernel) -> bool:
     """Whether a kernel is this package's code."""
     return type(kernel).__module__.startswith("pipeline.") and not hasattr(kernel, "file")
+
+
+def may_hang(kernel: Kernel) -> bool:
+    """Whether it is verified in another process: a kernel of the user's, and on a GPU one whose threads wait for what
+    that architecture alone has (barriers that count bytes, registers), where an error waits for ever.
+    """
+    return not is_ours(kernel) or (kernel.specific and kernel.missing() is None)
 
 
 def all_cases(dtype: str) -> list[Case]:

@@ -30,8 +30,8 @@ class CudaSource(Kernel):
 
     `entry`: its function. `block`: its threads. `tile`: rows and columns of D that a block computes. `dynamic`: bytes
     of dynamic shared memory.
-    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0; `specific`: and the only one, whose
-    instructions no later one has (sm_90a). `tensor_core`: the machine instruction without which a build is wrong.
+    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0; of a `specific` kernel the only one,
+    whose instructions no later one has (sm_90a). `tensor_core`: the machine instruction without which a build is wrong.
     `promised`: others without which it is. `registers`: the most that a thread may take on any architecture, and
     `spilled`: how many bytes of them may be stored and loaded again.
     `spare`: checks in its source without which D is the same, and why they are there.
@@ -44,7 +44,6 @@ class CudaSource(Kernel):
     dynamic: int = 0
     architectures: ClassVar[Mapping[str, int]]
     tensor_core: ClassVar[Mapping[str, str]] = {"fp16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "int8": "IMMA"}
-    specific: ClassVar[bool] = False
     promised: ClassVar[tuple[str, ...]] = ()
     registers: ClassVar[int]
     spilled: ClassVar[int] = 0
