@@ -51,7 +51,7 @@ def main() -> None:
         return
     names, options = asked(sys.argv[1:])
     where, git = machine(), git_state()
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in names:
         print(name, file=sys.stderr, flush=True)
         kept_as = " ".join([name, *(f"--{key} {shown(value)}" for key, value in options.items())])

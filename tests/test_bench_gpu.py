@@ -220,7 +220,7 @@ def test_a_process_that_no_signal_ends_is_left_behind(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sessions, "KILL_S", 0.2)
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with monkeypatch.context() as driver_waits:
-        driver_waits.setattr(sessions.os, "kill", lambda *_: None)  # as in an uninterruptible sleep
+        driver_waits.setattr("bench.gpu.session.os.kill", lambda *_: None)  # as in an uninterruptible sleep
         assert sessions.kill_session(process.pid) == [process.pid]
     assert sessions.kill_session(process.pid) == []
     assert process.wait() == -signal.SIGKILL

@@ -259,7 +259,7 @@ def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
     for dtype in kernel.dtypes:
         many_tiles = Gemm(m=4096, n=2304, k=136, dtype=dtype)  # more than a card has multiprocessors
         problems = [*cases(dtype), ("many tiles", many_tiles, "uniform", False)]
-        found = verify(kernel, problems, partial(kernel.prepare, threads=1), 0)  # type: ignore[arg-type]
+        found = verify(kernel, problems, partial(kernel.prepare, threads=1), 0)
         assert found.fault is None, found.fault
     launch = kernel.prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=kernel.dtypes[0]), 0), 1)
     launch.run()

@@ -32,7 +32,7 @@ class Arrays:
         jax.block_until_ready(arrays)
 
     def ready(self, arrays: Sequence[Any]) -> bool:
-        return all(each.is_ready() for each in arrays if isinstance(each, jax.Array))
+        return all(each.is_ready() for each in arrays if isinstance(each, jax.Array))  # type: ignore[attr-defined]
 
     def device(self, array: jax.Array) -> str:
         (device,) = array.devices()

@@ -106,7 +106,7 @@ class Eager(Way):
     eager: ClassVar[bool] = True
 
     def build(self) -> Callable[..., Any]:
-        return lambda *each: step(*each, self.rate)
+        return lambda x, y, w1, w2: step(x, y, w1, w2, self.rate)
 
 
 class Graph(Way):

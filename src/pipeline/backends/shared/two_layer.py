@@ -45,7 +45,8 @@ def drawn(sizes: Sizes, rate: float, seed: int) -> Net:
     n, d_in, h, d_out = sizes
     generator = np.random.default_rng(seed)
     shapes = (n, d_in), (n, d_out), (d_in, h), (h, d_out)
-    return Net(*(generator.standard_normal(shape) for shape in shapes), rate)
+    x, y, w1, w2 = map(generator.standard_normal, shapes)
+    return Net(x, y, w1, w2, rate)
 
 
 def by_hand(x: np.ndarray, y: np.ndarray, w1: np.ndarray, w2: np.ndarray, rate: float) -> tuple[np.ndarray, ...]:

@@ -133,7 +133,7 @@ class Modules(Form):
     how: ClassVar[str] = "nn.Sequential, optim.SGD"
 
     def start_from(self, w1: Tensor, w2: Tensor) -> None:
-        first, second = (torch.nn.Linear(*each.shape, bias=False, device="meta") for each in (w1, w2))
+        first, second = (torch.nn.Linear(each.shape[0], each.shape[1], bias=False, device="meta") for each in (w1, w2))
         first.weight, second.weight = (torch.nn.Parameter(each.t().contiguous()) for each in (w1, w2))
         self.weights = first.weight, second.weight
         self.layers = torch.nn.Sequential(first, torch.nn.ReLU(), second)
@@ -203,7 +203,7 @@ class Compiled(Way):
 
     def build(self) -> Callable[..., Any]:
         rate = self.rate
-        return torch.compile(lambda *each: step(*each, rate), dynamic=False, fullgraph=True)
+        return torch.compile(lambda x, y, w1, w2: step(x, y, w1, w2, rate), dynamic=False, fullgraph=True)
 
     def save(self, folder: Path) -> None:
         examples = self.x, self.y, *self.weights
@@ -221,16 +221,16 @@ class CudaGraph(Way):
         return "an NVIDIA GPU" if place == "cpu" else None
 
     def build(self) -> Callable[..., Any]:
-        self.fixed = tuple(each.clone() for each in self.weights)
+        w1, w2 = self.fixed = tuple(each.clone() for each in self.weights)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                step(self.x, self.y, *self.fixed, self.rate)
+                step(self.x, self.y, w1, w2, self.rate)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            loss, *new = step(self.x, self.y, *self.fixed, self.rate)
+            loss, *new = step(self.x, self.y, w1, w2, self.rate)
             for fixed, changed in zip(self.fixed, new, strict=True):
                 fixed.copy_(changed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def _panel(axes: Axes, found: Sequence[Found]) -> None:
         line = np.unique(np.geomspace(1, right, 100).astype(int))
         axes.plot(line, [ours.of(int(n)) / n for n in line], color=colour, lw=1, alpha=0.7)
         marks = sorted(one.samples)
-        style = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": colour, "ls": ""}
+        style: dict[str, Any] = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": colour, "ls": ""}
         axes.plot(marks, [with_first(one, n) for n in marks], label=one.how, **style)
         if one.name in crossings:
             at = crossings[one.name]
