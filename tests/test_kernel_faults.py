@@ -29,9 +29,11 @@ from pipeline.kernels.cuda.copies import Copy, copies
 from pipeline.kernels.cuda.driver import batches
 from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.gemm import Gemm, Operands, check, digest, operands, with_margins
 from pipeline.kernels.on_card import asked, card, card_index, on_card
+from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import in_turns
 from pipeline.kernels.verify import Case, all_cases, verify
 from pipeline.machine.device import Device, Gpu, Place
@@ -175,6 +177,55 @@ def test_the_other_process_does_not_outlive_the_run() -> None:
 
 def _refused(_: Operands) -> Launch:
     raise UserError("no room")
+
+
+GEMM_CU = """#include "gemm.cuh"
+extern "C" __global__ void gemm(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int N, int K, int lda,
+                                int ldb, int ldc, Sum alpha, Sum beta)
+{
+    const int row = blockIdx.x * 16 + threadIdx.x, column = blockIdx.y * 16 + threadIdx.y;
+    if (column >= N) return;
+    if (row >= M) return;
+    Sum sum = 0;
+    for (int k = 0; k < K; k++) sum += Sum(A[row + k * lda]) * Sum(B[k + column * ldb]);
+    D[row + column * ldc] = alpha * sum + (beta != 0 ? beta * C[row + column * ldc] : Sum(0));
+}
+"""
+
+
+class OnACardAlone(Source):
+    """A card on which it seems right: NumPy takes its place."""
+
+    def missing(self) -> str | None:
+        return None
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        return Matmul(operands, threads)
+
+
+@pytest.mark.skipif(not available(), reason="no g++")
+@pytest.mark.parametrize(
+    ("change", "fault", "note"),
+    [
+        (("row >= M", "row > M"), "rehearsed on the CPU: sizes, 1 fp32, by columns: mine.cu: thread (", ""),
+        pytest.param(
+            ("Sum sum", 'asm volatile("membar.gl;"); Sum sum'),
+            None,
+            "mine: not rehearsed on the CPU: mine.cu: does not compile",
+            marks=pytest.mark.wide,
+        ),
+    ],
+)
+def test_a_users_cuda_is_rehearsed_where_there_is_a_gpu_too(
+    tmp_path: Path, change: tuple[str, str], fault: str | None, note: str
+) -> None:
+    """The shim sees what a card may not; what it cannot compile, the card alone judges."""
+    file = tmp_path / "mine.cu"
+    file.write_text(GEMM_CU.replace(*change))
+    bench = bench_of(OnACardAlone(file=str(file), block=(16, 16, 1)))
+    assert str(bench.verdicts["mine"].fault).startswith(str(fault))
+    assert any(line.startswith(note) for line in bench.run.lines) or not note  # type: ignore[attr-defined]
+    assert list(bench.times[bench.plan.problems[0]]) == ([] if fault else ["mine"])
 
 
 class OnCard(Matmul):
