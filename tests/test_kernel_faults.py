@@ -362,7 +362,7 @@ def test_a_grid_that_cuda_lacks_is_refused() -> None:
             (512, 2, 1),
             0,
             0,
-            "block=[512, 2, 1]: 1,024 threads; with the registers that it takes a card runs 768 at the most",
+            "block=[512, 2, 1]: 1,024 threads; with its registers and launch bounds a card runs 768 at the most",
         ),
         (
             (256, 1, 1),
@@ -436,13 +436,13 @@ def test_the_cards_memory_is_judged_before_the_run(monkeypatch: pytest.MonkeyPat
     for module in (driver, on_card_module):
         monkeypatch.setattr(module, "gpus", lambda: GPUS)
     monkeypatch.setattr(driver, "missing", lambda _: None)
-    monkeypatch.setattr("pipeline.stages.wmma.stage.gpu_free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr("pipeline.stages.wmma.stage.gpu_free_bytes", lambda _: 1 << 26)
     here: Any = SimpleNamespace(device=Device())
-    stage = Wmma(kernels=(Naive(), Tuned()), dtype="fp16", sizes=((8192, 8192, 8192),))
+    stage = Wmma(kernels=(Naive(), Tuned()), dtype="fp16", sizes=((2048, 2048, 2048),))
     with pytest.raises(UserError) as error:
         stage.check(here)
-    assert str(error.value).startswith("stage.sizes=[8192,8192,8192]: needs 1.5 GiB of memory on gpu:0 (first), where")
-    Wmma(kernels=(Naive(),), dtype="fp16", sizes=((8192, 8192, 8192),)).check(here)
+    assert str(error.value).startswith("stage.sizes=[2048,2048,2048]: needs 96.0 MiB of memory on gpu:0 (first), where")
+    Wmma(kernels=(Naive(),), dtype="fp16", sizes=((2048, 2048, 2048),)).check(here)
 
 
 def test_sizes_follow_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ class OnGpu(Launch):
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", self._function, most, kernel.dynamic)
         # Not the legacy stream, which cannot be captured; one of this kind still waits for the copies on that.
-        self._stream = self._call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_DEFAULT)
+        self._stream = self._call("cuStreamCreate", 0)  # CU_STREAM_DEFAULT
         weakref.finalize(self, driver.cuStreamDestroy, self._stream)
         self._copies = copies(operands)
         self._arguments = [self._on_card(one) for one in kernel.arguments(operands)]
