@@ -37,8 +37,8 @@ def refused_launch(block: tuple[int, int, int], static: int, dynamic: int, limit
             return f"block={list(block)}: {threads:,} threads along {axis}; at the most {most:,}"
     if math.prod(block) > limits.threads:
         return (
-            f"block={list(block)}: {math.prod(block):,} threads; with its registers and launch bounds {limits.card} runs "
-            f"{limits.threads:,} at the most"
+            f"block={list(block)}: {math.prod(block):,} threads; with its registers and launch bounds {limits.card} "
+            f"runs {limits.threads:,} at the most"
         )
     if static + dynamic > limits.shared:
         beside = f" and {static:,} bytes of static shared memory" if static else ""
