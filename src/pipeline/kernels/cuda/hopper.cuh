@@ -82,7 +82,7 @@ __device__ __forceinline__ void wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(NEWEST) : "memory");
 }
 
-// No instruction: keeps the compiler from reading sums before the wait that stands above.
+// No instruction: keeps the compiler from moving what it does with sums to the other side of this line.
 template <int COUNT>
 __device__ __forceinline__ void wgmma_keep(float (&sums)[COUNT])
 {

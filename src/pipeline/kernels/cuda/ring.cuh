@@ -23,6 +23,7 @@
 constexpr int BLOCK_K = 64;
 constexpr int LINE = 64;    // numbers in a line of 128 bytes
 constexpr int STEP_K = 16;  // of K in one wgmma
+constexpr int LANES = 32;   // of a warp; `warpSize` is not a constant, and dividing by it in a loop costs
 
 template <int M, int N>
 struct Stage {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void fetch(Ring<M, N, STAGES> &ring, Turn<STAGES> &tu
 }
 
 // What wgmma knows of an operand in shared memory (PTX ISA, "Matrix Descriptor Format"): its address, the 128-byte swizzle,
-// and how far eight lines are from the next eight. All but the swizzle is in units of 16 bytes.
+// and how far eight lines are from the next eight. Both are in units of 16 bytes, so that adding 1 leads CHUNK numbers further.
 __device__ __forceinline__ unsigned long long descriptor(const Element *operand)
 {
     constexpr unsigned long long SWIZZLE_128 = 1ull << 62, EIGHT_LINES = 8 * 128;
@@ -132,7 +133,7 @@ __device__ __forceinline__ unsigned long long descriptor(const Element *operand)
 template <int M, int N, int STAGES>
 __device__ __forceinline__ void release(Ring<M, N, STAGES> &ring, int stage)
 {
-    if (threadIdx.x % warpSize == 0) barrier_arrive(ring.empty[stage]);
+    if (threadIdx.x % LANES == 0) barrier_arrive(ring.empty[stage]);
 }
 
 // A warpgroup multiplies the slices of a block of D: BOXES·64 of its rows, from box `first` on. Returns the last stage, which is
@@ -142,19 +143,22 @@ __device__ __forceinline__ int multiply(float (&sums)[BOXES][N / 2], Ring<M, N, 
                                         int first, int slices)
 {
     #pragma unroll
-    for (auto &of_box : sums)
+    for (auto &of_box : sums) {
         #pragma unroll
         for (float &sum : of_box) sum = 0;
+        wgmma_keep(of_box);  // zero before the loop, not in it
+    }
     int last = 0;
     for (int slice = 0; slice < slices; slice++, turn.next()) {
         const Stage<M, N> &stage = ring.stages[turn.stage];
+        const auto a = descriptor(stage.a[first]), b = descriptor(stage.b);
         barrier_wait(ring.full[turn.stage], turn.parity);
         wgmma_fence();
         #pragma unroll
         for (int k = 0; k < BLOCK_K; k += STEP_K)
             #pragma unroll
             for (int box = 0; box < BOXES; box++)
-                wgmma<N>(sums[box], descriptor(stage.a[first + box] + k * LINE), descriptor(stage.b + k));
+                wgmma<N>(sums[box], a + (box * BLOCK_K + k) * LINE / CHUNK, b + k / CHUNK);
         wgmma_commit();
         wgmma_wait<1>();
         if (slice > 0) release(ring, last);
@@ -173,6 +177,7 @@ template <int BOXES, int COUNT>
 __device__ __forceinline__ void store_sums(const float (&sums)[BOXES][COUNT], const Sum *C, Sum *D, int leading, int rows,
                                            int columns, Sum alpha, Sum beta)
 {
+    // By warpSize: what follows from constants would be computed before the sums, and find no registers while they are there.
     const int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize % 4, top = warp * 16 + lane / 4;
     int left = lane % 4 * 2;
     size_t first = top + left * size_t(leading);

@@ -24,7 +24,7 @@ gemm_wgmma(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
     const Place block = block_place<BLOCK_M, BLOCK_N>(blockIdx.x, M, N);
     const int slices = (K + BLOCK_K - 1) / BLOCK_K;
 
-    begin(ring, by_tma ? 1 : PRODUCERS, CONSUMERS / warpSize);
+    begin(ring, by_tma ? 1 : PRODUCERS, CONSUMERS / LANES);
     Turn<STAGES> turn;
     if (threadIdx.x >= CONSUMERS) {
         const Operand a{a_map, A, lda, M, K}, b{b_map, B, ldb, K, N};

@@ -28,9 +28,10 @@ gemm_wgmma_persistent(const Element *A, const Element *B, const Sum *C, Sum *D, 
     auto &ring = *reinterpret_cast<Ring<BLOCK_M, BLOCK_N, STAGES> *>(memory);
     const bool by_tma = suits_tma(A, lda) && suits_tma(B, ldb);
     const int tiles = ((M + BLOCK_M - 1) / BLOCK_M) * ((N + BLOCK_N - 1) / BLOCK_N);
-    const int slices = (K + BLOCK_K - 1) / BLOCK_K, warpgroup = threadIdx.x / WARPGROUP;
+    const int slices = (K + BLOCK_K - 1) / BLOCK_K;
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);  // so that the compiler knows: one for a warp
 
-    begin(ring, by_tma ? 1 : WARPGROUP, CONSUMERS * WARPGROUP / warpSize);
+    begin(ring, by_tma ? 1 : WARPGROUP, CONSUMERS * WARPGROUP / LANES);
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         fewer_registers<FETCHING>();
