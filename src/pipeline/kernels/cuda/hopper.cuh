@@ -1,9 +1,9 @@
-// What Hopper (sm_90a) does by instructions that CUDA C++ has no function for: barriers in shared memory that count bytes,
-// copies by TMA, products of a warpgroup, registers handed from one warpgroup to another.
+// What Hopper (sm_90a) does by instructions that CUDA C++ has no function for: barriers in shared memory that count
+// bytes, copies by TMA, products of a warpgroup, registers handed from one warpgroup to another.
 //
 // Each function is one instruction of the PTX ISA, whose name stands in it; the sections "Parallel Synchronization and
-// Communication Instructions: mbarrier", "Asynchronous copy: tensor" and "Asynchronous Warpgroup Level Matrix Instructions"
-// say what it does. The shim has functions of the same names (kernels/shim/include/hopper.cuh).
+// Communication Instructions: mbarrier", "Asynchronous copy: tensor" and "Asynchronous Warpgroup Level Matrix
+// Instructions" say what it does. The shim has functions of the same names (kernels/shim/include/hopper.cuh).
 #pragma once
 
 // How a matrix lies in global memory and in which boxes TMA copies it: CUDA's CUtensorMap, which the host makes.
@@ -37,7 +37,8 @@ __device__ __forceinline__ void barrier_expect(Barrier &barrier, unsigned bytes)
                  : "memory");
 }
 
-// Waits until the phase of this parity is over: phases 0, 2, ... have parity 0. On a new barrier parity 1 counts as over.
+// Waits until the phase of this parity is over: phases 0, 2, ... have parity 0. On a new barrier parity 1 counts as
+// over.
 __device__ __forceinline__ void barrier_wait(Barrier &barrier, unsigned parity)
 {
     unsigned over;
@@ -59,8 +60,8 @@ __device__ __forceinline__ void fence_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Starts the copy of the box that begins at (`first`, `second`) of a matrix, `first` along its columns. What sticks out of
-// the matrix becomes zero. The barrier counts the bytes, those of zeros too.
+// Starts the copy of the box that begins at (`first`, `second`) of a matrix, `first` along its columns. What sticks out
+// of the matrix becomes zero. The barrier counts the bytes, those of zeros too.
 __device__ __forceinline__ void copy_box(void *to, const TensorMap &map, Barrier &barrier, int first, int second)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -109,8 +110,9 @@ __device__ __forceinline__ void wgmma_keep(float (&sums)[COUNT])
 #define SUMS_16(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12)
 #define SUMS_64(i) SUMS_16(i), SUMS_16(i + 16), SUMS_16(i + 32), SUMS_16(i + 48)
 
-// A warpgroup (128 threads) starts sums += a · b, 64×16 times 16×N. `a` and `b` are descriptors of matrices in shared memory;
-// A lies column by column ("MN-major", the 1 in the last but one place), B column by column too ("K-major", the 0).
+// A warpgroup (128 threads) starts sums += a · b, 64×16 times 16×N. `a` and `b` are descriptors of matrices in shared
+// memory; A lies column by column ("MN-major", the 1 in the last but one place), B column by column too ("K-major", the
+// 0).
 template <int N>
 __device__ __forceinline__ void wgmma(float (&sums)[N / 2], unsigned long long a, unsigned long long b)
 {

@@ -5,8 +5,8 @@ struct Place {
     int row, column;
 };
 
-// Where in D block `number` begins. 8 block rows are computed together, column by column: blocks that run at the same time
-// read the same parts of A and B, which stay in the L2 cache.
+// Where in D block `number` begins. 8 block rows are computed together, column by column: blocks that run at the same
+// time read the same parts of A and B, which stay in the L2 cache.
 template <int BLOCK_M, int BLOCK_N>
 __device__ Place block_place(int number, int M, int N)
 {

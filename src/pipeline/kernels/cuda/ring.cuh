@@ -1,19 +1,21 @@
-// A ring of stages in shared memory (wgmma, wgmma_persistent): some warps of a block fetch slices of A and B into it, others
-// multiply them, and only barriers tell the ones how far the others are.
+// A ring of stages in shared memory (wgmma, wgmma_persistent): some warps of a block fetch slices of A and B into it,
+// others multiply them, and only barriers tell the ones how far the others are.
 //
 // Reading guide
-//   1. A slice is 64 of K. `Stage` holds one: of A M×64, of B 64×N. Both lie in lines of 128 bytes, 64 numbers of a column:
-//      a column of A is cut into boxes of 64 rows, a line for each k; B has a line for each of its columns.
-//   2. Eight lines are eight times the same banks. So that eight numbers below each other can be read at once, the eight
-//      chunks of 16 bytes in line i are swapped: chunk c lies at place c ^ (i % 8). TMA writes them so, and wgmma reads
-//      them so (the 128-byte swizzle); `swizzled` says it for the copies that threads make.
-//   3. `full` of a stage is over when a slice has arrived there, `empty` when it has been multiplied. Who goes around the ring
-//      for the second time waits for the other parity: `Turn`.
-//   4. fetch: waits for an empty stage, announces the bytes, and starts a copy for each box. TMA finds the addresses, fills
-//      up what sticks out of the matrix with zeros, and needs one thread.
-//   5. multiply: waits for a full stage, and starts the products of its 64 of K. They are still running when the next stage is
-//      waited for; `wgmma_wait<1>` says that those of the stage before are done, so that it may be filled again.
-//   6. TMA needs columns that begin at multiples of 16 bytes. Other matrices are copied number by number: right, but slow.
+//   1. A slice is 64 of K. `Stage` holds one: of A M×64, of B 64×N. Both lie in lines of 128 bytes, 64 numbers of a
+//      column: a column of A is cut into boxes of 64 rows, a line for each k; B has a line for each of its columns.
+//   2. Eight lines are eight times the same banks. So that eight numbers below each other can be read at once, the
+//      eight chunks of 16 bytes in line i are swapped: chunk c lies at place c ^ (i % 8). TMA writes them so, and wgmma
+//      reads them so (the 128-byte swizzle); `swizzled` says it for the copies that threads make.
+//   3. `full` of a stage is over when a slice has arrived there, `empty` when it has been multiplied. Who goes around
+//      the ring for the second time waits for the other parity: `Turn`.
+//   4. fetch: waits for an empty stage, announces the bytes, and starts a copy for each box. TMA finds the addresses,
+//      fills up what sticks out of the matrix with zeros, and needs one thread.
+//   5. multiply: waits for a full stage, and starts the products of its 64 of K. They are still running when the next
+//      stage is waited for; `wgmma_wait<1>` says that those of the stage before are done, so that it may be filled
+//      again.
+//   6. TMA needs columns that begin at multiples of 16 bytes. Other matrices are copied number by number: right, but
+//      slow.
 #pragma once
 #include <hopper.cuh>
 
@@ -121,8 +123,9 @@ __device__ __forceinline__ void fetch(Ring<M, N, STAGES> &ring, Turn<STAGES> &tu
     }
 }
 
-// What wgmma knows of an operand in shared memory (PTX ISA, "Matrix Descriptor Format"): its address, the 128-byte swizzle,
-// and how far eight lines are from the next eight. Both are in units of 16 bytes, so that adding 1 leads CHUNK numbers further.
+// What wgmma knows of an operand in shared memory (PTX ISA, "Matrix Descriptor Format"): its address, the 128-byte
+// swizzle, and how far eight lines are from the next eight. Both are in units of 16 bytes, so that adding 1 leads CHUNK
+// numbers further.
 __device__ __forceinline__ unsigned long long descriptor(const Element *operand)
 {
     constexpr unsigned long long SWIZZLE_128 = 1ull << 62, EIGHT_LINES = 8 * 128;
@@ -136,8 +139,8 @@ __device__ __forceinline__ void release(Ring<M, N, STAGES> &ring, int stage)
     if (threadIdx.x % LANES == 0) barrier_arrive(ring.empty[stage]);
 }
 
-// A warpgroup multiplies the slices of a block of D: BOXES·64 of its rows, from box `first` on. Returns the last stage, which is
-// not released yet.
+// A warpgroup multiplies the slices of a block of D: BOXES·64 of its rows, from box `first` on. Returns the last stage,
+// which is not released yet.
 template <int BOXES, int M, int N, int STAGES>
 __device__ __forceinline__ int multiply(float (&sums)[BOXES][N / 2], Ring<M, N, STAGES> &ring, Turn<STAGES> &turn,
                                         int first, int slices)
@@ -170,14 +173,15 @@ __device__ __forceinline__ int multiply(float (&sums)[BOXES][N / 2], Ring<M, N, 
     return last;
 }
 
-// Writes alpha·sums + beta·C to BOXES·64 rows of D, of which the first `rows` and `columns` lie in the matrix. With beta = 0 C is
-// not read. Of every eight columns a thread holds two neighbours in one row, and the two that lie eight rows below (PTX ISA,
-// "Matrix Fragments for wgmma.mma_async.m64nNk16", accumulator D).
+// Writes alpha·sums + beta·C to BOXES·64 rows of D, of which the first `rows` and `columns` lie in the matrix. With
+// beta = 0 C is not read. Of every eight columns a thread holds two neighbours in one row, and the two that lie eight
+// rows below (PTX ISA, "Matrix Fragments for wgmma.mma_async.m64nNk16", accumulator D).
 template <int BOXES, int COUNT>
-__device__ __forceinline__ void store_sums(const float (&sums)[BOXES][COUNT], const Sum *C, Sum *D, int leading, int rows,
-                                           int columns, Sum alpha, Sum beta)
+__device__ __forceinline__ void store_sums(const float (&sums)[BOXES][COUNT], const Sum *C, Sum *D, int leading,
+                                           int rows, int columns, Sum alpha, Sum beta)
 {
-    // By warpSize: what follows from constants would be computed before the sums, and find no registers while they are there.
+    // By warpSize: what follows from constants would be computed before the sums, and find no registers while they are
+    // there.
     const int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize % 4, top = warp * 16 + lane / 4;
     int left = lane % 4 * 2;
     size_t first = top + left * size_t(leading);

@@ -1,15 +1,18 @@
 // wgmma: 128×128 of D a block; one warp fetches, four multiply, and nobody waits but for numbers.
 //
 // Reading guide
-//   1. tuned lets every warp copy and multiply. Here warps have roles: warp 4 fetches by TMA, the copy engine that Hopper added,
-//      and warps 0 to 3, a warpgroup, multiply. They meet in a ring of three stages: ring.cuh, which is most of the kernel.
-//   2. wgmma multiplies 64×16 by 16×128 for the whole warpgroup, straight from shared memory: nothing is loaded into registers
-//      but the sums. It runs while the threads go on, so that the Tensor Cores always have the next product waiting.
-//   3. A thread holds 2·64 sums of D's 128×128. Two blocks fit on a multiprocessor: one multiplies while the other begins or ends.
-//   4. What is left to gain: for 64 of K a block fetches 128 + 128 columns for 128·128 sums; and the time between two blocks.
-//      wgmma_persistent.cu begins there.
+//   1. tuned lets every warp copy and multiply. Here warps have roles: warp 4 fetches by TMA, the copy engine that
+//      Hopper added, and warps 0 to 3, a warpgroup, multiply. They meet in a ring of three stages: ring.cuh, which is
+//      most of the kernel.
+//   2. wgmma multiplies 64×16 by 16×128 for the whole warpgroup, straight from shared memory: nothing is loaded into
+//      registers but the sums. It runs while the threads go on, so that the Tensor Cores always have the next product
+//      waiting.
+//   3. A thread holds 2·64 sums of D's 128×128. Two blocks fit on a multiprocessor: one multiplies while the other
+//      begins or ends.
+//   4. What is left to gain: for 64 of K a block fetches 128 + 128 columns for 128·128 sums; and the time between two
+//      blocks. wgmma_persistent.cu begins there.
 //
-// Launch: block (160), grid (ceil(M / 128) * ceil(N / 128)), SHARED bytes of dynamic shared memory; sm_90a alone.
+// Launch: block (160), grid (ceil(M / 128) * ceil(N / 128)), `dynamic` bytes of dynamic shared memory; sm_90a alone.
 #include "ring.cuh"
 
 constexpr int BLOCK_M = 128, BLOCK_N = 128, STAGES = 3, CONSUMERS = 128, PRODUCERS = 32;

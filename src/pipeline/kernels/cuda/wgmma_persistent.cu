@@ -1,17 +1,19 @@
 // wgmma_persistent: 128×256 of D at a time, by blocks that stay: as many as the card has multiprocessors.
 //
 // Reading guide
-//   1. The ring is that of wgmma (ring.cuh), with four stages of 48 KB. Two warpgroups multiply: each has 64 of the 128 rows,
-//      reads its half of A and all of B, and holds 128 sums a thread. For 64 of K 128 + 256 columns are fetched for 128·256 sums:
-//      a quarter fewer bytes for each product than in wgmma.
-//   2. A block computes its tile of D, then the one that lies as many tiles further as there are blocks, until there are none.
-//      The ring goes on turning: while the sums of one tile are written, the slices of the next one are fetched.
-//   3. Registers: a multiprocessor has 65,536, of which 3·128 threads could have 168 each. That is too few for the sums, and
-//      whoever fetches needs hardly any. So the first warpgroup keeps 40, and the two others take 232 (setmaxnreg).
+//   1. The ring is that of wgmma (ring.cuh), with four stages of 48 KB. Two warpgroups multiply: each has 64 of the 128
+//      rows, reads its half of A and all of B, and holds 128 sums a thread. For 64 of K 128 + 256 columns are fetched
+//      for 128·256 sums: a quarter fewer bytes for each product than in wgmma.
+//   2. A block computes its tile of D, then the one that lies as many tiles further as there are blocks, until there
+//      are none. The ring goes on turning: while the sums of one tile are written, the slices of the next one are
+//      fetched.
+//   3. Registers: a multiprocessor has 65,536, of which 3·128 threads could have 168 each. That is too few for the
+//      sums, and whoever fetches needs hardly any. So the first warpgroup keeps 40, and the two others take 232
+//      (setmaxnreg).
 //   4. Tiles are numbered so that 8 rows of them are computed together (place.cuh), for the L2 cache.
 //
-// Launch: block (384), grid (as many as there are multiprocessors, or tiles if these are fewer), SHARED bytes of dynamic shared
-// memory; sm_90a alone.
+// Launch: block (384), grid (as many as there are multiprocessors, or tiles if these are fewer), `dynamic` bytes of
+// dynamic shared memory; sm_90a alone.
 #include "ring.cuh"
 
 constexpr int BLOCK_M = 128, BLOCK_N = 256, STAGES = 4, WARPGROUP = 128, CONSUMERS = 2;
@@ -29,7 +31,7 @@ gemm_wgmma_persistent(const Element *A, const Element *B, const Sum *C, Sum *D, 
     const bool by_tma = suits_tma(A, lda) && suits_tma(B, ldb);
     const int tiles = ((M + BLOCK_M - 1) / BLOCK_M) * ((N + BLOCK_N - 1) / BLOCK_N);
     const int slices = (K + BLOCK_K - 1) / BLOCK_K;
-    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);  // so that the compiler knows: one for a warp
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);  // the same in a warp, for the compiler
 
     begin(ring, by_tma ? 1 : WARPGROUP, CONSUMERS * WARPGROUP / LANES);
     Turn<STAGES> turn;

@@ -1,11 +1,13 @@
 // mbarriers, and the copies by TMA that they count.
 //
-// Who has seen what. An mbarrier orders some threads behind some others, so counting the block's barriers is not enough. Each
-// thread has, for every other one, how many of its arrivals it has seen (a vector clock): arriving adds what the thread has
-// seen to the barrier's phase, and waiting for the phase takes it over. What is no thread counts as one: the copies that
-// signal a barrier (by its phases), the products of a warp (by their groups, in wgmma.cpp), and the fences of a thread.
+// Who has seen what. An mbarrier orders some threads behind some others, so counting the block's barriers is not
+// enough. Each thread has, for every other one, how many of its arrivals it has seen (a vector clock): arriving adds
+// what the thread has seen to the barrier's phase, and waiting for the phase takes it over. What is no thread counts as
+// one: the copies that signal a barrier (by its phases), the products of a warp (by their groups, in wgmma.cpp), and
+// the fences of a thread.
 //
-// A copy fills its box with NaN and locks it. It arrives when somebody waits for the barrier and nothing else is missing.
+// A copy fills its box with NaN and locks it. It arrives when somebody waits for the barrier and nothing else is
+// missing.
 #include <map>
 
 #include "include/hopper.cuh"
@@ -68,7 +70,8 @@ Phases &phases_of(Barrier &barrier, const void *caller)
 {
     access(&barrier, sizeof barrier, false, caller);
     const auto found = phases.find(reinterpret_cast<uintptr_t>(&barrier));
-    if (found == phases.end()) refuse("{pc:%zx} uses as a barrier what barrier_init has not made", offset_in_code(caller));
+    if (found == phases.end())
+        refuse("{pc:%zx} uses as a barrier what barrier_init has not made", offset_in_code(caller));
     return found->second;
 }
 
@@ -94,14 +97,18 @@ bool can_deliver(const Phases &one)
     return one.pending == 0 && !one.copies.empty() && bytes_on_their_way(one) >= one.expected;
 }
 
+bool lies_in(const TensorMap &map, int64_t row, int64_t column)
+{
+    return row >= 0 && column >= 0 && uint64_t(row) < map.rows && uint64_t(column) < map.columns;
+}
+
 void copy(const Box &box)
 {
     size_t offset = 0;
     for (int64_t column = box.second; column < int64_t(box.second) + box.map.box_columns; column++)
         for (int64_t row = box.first; row < int64_t(box.first) + box.map.box_rows; row++, offset += 2) {
-            const bool inside = row >= 0 && column >= 0 && uint64_t(row) < box.map.rows && uint64_t(column) < box.map.columns;
             uint16_t number = 0;
-            if (inside) memcpy(&number, box.map.base + column * box.map.stride + row * 2, 2);
+            if (lies_in(box.map, row, column)) memcpy(&number, box.map.base + column * box.map.stride + row * 2, 2);
             memcpy(reinterpret_cast<void *>(swizzled(box.to, offset)), &number, 2);
         }
     for_pieces(regions[0], box.to, box.bytes(), [](Piece &piece, uintptr_t) { piece.writer.in_flight = false; });
@@ -122,10 +129,12 @@ void deliver(Phases &one)
 // The box's numbers that lie in the matrix, as reads of the kernel.
 void check_source(const Box &box, const void *caller)
 {
-    const int64_t top = std::max(0, box.first), bottom = std::min<int64_t>(int64_t(box.first) + box.map.box_rows, box.map.rows);
-    const int64_t left = std::max(0, box.second), right = std::min<int64_t>(int64_t(box.second) + box.map.box_columns, box.map.columns);
+    const TensorMap &map = box.map;
+    const int64_t top = std::max(0, box.first), left = std::max(0, box.second);
+    const int64_t bottom = std::min<int64_t>(int64_t(box.first) + map.box_rows, map.rows);
+    const int64_t right = std::min<int64_t>(int64_t(box.second) + map.box_columns, map.columns);
     for (int64_t column = left; top < bottom && column < right; column++)
-        access(box.map.base + column * box.map.stride + top * 2, (bottom - top) * 2, false, caller);
+        access(map.base + column * map.stride + top * 2, (bottom - top) * 2, false, caller);
 }
 
 Stamp stamp_of_copy(const Phases &one, unsigned from)
@@ -154,13 +163,15 @@ void barrier_init(Barrier &barrier, unsigned arrivals, const void *caller)
     if (number == MOST_BARRIERS) refuse("{pc:%x}: the shim has room for %u barriers", from, MOST_BARRIERS);
     begin_clocks();
     const Phases made{arrivals, arrivals, 0, number, 0, stamp_of(*running, from), {}, {}, {}};
-    if (!phases.emplace(reinterpret_cast<uintptr_t>(&barrier), made).second) refuse("{pc:%x} makes a barrier twice", from);
+    if (!phases.emplace(reinterpret_cast<uintptr_t>(&barrier), made).second)
+        refuse("{pc:%x} makes a barrier twice", from);
 }
 
 void barrier_arrive(Barrier &barrier, unsigned bytes, const void *caller)
 {
     Phases &one = phases_of(barrier, caller);
-    if (one.pending == 0) refuse("{pc:%zx} arrives at a barrier that waits for nobody any more", offset_in_code(caller));
+    if (one.pending == 0)
+        refuse("{pc:%zx} arrives at a barrier that waits for nobody any more", offset_in_code(caller));
     one.expected += bytes;
     join(one.brought, running->seen);
     one.brought[running->number] = ++running->clock;
@@ -179,7 +190,10 @@ void barrier_wait(Barrier &barrier, unsigned parity, int line, const void *calle
     join(running->seen, one.passed);
 }
 
-bool may_go_on(const Thread &thread) { return is_over(*thread.waits_for, thread.parity) || can_deliver(*thread.waits_for); }
+bool may_go_on(const Thread &thread)
+{
+    return is_over(*thread.waits_for, thread.parity) || can_deliver(*thread.waits_for);
+}
 
 void fence_async()
 {
@@ -201,9 +215,11 @@ void copy_box(void *to, const TensorMap &map, Barrier &barrier, int first, int s
     const unsigned from = offset_in_code(caller);
     Phases &one = phases_of(barrier, caller);
     const Box box{map, reinterpret_cast<uintptr_t>(to), first, second, from};
-    if (!map.base) refuse("{pc:%x} copies by TMA what TMA cannot read: columns that do not begin at multiples of 16 bytes", from);
-    if (shared_address(to) % 1024)
-        refuse("{pc:%x} copies to shared memory + %u, and the swizzle begins at multiples of 1,024", from, shared_address(to));
+    const unsigned place = shared_address(to);
+    if (!map.base)
+        refuse("{pc:%x} copies by TMA what TMA cannot read: columns that do not begin at multiples of 16 bytes", from);
+    if (place % 1024)
+        refuse("{pc:%x} copies to shared memory + %u, and the swizzle begins at multiples of 1,024", from, place);
     if (!fenced_since(one.made, *running))
         refuse("{pc:%x} signals a barrier that thread %u made {pc:%x} without fence_async since", from, one.made.thread,
                one.made.from);

@@ -145,7 +145,8 @@ Stamp stamp_of(const Thread &thread, size_t from, bool in_flight = false)
     return stamp;
 }
 
-void check_in_flight(const Stamp &writer, const Region &region, const Stamp &present, uintptr_t address, const char *does)
+void check_in_flight(const Stamp &writer, const Region &region, const Stamp &present, uintptr_t address,
+                     const char *does)
 {
     if (writer.in_flight)
         refuse("%s %s {pc:%x} while the copy that %s started {pc:%x} is on its way", does,

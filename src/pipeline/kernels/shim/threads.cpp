@@ -269,7 +269,8 @@ void warpgroup_collective(const char *name, int line, void *argument, Act act)
     const unsigned warpgroup = running->number / WARPGROUP_THREADS, first = warpgroup * WARPGROUP_THREADS;
     if (first + WARPGROUP_THREADS > threads.size())
         refuse("%s (line %d) needs a warpgroup of 128 threads, and has %zu", name, line, threads.size() - first);
-    together("threads of a warpgroup", name, line, first, WARPGROUP_THREADS, waiting_in_warpgroup[warpgroup], argument, act);
+    unsigned &waiting = waiting_in_warpgroup[warpgroup];
+    together("threads of a warpgroup", name, line, first, WARPGROUP_THREADS, waiting, argument, act);
 }
 
 void refuse(const char *format, ...)

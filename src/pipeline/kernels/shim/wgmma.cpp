@@ -1,7 +1,7 @@
 // wgmma: 128 threads start a product of matrices in shared memory, go on, and wait for it later.
 //
-// A product leaves NaN in the sums when it starts; the numbers are read and multiplied when a warp waits for its group. Until all
-// four warps have waited, nobody may write to the operands: who does it has to have seen that (barriers.cpp).
+// A product leaves NaN in the sums when it starts; the numbers are read and multiplied when a warp waits for its group.
+// Until all four warps have waited, nobody may write to the operands: who does it has to have seen that (barriers.cpp).
 #include "include/cuda_bf16.h"
 #include "include/cuda_fp16.h"
 #include "include/hopper.cuh"
@@ -11,9 +11,10 @@ namespace shim {
 namespace {
 
 constexpr unsigned WARPGROUP = 128, WARPS = 4, ROWS = 64, DEPTH = 16, MOST_COLUMNS = 256;
-constexpr unsigned STEPS = 1000;  // as many basic blocks a product counts for, so that a kernel that never ends is stopped
+constexpr unsigned STEPS = 1000;  // basic blocks that a product counts for: a kernel that never ends is stopped
 
-// An operand as its descriptor says (PTX ISA, "Shared Memory Matrix Layout", the canonical layouts with the 128-byte swizzle).
+// An operand as its descriptor says (PTX ISA, "Shared Memory Matrix Layout", the canonical layouts with the 128-byte
+// swizzle).
 struct Operand {
     uintptr_t begin;
     size_t leading, stride;  // bytes from 64 rows to the next; from eight lines to the next
@@ -62,7 +63,8 @@ std::vector<Sums> sums_of[32];  // by warpgroup
 
 Operand operand(unsigned long long descriptor, bool bfloat16, unsigned from)
 {
-    if (descriptor >> 62 != 1) refuse("wgmma {pc:%x}: the shim knows descriptors with the 128-byte swizzle alone", from);
+    if (descriptor >> 62 != 1)
+        refuse("wgmma {pc:%x}: the shim knows descriptors with the 128-byte swizzle alone", from);
     if (descriptor >> 49 & 7) refuse("wgmma {pc:%x}: the shim knows descriptors with base offset 0 alone", from);
     const auto field = [&](unsigned bit) { return size_t(descriptor >> bit & 0x3fff) * 16; };
     return {shared_base() + field(0), field(16), field(32), bfloat16};
@@ -128,7 +130,8 @@ void start(void **asked)
     begin_clocks();
     for (unsigned i = 0; i < WARPGROUP; i++) {
         const auto &other = *static_cast<const Product *>(asked[i]);
-        if (other.a != product.a || other.b != product.b) refuse("wgmma {pc:%x}: its threads differ in their descriptors", from);
+        if (other.a != product.a || other.b != product.b)
+            refuse("wgmma {pc:%x}: its threads differ in their descriptors", from);
         if (!threads[warpgroup * WARPGROUP + i].fenced)
             refuse("wgmma {pc:%x} without wgmma_fence since its sums were last free to use", from);
     }
@@ -154,12 +157,14 @@ void multiply(Sums &sums, const Operand &in_a, const Operand &in_b)
     static float a[ROWS][DEPTH], b[DEPTH][MOST_COLUMNS];
     for (unsigned k = 0; k < DEPTH; k++) {
         for (unsigned row = 0; row < ROWS; row++) a[row][k] = number_at(in_a.in_a(row, k), in_a.bfloat16);
-        for (unsigned column = 0; column < sums.columns; column++) b[k][column] = number_at(in_b.in_b(column, k), in_b.bfloat16);
+        for (unsigned column = 0; column < sums.columns; column++)
+            b[k][column] = number_at(in_b.in_b(column, k), in_b.bfloat16);
     }
     for (unsigned row = 0; row < ROWS; row++)
         for (unsigned k = 0; k < DEPTH; k++)
-            for (unsigned column = 0; column < sums.columns; column += 8)  // eight at once, so that g++ makes vectors of them
-                for (unsigned i = 0; i < 8; i++) sums.values[row * sums.columns + column + i] += a[row][k] * b[k][column + i];
+            for (unsigned column = 0; column < sums.columns; column += 8)  // eight at once: g++ makes vectors of them
+                for (unsigned i = 0; i < 8; i++)
+                    sums.values[row * sums.columns + column + i] += a[row][k] * b[k][column + i];
 }
 
 // A warp gets the sums of the groups that it has waited for.
@@ -180,7 +185,8 @@ void finish_products(void **asked)
             for (unsigned i = 0; i < sums.columns / 2; i++) sums.of[thread][i] = sums.value(thread, i);
         sums.fetched |= bit;
     }
-    all.erase(std::remove_if(all.begin(), all.end(), [](const Sums &one) { return one.fetched == (1u << WARPS) - 1; }), all.end());
+    const auto by_all = [](const Sums &one) { return one.fetched == (1u << WARPS) - 1; };
+    all.erase(std::remove_if(all.begin(), all.end(), by_all), all.end());
     for (unsigned i = first; i < first + 32; i++) {
         unsigned &seen = threads[i].seen[number_of_products(running->warp)];
         seen = std::max(seen, done);

@@ -1,5 +1,5 @@
-// What the kernels use of Hopper, in place of the instructions of kernels/cuda/hopper.cuh. barriers.cpp and wgmma.cpp say what
-// each does.
+// What the kernels use of Hopper, in place of the instructions of kernels/cuda/hopper.cuh. barriers.cpp and wgmma.cpp
+// say what each does.
 #pragma once
 #include "shim.h"
 
@@ -43,7 +43,10 @@ SHIM_CALL inline void barrier_init(Barrier &barrier, unsigned arrivals)
 {
     shim::barrier_init(barrier, arrivals, __builtin_return_address(0));
 }
-SHIM_CALL inline void barrier_arrive(Barrier &barrier) { shim::barrier_arrive(barrier, 0, __builtin_return_address(0)); }
+SHIM_CALL inline void barrier_arrive(Barrier &barrier)
+{
+    shim::barrier_arrive(barrier, 0, __builtin_return_address(0));
+}
 SHIM_CALL inline void barrier_expect(Barrier &barrier, unsigned bytes)
 {
     shim::barrier_arrive(barrier, bytes, __builtin_return_address(0));
