@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from pipeline.kernels.triton.source import TritonSource
 from pipeline.kernels.triton.triton import Triton
 from pipeline.kernels.triton.triton_tma import TritonTma
 from pipeline.kernels.verify import all_cases, verify
+from pipeline.stages.wmma.stage import Wmma
 
 pytest.importorskip("triton")
 
@@ -138,6 +140,14 @@ def test_leading_dimensions_that_tma_cannot_copy_are_refused() -> None:
     assert TritonTma().refusal(replace(ragged, pad=(3, 0, 0))) is None
     assert TritonTma().refusal(replace(ragged, order="row")) is None  # C and D may have any
     assert TritonTma().refusal(replace(ragged, dtype="tf32")) == "takes fp16, bf16, not tf32"
+
+
+def test_sizes_that_around_adds_are_refused_before_the_run() -> None:
+    stage = Wmma(kernels=(TritonTma(),), dtype="fp16", sizes=((64, 64, 64),), around=64)
+    with pytest.raises(
+        UserError, match=r"^stage\.around=64: triton_tma takes leading dimensions .* not 65 and 65 \(65"
+    ):
+        stage.check(SimpleNamespace(seed=0))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="the extra `kernels` is not installed")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.kernels.cpu.compiled import compiled
+from pipeline.kernels.cpu.compiled import Library, compiled
 from pipeline.kernels.cpu.cpp import function
 from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import size as in_bytes
 
 HERE = Path(__file__).parent
-BURSTS, PASSES = 50, 5  # measurements of either ceiling
+BURSTS, PASSES = 30, 5  # measurements of either ceiling
 BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CORES = Path("/sys/devices/system/cpu")
 TIMES = 4  # the caches, that an array has to fill so that it lies in memory
@@ -51,9 +51,14 @@ class Ceilings:
         return max(self.bytes_per_s)
 
 
+def probe() -> Library:
+    """The program that measures. Raises UserError without a compiler."""
+    return compiled(HERE / "probe.cpp", (HERE / "micro.h", HERE / "team.h"))
+
+
 def measured(threads: int) -> Ceilings:
     """Takes about half a second. Raises UserError without a compiler."""
-    library = compiled(HERE / "probe.cpp", (HERE / "micro.h", HERE / "team.h"))
+    library = probe()
     fused, triad = function(library, "fused"), function(library, "triad")
     of_a_round = function(library, "flop_of_a_round")
     of_a_round.restype = ctypes.c_long

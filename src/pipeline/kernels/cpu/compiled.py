@@ -44,7 +44,12 @@ class Library:
 
     def loaded(self) -> ctypes.CDLL:
         """Its functions."""
-        return ctypes.CDLL(str(self.file))
+        return _loaded(self.file)
+
+
+@cache
+def _loaded(file: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(file))
 
 
 def missing_compiler() -> str | None:

@@ -11,7 +11,7 @@ from functools import partial
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
 from pipeline.kernels.apart import Apart
-from pipeline.kernels.cpu.ceilings import Ceilings, measured
+from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.on_card import card_index, on_card
@@ -69,7 +69,7 @@ class Bench:
         self.absent: dict[str, str] = {}
         self.facts: dict[str, dict[str, object]] = {}
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
-        self.ceilings: Ceilings | None = None
+        self.ceilings: ceilings.Ceilings | None = None
         for kernel in plan.kernels:
             refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
             if missing or not plan.taken(kernel):
@@ -113,6 +113,7 @@ class Bench:
         small = operands(replace(trial, m=1, n=1, k=1), self.plan.seed)
         ours = [kernel for kernel in running if is_ours(kernel) and kernel.refusal(small.gemm) is None]
         with ThreadPoolExecutor(self.plan.cores) as pool:
+            probe = pool.submit(ceilings.probe) if self._has_ceilings else None
             list(pool.map(partial(self._compile, small), ours))
         for kernel in running:
             if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses(trial.dtype):
@@ -131,10 +132,10 @@ class Bench:
 
     def measure_ceilings(self) -> None:
         """Of the processor, where there is a compiler to measure it."""
-        if missing_compiler() is not None or self.plan.problems[0].dtype != MEASURED:
+        if not self._has_ceilings:
             return
         try:
-            self.ceilings = measured(self.plan.cores)
+            self.ceilings = ceilings.measured(self.plan.cores)
         except Readable as error:
             self.run.note(f"no ceilings: {error}")
             return
@@ -145,6 +146,10 @@ class Bench:
                 f"other processes are at work: the probe had {self.ceilings.cores_had:.0%} of {self.plan.cores} cores; "
                 "rates are lower than what this machine can, and shares are uncertain"
             )
+
+    @property
+    def _has_ceilings(self) -> bool:
+        return missing_compiler() is None and self.plan.problems[0].dtype == MEASURED
 
     def verify_at(self, gemm: Gemm, names: Collection[str] = ()) -> None:
         """The kernels (of `names`, or all that are right so far) at a size, or why one is not run there."""

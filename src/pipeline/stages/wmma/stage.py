@@ -171,6 +171,9 @@ class Wmma(Stage):
                     f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
                 )
         self._check_card(sum(one.processor == "gpu" and one.missing() is None for one in able))
+        for gemm in self.around_problems:
+            if all(one.refusal(gemm) is not None for one in runs):
+                raise UserError(f"stage.around={self.around}: {runs[0].name} {runs[0].refusal(gemm)} ({gemm})")
         need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
         if need > free:
             raise UserError(
@@ -261,7 +264,7 @@ class Wmma(Stage):
             raise UserError(f"stage.kernels={kernel.name}: prepare {raised(error)}") from error
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Verify, measure the ceilings, time, draw."""
+        """Verify, time, measure the ceilings, draw."""
         from pipeline.stages.wmma import figures, machine_code, padding, tables
 
         receipt = receipts.before(experiment, resolved)
@@ -270,17 +273,18 @@ class Wmma(Stage):
         index = asked(experiment.device.name, resolved.place)
         with on_card(index):
             bench = Bench(self.plan(experiment.seed), run)
-        code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
         with on_card(index), bench.blas_threads():
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
-            bench.measure_ceilings()
             samples = run.artifact("tables/samples.csv")
             for gemm in bench.plan.problems:
                 bench.times |= bench.time([gemm])
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
+                run.say(tables.line(bench, gemm))
+            bench.measure_ceilings()
             around = padding.measured(bench, self.around) if self.around else None
             tables.write_csv(samples, bench)
+        code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
         figures.draw(run, bench)
         if around is not None:
             padding.draw(run.artifact("figures/padding.png"), around)

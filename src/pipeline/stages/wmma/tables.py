@@ -44,6 +44,13 @@ def _cards(bench: Bench, gemm: Gemm) -> str:
     return f", on {' and '.join(map(str, found))}" if found else ""
 
 
+def line(bench: Bench, gemm: Gemm) -> str:
+    """A size in one line, as soon as it is measured."""
+    rates_of = {name: bench.rate(gemm, name, sustained=True) for name in bench.times[gemm]}
+    shown = ", ".join(f"{name} {digits(rate)}" for name, rate in rates_of.items() if rate is not None)
+    return f"{gemm}: {shown} GFLOP/s" if shown else f"{gemm}: nothing to time"
+
+
 def not_timed(bench: Bench) -> list[tuple[str, str]]:
     """The kernels that were not timed, or not at a size, and why."""
     rows = []
