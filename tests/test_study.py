@@ -219,7 +219,7 @@ def test_the_same_stage_again_gives_the_same_bytes(study: Copy) -> None:
     before, timings = results(study), study.read("study/classifier_torch/timings.json")
     study.dvc("repro", "--force", "--single-item", "classifier@torch")
     assert results(study) == before
-    assert len(before) == 15
+    assert len(before) == 16
     result = study.study("check")
     assert result.returncode == 1
     assert [line.partition(": expected")[0] for line in result.stderr.splitlines()] == [
