@@ -27,6 +27,7 @@ from pipeline.stages.graph import bench as graph_bench
 from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
 from pipeline.stages.graph.processes import Job
 from pipeline.stages.graph.stage import BACKENDS, Graph
+from pipeline.stages.graph.tables import crossed, said
 
 HERE = Path(__file__).parent
 NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
@@ -151,8 +152,34 @@ def test_the_crossover_is_where_the_totals_cross() -> None:
         assert at is not None
         assert all(compiled.of(n) < eager.of(n) for n in range(at, at + 1000))
         assert at == 1 or compiled.of(at - 1) >= eager.of(at - 1)
-    assert crossover(Cost(0.1, 0.001, 0.001), Cost(1.0, 0.001, 0.001)) is None
-    assert crossover(Cost(0.1, 0.001, 0.001), Cost(1.0, 0.002, 0.002)) is None
+
+
+@pytest.mark.parametrize("later", [0.001, 0.002])
+@pytest.mark.parametrize("first", [0.05, 0.1, 1.0])
+def test_what_is_not_quicker_later_never_pays(first: float, later: float) -> None:
+    """Not even where its first step is quicker: it pays for some steps then, and not from some number on."""
+    assert crossover(Cost(0.1, 0.001, 0.001), Cost(first, later, later)) is None
+
+
+def timed(name: str, later: tuple[float, ...], *, eager: bool = False) -> Found:
+    """A way whose first two calls take 0.1 s each, with samples of ten steps."""
+    samples = {10: [(10 * each, 0.0) for each in later]}
+    return Found(name, "", eager, samples=samples, first=[0.1], second=[0.1])
+
+
+def test_a_gain_within_the_ranges_has_no_crossover() -> None:
+    eager = timed("eager", (0.010, 0.012, 0.014), eager=True)
+    for later, expected in (
+        ((0.007, 0.008, 0.009), "3 steps"),
+        ((0.015, 0.016, 0.017), "never"),
+        ((0.007, 0.008, 0.010), "not distinguishable"),
+        ((0.013, 0.015, 0.016), "not distinguishable"),
+        ((0.001, 0.011, 0.020), "not distinguishable"),
+    ):
+        way = timed("way", later)
+        assert said([eager, way], way) == expected
+        assert crossed([eager, way], way) == (3 if expected == "3 steps" else None)
+    assert said([eager], eager) == ""
 
 
 def test_what_a_second_call_compiles_is_charged() -> None:

@@ -34,6 +34,12 @@ def crossover(eager: Cost, compiled: Cost) -> int | None:
     return 1 if compiled.first < eager.first else 2
 
 
+def distinguishable(one: Found, other: Found) -> bool:
+    """Whether the ranges of their later steps lie apart; both were timed."""
+    ours, theirs = (steps(each, max(each.samples)) for each in (one, other))
+    return max(ours) < min(theirs) or max(theirs) < min(ours)
+
+
 def cost(found: Found) -> Cost | None:
     """By the medians of the largest number of steps that was timed; None where it was not timed."""
     if not found.first or not found.samples:

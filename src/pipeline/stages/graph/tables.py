@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.backends.shared.form_bench import TOLERANCE, Found
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, seconds
-from pipeline.stages.graph.amortised import baseline, cost, crossover, ms, spread, steps, with_first
+from pipeline.stages.graph.amortised import baseline, cost, crossover, distinguishable, ms, spread, steps, with_first
 from pipeline.stages.graph.bench import Bench
 
 
@@ -80,7 +80,7 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "verified", f"{right} of {len(bench.every)}, by {trained:,} steps against NumPy's, before they were timed"
     yield "losses, weights", f"largest difference, in parts of the first loss and of the norm; at most {TOLERANCE:g}"
     yield "first call, second", "of a process that made no other, its caches of compiled programs empty"
-    yield "quicker from", "the number of steps from which all of them, the first included, take less than eager ones"
+    yield "quicker from", "the number of steps from which on all of them, the first included, take less than eager ones"
     yield "cores", str(bench.job.cores)
     for one in bench.every:
         if one.fault:
@@ -134,16 +134,21 @@ def write_csv(path: Path, bench: Bench) -> None:
 
 
 def crossed(found: Sequence[Found], one: Found) -> int | None:
-    """The crossover of a way against its framework's eager one."""
+    """The crossover of a way against its framework's eager one; None where their later steps are not told apart."""
     eager = baseline(found)
     ours, theirs = cost(one), cost(eager) if eager else None
-    return None if ours is None or theirs is None or one.eager else crossover(theirs, ours)
+    if eager is None or ours is None or theirs is None or one.eager or not distinguishable(eager, one):
+        return None
+    return crossover(theirs, ours)
 
 
 def said(found: Sequence[Found], one: Found) -> str:
     """The same in words."""
-    if one.eager or baseline(found) is None:
+    eager = baseline(found)
+    if one.eager or eager is None:
         return ""
+    if not distinguishable(eager, one):
+        return "not distinguishable"
     at = crossed(found, one)
     return "never" if at is None else f"{at:,} steps"
 
