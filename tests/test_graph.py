@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from pipeline.backends.shared.form_bench import Found
 from pipeline.backends.shared.two_layer import Arrays, Form, by_hand, drawn, trained
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
-from pipeline.runs.result import Result, read_result
+from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.graph import bench as graph_bench
 from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
@@ -55,6 +56,7 @@ WAYS = {
     "tensorflow": ("tf_eager", "tf_function", "tf_xla"),
     "jax": ("jax_eager", "jax_jit"),
 }
+Samples = dict[tuple[str, str], list[tuple[float, float]]]  # by name and number of steps
 SAVED = {"torch": ("torch_script", "torch_compile"), "tensorflow": ("tf_function", "tf_xla"), "jax": ("jax_jit",)}
 
 
@@ -274,11 +276,33 @@ def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch
     assert said.endswith("; or leave it out: stage.frameworks=[torch,tensorflow]")
 
 
+def sampled(run: Path) -> Samples:
+    """samples.csv: seconds to launch and to wait."""
+    samples: Samples = {}
+    with (run / "artifacts/tables/samples.csv").open() as file:
+        for row in csv.DictReader(file):
+            samples.setdefault((row["name"], row["steps"]), []).append((float(row["launch_s"]), float(row["wait_s"])))
+    return samples
+
+
+def check_times(name: str, metrics: dict[str, Metric], samples: Samples) -> None:
+    """A way's metrics are the medians of its samples, by step."""
+    for call in ("first", "second"):
+        times = [launch for launch, _ in samples[name, f"{call} call"]]
+        assert metrics[f"{name}/{call}_call"].value == pytest.approx(statistics.median(times))
+    for n in (1, 5):
+        pairs = samples[name, str(n)]
+        launched = statistics.median(launch for launch, _ in pairs)
+        waited_for = statistics.median(launch + wait for launch, wait in pairs)
+        assert metrics[f"{name}/{n}/launch"].value == pytest.approx(launched / n)
+        assert metrics[f"{name}/{n}/step"].value == pytest.approx(waited_for / n)
+
+
 def check_result(run: Path, framework: str) -> Result:
     """Every form and way of a framework was right, timed and reported, and each graph ran without our code."""
     result = read_result(run)
     assert result is not None
-    metrics = {metric.name: metric for metric in result.metrics}
+    metrics, samples = {metric.name: metric for metric in result.metrics}, sampled(run)
     forms = (*FORMS["numpy"], *FORMS[framework])
     assert [row[0] for row in result.tables[0].rows] == list(forms)
     for name in (*forms, *WAYS[framework]):
@@ -291,7 +315,11 @@ def check_result(run: Path, framework: str) -> Result:
         assert row[-2:] == ("float64", "cpu")
     for name in (row[0] for row in result.tables[1].rows):
         assert metrics[f"{name}/first_call"].value > metrics[f"{name}/5/step"].value
-        assert metrics[f"{name}/5/launch"].value <= metrics[f"{name}/5/step"].value
+        check_times(name, metrics, samples)
+    if framework == "torch":  # whose operations on a CPU are computed when they return
+        for name in WAYS["torch"]:
+            pairs = samples.get((name, "5"), [(1, 0)])
+            assert min(wait for _, wait in pairs) < min(launch for launch, _ in pairs)
     assert (run / "artifacts/figures/crossover.png").stat().st_size > 5000
     return result
 
