@@ -20,7 +20,10 @@ LONG = 250.0
 OTHERS = ("PIPELINE_", "MLFLOW_", "HYDRA_", "PYTEST_")
 # Noted here once: what a test imports (MLflow, Lightning, TensorFlow, scikit-learn) sets variables for this process,
 # and after it no command would suit a process that was warm before.
-STARTED_WITH = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
+# PIPELINE_CACHE stays: it is where the data lie on a machine without a network.
+STARTED_WITH = {
+    name: value for name, value in os.environ.items() if name == "PIPELINE_CACHE" or not name.startswith(OTHERS)
+}
 
 Done = subprocess.CompletedProcess[str]
 

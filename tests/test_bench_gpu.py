@@ -17,7 +17,7 @@ import pytest
 from command import environment, write_files
 
 from bench import table
-from bench.gpu import command, found, offline, parts
+from bench.gpu import command, found, offline, parts, wheels
 from bench.gpu import session as sessions
 from bench.gpu.command import Bench, Outcome, missing
 from bench.gpu.machine import described
@@ -220,7 +220,7 @@ def test_a_process_that_no_signal_ends_is_left_behind(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sessions, "KILL_S", 0.2)
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with monkeypatch.context() as driver_waits:
-        driver_waits.setattr("bench.gpu.session.os.kill", lambda *_: None)  # as in an uninterruptible sleep
+        driver_waits.setattr("os.kill", lambda *_: None)  # as in an uninterruptible sleep
         assert sessions.kill_session(process.pid) == [process.pid]
     assert sessions.kill_session(process.pid) == []
     assert process.wait() == -signal.SIGKILL
@@ -480,6 +480,35 @@ def test_data_that_came_packed_are_those_that_were_packed(tmp_path: Path) -> Non
     packed.write_bytes(gzip.compress(b"Call me Ishmael."))
     offline.unpack(tmp_path / "data", tmp_path / "cache")
     assert (tmp_path / "cache/moby_dick/data.txt").read_bytes() == b"Call me Ishmael."
+
+
+def test_what_tests_of_a_gpu_import_comes_along() -> None:
+    _, others = offline.requirements()
+    assert {"pytest", "pytest-timeout", "hypothesis"} <= set(map(offline.name_of, others))
+    (one,) = [one for one in PARTS if "tests/test_solvers.py" in one.words]
+    assert "hypothesis" in one.needs
+
+
+def test_wheels_are_all_but_torch_and_what_is_there() -> None:
+    wanted = ["torch>=2", "nvidia-cuda-nvrtc>=13", "cuda-bindings>=13", "numpy>=2"]
+    assert {"nvidia-cuda-nvrtc", "cuda-bindings", "numpy"} <= set(wheels.closure(wanted, "3.12", set()))
+    there = wheels.named("cuda-bindings==13.5.0\nnumpy==2.4.6\n")
+    assert wheels.closure(wanted, "3.12", there) == ["nvidia-cuda-nvrtc"]
+
+
+def test_the_users_packages_are_seen_where_python_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site.ENABLE_USER_SITE", True)
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "mine"))
+    offline.environment(tmp_path / "venv")
+    (lines,) = [path.read_text() for path in tmp_path.glob("venv/lib/*/site-packages/machine.pth")]
+    assert str(tmp_path / "mine") in lines
+
+
+def test_commands_of_tests_find_the_data_that_came_along() -> None:
+    here = {"PIPELINE_CACHE": "/data", "PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"}
+    code = "from command import environment; print(environment().get('PIPELINE_CACHE'))"
+    seen = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True, check=True)
+    assert seen.stdout == "/data\n"
 
 
 def test_no_folder_is_one_message(tmp_path: Path) -> None:

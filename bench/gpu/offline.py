@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHONS = ((3, 11), (3, 12))
 EXTRAS = ("jax", "tensorflow", "kernels", "tensorboard", "text", "deepxde")  # of those that a part or a test can use
-TESTS = ("pytest>=9", "pytest-timeout>=2.4")
+TESTS = ("pytest>=9", "pytest-timeout>=2.4", "hypothesis>=6")
 KEPT = ("torch", "jax", "jaxlib", "tensorflow", "triton", "numpy")  # what computes stays as it is
 WITHOUT = ("mlflow", "optuna", "cmaes")  # tracking is off and nothing is searched
 MISSING = re.compile(r"No matching distribution found for ([A-Za-z0-9_.-]+)")
@@ -58,7 +58,8 @@ def environment(where: Path) -> Path:
         venv.create(where, symlinks=True, with_pip=False)
         paths = {"base": str(where), "platbase": str(where)}
         packages = Path(sysconfig.get_path("purelib", "venv", paths))
-        lines = [f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()]
+        users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+        lines = [f"import site; site.addsitedir({path!r})" for path in (*site.getsitepackages(), *users)]
         (packages / "machine.pth").write_text("\n".join([str(ROOT / "src"), *lines]) + "\n")
     return python
 

@@ -96,7 +96,7 @@ def tests(what: str, limit_s: int, *files: str) -> Part:
     words = ("-m", "gpu", "-vv", "--color=no", "-p", "no:cacheprovider", *files)  # -vv: pyproject.toml has one -q
     return Part(
         name=f"tests, {what}", limit_s=limit_s, words=words, rows=found.tests, module="pytest",
-        needs=("pytest", "pytest-timeout"), small=(),
+        needs=("pytest", "pytest-timeout", "hypothesis"), small=(),
     )  # fmt: skip
 
 

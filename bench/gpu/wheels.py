@@ -1,7 +1,7 @@
 """python -m bench.gpu.wheels FOLDER: the wheels and datasets that `make gpu` needs on a machine without a network.
 
 They are those of this environment (`make test` installs it), in the same versions, for another Python too, without
-torch and what comes with it. `--there FILE`: the output of `pip freeze` or `pip list` there; what it names is left out.
+torch and Triton. `--there FILE`: the output of `pip freeze` or `pip list` there; what it names is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.mnist import Mnist
 from pipeline.datasets.moby_dick import MobyDick
 
-# A CUDA build of torch brings these, in versions of its own.
-BROUGHT = ("torch", "triton", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
+BROUGHT = ("torch", "triton")  # the machine's torch, and the Triton that came with it; what else did, `--there` says
 LARGE = ("tensorflow",)  # hundreds of megabytes, and its wheel is of no use on a GPU without CUDA 12's packages
 GLIBC = (5, 12, *range(17, 36))  # of manylinux_2_N: pip takes no range
 
