@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ class Arrays:
     """TensorFlow's, on one device."""
 
     def __init__(self, place: str) -> None:
-        self.on = f"/device:{place.upper()}"
+        self.on = "/CPU:0" if place == "cpu" else f"/{place.upper()}"
         self.waits = place != "cpu"
 
     def put(self, array: np.ndarray) -> tf.Tensor:
@@ -106,7 +107,7 @@ class Eager(Way):
     eager: ClassVar[bool] = True
 
     def build(self) -> Callable[..., Any]:
-        return lambda x, y, w1, w2: step(x, y, w1, w2, self.rate)
+        return partial(step, rate=self.rate)
 
 
 class Graph(Way):

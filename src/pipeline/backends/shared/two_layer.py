@@ -44,9 +44,8 @@ def drawn(sizes: Sizes, rate: float, seed: int) -> Net:
     """The net of a seed."""
     n, d_in, h, d_out = sizes
     generator = np.random.default_rng(seed)
-    shapes = (n, d_in), (n, d_out), (d_in, h), (h, d_out)
-    x, y, w1, w2 = map(generator.standard_normal, shapes)
-    return Net(x, y, w1, w2, rate)
+    x, y = generator.standard_normal((n, d_in)), generator.standard_normal((n, d_out))
+    return Net(x, y, generator.standard_normal((d_in, h)), generator.standard_normal((h, d_out)), rate)
 
 
 def by_hand(x: np.ndarray, y: np.ndarray, w1: np.ndarray, w2: np.ndarray, rate: float) -> tuple[np.ndarray, ...]:

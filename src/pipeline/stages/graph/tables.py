@@ -150,7 +150,7 @@ def said(found: Sequence[Found], one: Found) -> str:
     if not distinguishable(eager, one):
         return "not distinguishable"
     at = crossed(found, one)
-    return "never" if at is None else f"{at:,} steps"
+    return "never" if at is None else f"step {at:,}"
 
 
 def apart(*differences: float | None) -> tuple[str, ...]:
