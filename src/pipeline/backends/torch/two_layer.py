@@ -133,7 +133,8 @@ class Modules(Form):
     how: ClassVar[str] = "nn.Sequential, optim.SGD"
 
     def start_from(self, w1: Tensor, w2: Tensor) -> None:
-        first, second = (torch.nn.Linear(each.shape[0], each.shape[1], bias=False, device="meta") for each in (w1, w2))
+        sizes = (w1.shape, w2.shape)
+        first, second = (torch.nn.Linear(each[0], each[1], bias=False, device="meta") for each in sizes)
         first.weight, second.weight = (torch.nn.Parameter(each.t().contiguous()) for each in (w1, w2))
         self.weights = first.weight, second.weight
         self.layers = torch.nn.Sequential(first, torch.nn.ReLU(), second)
@@ -221,26 +222,26 @@ class CudaGraph(Way):
         return "an NVIDIA GPU" if place == "cpu" else None
 
     def build(self) -> Callable[..., Any]:
-        w1, w2 = self.fixed = tuple(each.clone() for each in self.weights)
+        fixed_w1, fixed_w2 = (each.clone() for each in self.weights)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                step(self.x, self.y, w1, w2, self.rate)
+                step(self.x, self.y, fixed_w1, fixed_w2, self.rate)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            loss, *new = step(self.x, self.y, w1, w2, self.rate)
-            for fixed, changed in zip(self.fixed, new, strict=True):
-                fixed.copy_(changed)
+            loss, new_w1, new_w2 = step(self.x, self.y, fixed_w1, fixed_w2, self.rate)
+            fixed_w1.copy_(new_w1)
+            fixed_w2.copy_(new_w2)
 
         def replay(x: Tensor, y: Tensor, w1: Tensor, w2: Tensor) -> tuple[Tensor, ...]:
             """The graph reads and writes its own copies of the weights; others are brought there first."""
-            for fixed, given in zip(self.fixed, (w1, w2), strict=True):
-                if given is not fixed:
-                    fixed.copy_(given)
+            if w1 is not fixed_w1:
+                fixed_w1.copy_(w1)
+                fixed_w2.copy_(w2)
             graph.replay()
-            return loss, *self.fixed
+            return loss, fixed_w1, fixed_w2
 
         return replay
 
