@@ -14,7 +14,7 @@ import shutil
 import sys
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import PositiveInt
 
@@ -52,10 +52,12 @@ class Torch(Backend):
         """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
         if not self.compile:
             return
-        missing = missing_compiler(place.kind)
-        if missing is not None:
+        named = os.environ.get("CXX" if place.kind == "cpu" else "CC")
+        known = ("clang++" if sys.platform == "darwin" else "g++",) if place.kind == "cpu" else ("gcc", "clang")
+        wanted = (named,) if named else known
+        if not any(shutil.which(name) for name in wanted):
             raise Impossible(
-                f"backend.compile=true: needs {missing}; "
+                f"backend.compile=true: needs a compiler, and there is no {' or '.join(wanted)} on the PATH; "
                 f"install one, name another in {'CXX' if place.kind == 'cpu' else 'CC'}, or use backend.compile=false"
             )
 
@@ -139,16 +141,6 @@ class WithoutTensorFlow(MetaPathFinder):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "tensorflow":
             raise ModuleNotFoundError("tensorflow is left out of a process that runs Keras on another backend")
-
-
-def missing_compiler(kind: Literal["cpu", "gpu"]) -> str | None:
-    """Which compiler torch.compile lacks for a device ("a compiler, and there is ..."); None where one is there."""
-    named = os.environ.get("CXX" if kind == "cpu" else "CC")
-    known = ("clang++" if sys.platform == "darwin" else "g++",) if kind == "cpu" else ("gcc", "clang")
-    wanted = (named,) if named else known
-    if any(shutil.which(name) for name in wanted):
-        return None
-    return f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
 
 
 def _check_threads(threads: int | None) -> None:

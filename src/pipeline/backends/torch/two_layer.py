@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.backends import missing_compiler
 from pipeline.backends.shared.two_layer import Form, Way
 
 WARM_UP = 3  # steps on a side stream before a capture
@@ -200,7 +201,11 @@ class Compiled(Way):
 
     @classmethod
     def missing(cls, place: str) -> str | None:
-        return missing_compiler("cpu" if place == "cpu" else "gpu")
+        named = os.environ.get("CXX" if place == "cpu" else "CC")
+        wanted = (named,) if named else ("g++",) if place == "cpu" else ("gcc", "clang")
+        if any(map(shutil.which, wanted)):
+            return None
+        return f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
 
     def build(self) -> Callable[..., Any]:
         rate = self.rate

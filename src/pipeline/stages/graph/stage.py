@@ -50,8 +50,8 @@ class Graph(Stage):
     steps: Count = 500
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6
     repetitions: tuple[Count, ...] = (1, 10, 100, 1000)
-    rounds: Annotated[int, Field(gt=0, le=1000)] = 5
-    starts: Annotated[int, Field(gt=0, le=100)] = 3
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 3
+    starts: Annotated[int, Field(gt=0, le=100)] = 1
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
