@@ -378,7 +378,7 @@ def test_a_part_that_has_to_be_refused(code: str, state: str, message: str, tmp_
 
 def test_a_message_begins_with_the_error() -> None:
     assert said("working\nerror: a=1: no\n  choose b\nmore\nand more\n") == "error: a=1: no choose b more"
-    assert said("Traceback\n  File\n    x\nValueError: no\n") == "File x ValueError: no"
+    assert said("Traceback\n  File\n    x\nValueError: no\n  such\n") == "ValueError: no such"
     assert said("") == ""
     assert len(said("error: " + "x" * 1000)) == 303
 

@@ -183,9 +183,7 @@ def training(folder: Path) -> list[Row]:
         rows += [run.rate("training")] if "training_rate" in run.receipt else []
         rows += run.value("model FLOP utilization", "model_flop_utilization")
         rows += run.value("test/bits_per_byte", "test/bits_per_byte")
-        rows += [
-            row(f"{name[:-2]}", [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt
-        ]
+        rows += [row(name, [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt]
     return rows
 
 

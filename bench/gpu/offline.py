@@ -24,10 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHONS = ((3, 11), (3, 12))
 EXTRAS = ("jax", "tensorflow", "kernels", "tensorboard", "text", "deepxde")  # of those that a part or a test can use
-TESTS = ("pytest>=9", "pytest-timeout>=2.4", "hypothesis>=6")
+TESTS = ("pytest>=9", "pytest-timeout>=2.4", "hypothesis>=6.150")
 KEPT = ("torch", "jax", "jaxlib", "tensorflow", "triton", "numpy")  # what computes stays as it is
 WITHOUT = ("mlflow", "optuna", "cmaes")  # tracking is off and nothing is searched
-MISSING = re.compile(r"No matching distribution found for ([A-Za-z0-9_.-]+)")
+MISSING = re.compile(r"no wheel of ([A-Za-z0-9_.-]+) in ")
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -59,7 +59,9 @@ def environment(where: Path) -> Path:
         paths = {"base": str(where), "platbase": str(where)}
         packages = Path(sysconfig.get_path("purelib", "venv", paths))
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-        lines = [f"import site; site.addsitedir({path!r})" for path in (*site.getsitepackages(), *users)]
+        # CUDA's Python packages look for its libraries in site.getsitepackages(), which goes by these prefixes.
+        lines = [f"import site; site.PREFIXES.append({sys.prefix!r})"]
+        lines += [f"import site; site.addsitedir({path!r})" for path in (*site.getsitepackages(), *users)]
         (packages / "machine.pth").write_text("\n".join([str(ROOT / "src"), *lines]) + "\n")
     return python
 
@@ -77,10 +79,17 @@ def requirements() -> tuple[list[str], list[str]]:
 
 def install(python: Path, folder: Path, wanted: Sequence[str]) -> dict[str, str]:
     """Install what is missing of `wanted`; of what cannot be, by name, why not."""
-    if _pip(python, folder, wanted) is None:
-        return {}
-    reasons = {name_of(one): _pip(python, folder, [one]) for one in wanted}
-    return {name: why for name, why in reasons.items() if why is not None}
+    lacking: dict[str, str] = {}
+    left = list(wanted)
+    while left and (why := _pip(python, folder, left)) is not None:
+        missing = MISSING.search(why)
+        without = [one for one in left if missing is None or name_of(one) != missing[1].lower()]
+        if len(without) == len(left):  # something that one of them needs: which, only each alone can say
+            reasons = {name_of(one): _pip(python, folder, [one]) for one in left}
+            return lacking | {name: alone for name, alone in reasons.items() if alone is not None}
+        lacking |= {name_of(one): why for one in left if one not in without}
+        left = without
+    return lacking
 
 
 def _pip(python: Path, folder: Path, wanted: Sequence[str]) -> str | None:
@@ -94,10 +103,10 @@ def _pip(python: Path, folder: Path, wanted: Sequence[str]) -> str | None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None
-    missing = MISSING.search(done.stderr)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+    missing = re.search(r"No matching distribution found for ([A-Za-z0-9_.-]+)", done.stderr)
     if missing:
-        return f"no wheel of {missing[1]} in {folder}"
+        return f"no wheel of {missing[1].rstrip('.')} in {folder}"
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
     return lines[-1].removeprefix("ERROR: ") if lines else f"pip ended with {done.returncode}"
 
 

@@ -112,7 +112,7 @@ PARTS = (
         limit_s=45,
         words=("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2"),
         rows=found.ladder,
-        small=("dataset.train_size=640", "training.epochs=1"),
+        small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
     ),
     Part(name="gpt_gpu", limit_s=75, words=GPT, rows=found.training, small=TINY),
     Part(

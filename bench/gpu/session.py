@@ -109,10 +109,11 @@ def ends_by_signal() -> Iterator[None]:
 
 
 def said(text: str) -> str:
-    """The first lines of a message: from the error on where there is one, else the last that was said."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    first = next((n for n, line in enumerate(lines) if re.match(r"(error|failed): ", line)), len(lines) - LINES)
-    found = " ".join(lines[max(first, 0) :][:LINES])
+    """The first lines of a message: from the error on where there is one, else of the last, such as an exception's."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    begun = [n for n, line in enumerate(lines) if not line[0].isspace()]
+    first = next((n for n in begun if re.match(r"(error|failed): ", lines[n])), begun[-1] if begun else 0)
+    found = " ".join(line.strip() for line in lines[first:][:LINES])
     return found if len(found) <= CHARACTERS else f"{found[:CHARACTERS]}..."
 
 
