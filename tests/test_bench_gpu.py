@@ -168,8 +168,8 @@ def pid_in(log: Path) -> int:
 
 
 def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PATIENCE", 1)
-    hangs = part("hangs", "timeit", "-n1", "-r1", HANG, limit_s=2)
+    monkeypatch.setattr(command, "REHEARSAL_S", 2)
+    hangs = part("hangs", "timeit", "-n1", "-r1", HANG)
     outcome = session(tmp_path, hangs).run(hangs, lambda *_: None)
     assert (outcome.state, outcome.message) == ("out of time", "stopped after 2 s")
     assert 2 <= outcome.seconds < 10
@@ -434,7 +434,7 @@ def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
     here = environment(PYTHONPATH=str(ROOT))
-    words = ("--rehearse", "precisions, torch", "profiler", "memory limit")
+    words = ("--rehearse", "precisions, torch", "profiler", "memory limit", "tests, kernels")
     begun = [sys.executable, "-m", "bench", "gpu", *words]
     done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
@@ -443,7 +443,9 @@ def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
         "precisions, torch": "passed",
         "memory limit": "skipped",
         "profiler": "passed",
+        "tests, kernels": "skipped",
     }
+    assert [one["what"] for one in results(kept)["tests, kernels"]["rows"]] == ["skipped"]
     rows = {one["what"]: one for one in results(kept)["precisions, torch"]["rows"]}
     assert rows["fp32"]["unit"] == "tokens/s" and rows["fp32"]["median"] > 0
     assert rows["mixed_bf16 / fp32"]["median"] == rows["mixed_bf16"]["median"] / rows["fp32"]["median"]

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import Impossible, UserError
+from pipeline.machine.device import gpus
 from pipeline.pinn import solution
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Interval, Polygon
@@ -337,6 +338,7 @@ def test_the_command_line_refuses_kindly(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 @pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8), ("poisson_best", 1e-6)])
 def test_a_best_recipe_on_a_gpu(tmp_path: Path, recipe: str, reached: float) -> None:
     run = done(tmp_path, f"experiment={recipe}", "device=gpu", "tracking=none", CUDA_VISIBLE_DEVICES="0")
