@@ -457,11 +457,16 @@ def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
 
 def test_the_environment_sees_the_packages_of_the_python_that_made_it(tmp_path: Path) -> None:
     python = offline.environment(tmp_path / "venv")
-    code = "import numpy, pipeline, sys; print(numpy.__file__, pipeline.__file__, sys.prefix, sep='\\n')"
+    code = (
+        "import numpy, pipeline, site, sys; "
+        "print(numpy.__file__, pipeline.__file__, sys.prefix, *site.getsitepackages(), sep='\\n')"
+    )
     seen = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     import numpy as np
 
-    assert seen.splitlines() == [np.__file__, str(ROOT / "src/pipeline/__init__.py"), str(tmp_path / "venv")]
+    module, package, prefix, *sites = seen.splitlines()
+    assert (module, package, prefix) == (np.__file__, str(ROOT / "src/pipeline/__init__.py"), str(tmp_path / "venv"))
+    assert str(Path(np.__file__).parents[1]) in sites  # where CUDA's Python packages look for its libraries
     assert offline.environment(tmp_path / "venv") == python  # as it is
 
 
