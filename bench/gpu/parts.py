@@ -88,7 +88,7 @@ def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
     )  # fmt: skip
 
 
-def tests(what: str, limit_s: int, *files: str) -> Part:
+def tests(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
     """The tests of files that need a GPU. They also get what is left of the eight minutes.
 
     One more `make gpu` goes on behind those that have passed.
@@ -96,7 +96,7 @@ def tests(what: str, limit_s: int, *files: str) -> Part:
     words = ("-m", "gpu", "-vv", "--color=no", "-p", "no:cacheprovider", *files)  # -vv: pyproject.toml has one -q
     return Part(
         name=f"tests, {what}", limit_s=limit_s, words=words, rows=found.tests, module="pytest",
-        needs=("pytest", "pytest-timeout", "hypothesis"), small=(),
+        needs=("pytest", "pytest-timeout", *needs), small=(),
     )  # fmt: skip
 
 
@@ -140,5 +140,5 @@ PARTS = (
     Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
     tests("kernels", 8, "tests/test_cuda_kernels.py"),
     tests("commands", 12, "tests/test_gpu.py"),
-    tests("compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py"),
+    tests("compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py", needs=("hypothesis",)),
 )
