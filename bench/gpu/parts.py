@@ -88,7 +88,7 @@ def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
     )  # fmt: skip
 
 
-def tests(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
+def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
     """The tests of files that need a GPU. They also get what is left of the eight minutes.
 
     One more `make gpu` goes on behind those that have passed.
@@ -138,7 +138,9 @@ PARTS = (
         refused="out of memory",
     ),
     Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    tests("kernels", 8, "tests/test_cuda_kernels.py"),
-    tests("commands", 12, "tests/test_gpu.py"),
-    tests("compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py", needs=("hypothesis",)),
+    pytest_of("kernels", 8, "tests/test_cuda_kernels.py"),
+    pytest_of("commands", 12, "tests/test_gpu.py"),
+    pytest_of(
+        "compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py", needs=("hypothesis",)
+    ),
 )
