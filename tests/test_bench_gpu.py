@@ -358,7 +358,7 @@ def test_cells_without_a_result_count_among_those_that_were_asked_for(tmp_path: 
 
 def test_what_a_test_prints_is_no_missing_dataset() -> None:
     ended = Ended(1, 1.0, "tests/test_a.py::test_b FAILED\ncannot fetch data.txt; tried a mirror: no\n")
-    assert command.judged(parts.tests("one", 1, "x"), ended, [], 1).state == "failed"
+    assert command.judged(parts.pytest_of("one", 1, "x"), ended, [], 1).state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_of_tests_those_that_have_passed_are_left_out(tmp_path: Path, monkeypatc
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # hypothesis and the like take seconds to import
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # the file changes within a second
-    two = replace(parts.tests("two", 60, "tests/test_two.py"), needs=())
+    two = replace(parts.pytest_of("two", 60, "tests/test_two.py"), needs=())
     bench = session(tmp_path, two)
     for ended in ("1 failed, 1 passed", "1 failed, 1 deselected"):
         outcome = bench.run(two, lambda *_: None)
@@ -409,7 +409,7 @@ def test_a_file_without_tests_has_not_passed(tmp_path: Path, monkeypatch: pytest
     write_files(tmp_path, {"tests/test_none.py": "", "pytest.ini": "[pytest]\nmarkers = gpu\n"})
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    none = replace(parts.tests("none", 60, "tests/test_none.py"), needs=())
+    none = replace(parts.pytest_of("none", 60, "tests/test_none.py"), needs=())
     assert session(tmp_path, none).run(none, lambda *_: None).state == "failed"
 
 

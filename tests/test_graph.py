@@ -172,7 +172,7 @@ def timed(name: str, later: tuple[float, ...], *, eager: bool = False) -> Found:
 def test_a_gain_within_the_ranges_has_no_crossover() -> None:
     eager = timed("eager", (0.010, 0.012, 0.014), eager=True)
     for later, expected in (
-        ((0.007, 0.008, 0.009), "3 steps"),
+        ((0.007, 0.008, 0.009), "step 3"),
         ((0.015, 0.016, 0.017), "never"),
         ((0.007, 0.008, 0.010), "not distinguishable"),
         ((0.013, 0.015, 0.016), "not distinguishable"),
@@ -180,7 +180,7 @@ def test_a_gain_within_the_ranges_has_no_crossover() -> None:
     ):
         way = timed("way", later)
         assert said([eager, way], way) == expected
-        assert crossed([eager, way], way) == (3 if expected == "3 steps" else None)
+        assert crossed([eager, way], way) == (3 if expected == "step 3" else None)
     assert said([eager], eager) == ""
 
 

@@ -405,8 +405,7 @@ def test_the_card_is_the_one_that_device_names(name: str, place: Place | None, i
 
 
 def test_a_kernel_says_what_it_needs_of_the_card_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (driver, on_card_module):
-        monkeypatch.setattr(module, "gpus", lambda: GPUS)
+    monkeypatch.setattr(on_card_module, "gpus", lambda: GPUS)
     with on_card(1):
         assert driver.missing(Naive()) == "compute capability 7.5 or newer; second has 7.0"
         assert card() == GPUS[1]
@@ -433,8 +432,7 @@ def test_the_table_says_on_which_card_kernels_ran() -> None:
 
 
 def test_the_cards_memory_is_judged_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (driver, on_card_module):
-        monkeypatch.setattr(module, "gpus", lambda: GPUS)
+    monkeypatch.setattr(on_card_module, "gpus", lambda: GPUS)
     monkeypatch.setattr(driver, "missing", lambda _: None)
     monkeypatch.setattr("pipeline.stages.wmma.stage.gpu_free_bytes", lambda _: 1 << 26)
     here: Any = SimpleNamespace(device=Device())

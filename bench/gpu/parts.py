@@ -138,7 +138,7 @@ PARTS = (
         refused="out of memory",
     ),
     Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    pytest_of("kernels", 8, "tests/test_cuda_kernels.py"),
+    pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_torch_kernels.py"),
     pytest_of("commands", 12, "tests/test_gpu.py"),
     pytest_of(
         "compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py", needs=("hypothesis",)

@@ -113,7 +113,8 @@ class Bench:
         small = operands(replace(trial, m=1, n=1, k=1), self.plan.seed)
         ours = [kernel for kernel in running if is_ours(kernel) and kernel.refusal(small.gemm) is None]
         with ThreadPoolExecutor(self.plan.cores) as pool:
-            probe = pool.submit(ceilings.probe) if self._has_ceilings else None
+            if self._has_ceilings:
+                pool.submit(ceilings.probe)  # compiled beside them; `measure_ceilings` says what goes wrong
             list(pool.map(partial(self._compile, small), ours))
         for kernel in running:
             if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses(trial.dtype):
