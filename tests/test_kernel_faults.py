@@ -23,7 +23,7 @@ from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.cpu.ceilings import doubt
-from pipeline.kernels.cpu.numpy import Matmul, Numpy
+from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.copies import Copy, copies
 from pipeline.kernels.cuda.driver import batches
@@ -93,9 +93,10 @@ def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 
     problems = tuple(Gemm(m=size, n=size, k=size) for size in sizes)
     plan = Plan(kernels=kernels, problems=problems, cores=1, rounds=3, seconds=seconds, longest=longest, seed=0)
     bench = Bench(plan, Said())  # type: ignore[arg-type]
-    bench.verify()
-    for gemm in problems:
-        bench.times |= bench.time([gemm])
+    with bench.blas_threads():
+        bench.verify()
+        for gemm in problems:
+            bench.times |= bench.time([gemm])
     return bench
 
 
@@ -149,7 +150,7 @@ def test_a_kernel_in_another_process_is_timed_and_checked_there() -> None:
     assert np.isnan(launch.result()).all()
     assert 0 < launch.seconds(3) < 1
     assert str(check(made, launch.result()).fault).startswith("writes beyond D: 1 numbers")
-    assert launch.facts["threads"] == 1
+    assert launch.facts["threads"] == blas()["threads"]
     with pytest.raises(RunError, match=r"^no room$"):
         Apart(Late(), _refused, made, limit=9.0)
 
@@ -326,11 +327,11 @@ def test_a_turn_that_fails_is_the_last_of_its_kernel() -> None:
 
 
 def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() -> None:
-    """0.5 ms at 128 would be a quarter of a second at 1024, where the product takes a tenth of that."""
-    bench = bench_of(Late(call_s=4e-4), sizes=(1024,), longest=0.2)
+    """0.7 ms at 128 would be 45 ms at 512, where the product takes a tenth of that."""
+    bench = bench_of(Late(call_s=7e-4), sizes=(512,), longest=0.04)
     assert not bench.skipped
     assert list(bench.times[bench.plan.problems[0]]) == ["late"]
-    slow = bench_of(Late(call_s=2e-3), sizes=(1024,), longest=0.2)
+    slow = bench_of(Late(call_s=2e-3), sizes=(512,), longest=0.04)
     assert next(iter(slow.skipped.values())).endswith(" of 128 fp32, by columns")
 
 

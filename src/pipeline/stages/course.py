@@ -69,7 +69,7 @@ def train(
     receipt |= of_updates(experiment, fit, data.task)
     fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
-    run.last_epoch += data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
+    validated = data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
     keep(experiment, resolved, run, receipt, fit, data)
 
     predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
@@ -82,7 +82,7 @@ def train(
     run.journal.write_receipt(receipt)
     scaled = () if fit.loss_scale is None else fit.loss_scale.metrics()
     return Result(
-        metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *scaled),
+        metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *validated, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
         notes=data.task.notes(data.train.y, data.test.y),
         details=measured.details.tables,
