@@ -68,7 +68,7 @@ def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--problems", nargs="+", choices=("function", "ode", "poisson"), help="pinn: of all three")
     parser.add_argument("--parts", nargs="+", choices=("step", "error"), help="pinn: a step, the time to an error")
-    parser.add_argument("--rounds", type=int, help="of one benchmark, instead of its own number")
+    parser.add_argument("--rounds", type=int, help="how many, of one benchmark (default: its usual number)")
     found = vars(parser.parse_args(words))
     names = found.pop("names") or list(BENCHMARKS)
     options = {key: value for key, value in found.items() if value is not None}

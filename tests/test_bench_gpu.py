@@ -182,12 +182,7 @@ def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path, mo
 def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
     here = environment(PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     with subprocess.Popen([sys.executable, "-c", TWO_PARTS], cwd=tmp_path, env=here) as process:
-        deadline = time.monotonic() + 30
-        while not list(tmp_path.glob("work/*/stalls/output.log")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        (log,) = tmp_path.glob("work/*/stalls/output.log")
-        pid = pid_in(log)
+        pid = started(tmp_path, "stalls")
         process.send_signal(signal.SIGKILL)
     bench = session(tmp_path, PASSES, STALLS)
     assert [bench.passed(one) for one in bench.parts] == [True, False]
@@ -201,16 +196,21 @@ def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
     assert not bench.passed(PASSES)
 
 
+def started(folder: Path, part: str) -> int:
+    """The process that a part has started, once it has."""
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(f"work/*/{part}/output.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (log,) = folder.glob(f"work/*/{part}/output.log")
+    return pid_in(log)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_what_was_started_first(number: signal.Signals, tmp_path: Path) -> None:
     here = environment(PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     with subprocess.Popen([sys.executable, "-c", ENDED_BY_SIGNAL], cwd=tmp_path, env=here) as process:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("work/*/hangs/output.log")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        (log,) = tmp_path.glob("work/*/hangs/output.log")
-        pid = pid_in(log)
+        pid = started(tmp_path, "hangs")
         process.send_signal(number)
     assert process.returncode == 128 + number
     assert process_started(pid) is None

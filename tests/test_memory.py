@@ -1,4 +1,4 @@
-"""Memory: the peak that a receipt tells is that of its own process, and what is free is also that of its groups."""
+"""Memory: the peak in a receipt is that of its process, and what is free is also limited by its cgroups."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="part", help="; ".join(part.name for part in PARTS))
     parser.add_argument("--again", action="store_true", help="also what has passed today, at this commit")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, small: the commands, not the figures")
-    parser.add_argument("--commit", help="that the files are of, where there is no repository")
+    parser.add_argument("--commit", help="of the files, where they are without a repository")
     asked = parser.parse_args(arguments)
     for name in asked.parts:
         if name not in {part.name for part in PARTS}:

@@ -83,7 +83,7 @@ def _of_word(word: str, folder: str) -> type[Kernel] | None:
     name, class_name = f"pipeline.kernels.{folder}.{word}", "".join(part.capitalize() for part in word.split("_"))
     module = importlib.util.find_spec(name)
     if module is None or module.origin is None or f"class {class_name}(" not in Path(module.origin).read_text("utf-8"):
-        return None  # what is no kernel is not imported: it may need a framework
+        return None  # anything else is not imported: it may need a framework
     cls = getattr(importlib.import_module(name), class_name, None)
     is_kernel = isinstance(cls, type) and issubclass(cls, Kernel)
     return cls if is_kernel and cls.__dict__.get("__is_spec__", False) else None

@@ -124,7 +124,7 @@ def _compiled(
 
 
 def _described(cubin: bytes, architecture: int, log: str, entry: str, source: str) -> Compiled:
-    """With the numbers of the assembler's messages. Raises UserError where there is no kernel of that name."""
+    """With the numbers of the assembler's messages. Raises UserError where no kernel has that name."""
     serialized = SERIALIZED.search(log)
     if entry:
         log = _about(entry, log, source)

@@ -31,7 +31,7 @@ class Copy:
         """Of a buffer that is not on the card yet."""
         whole = with_margins(buffer)
         begin = (buffer.ctypes.data - whole.ctypes.data) // whole.itemsize
-        assert begin % MARGIN_STEP == 0, "behind its margin a matrix lies as in memory of its own"
+        assert begin % MARGIN_STEP == 0, "behind its margin a matrix has to be aligned as at the beginning of memory"
         return Copy(whole, begin, buffer.size)
 
     @property

@@ -2,8 +2,8 @@
 //
 // Who has seen what. An mbarrier orders some threads behind some others, so counting the block's barriers is not
 // enough. Each thread has, for every other one, how many of its arrivals it has seen (a vector clock): arriving adds
-// what the thread has seen to the barrier's phase, and waiting for the phase takes it over. What is no thread counts as
-// one: the copies that signal a barrier (by its phases), the products of a warp (by their groups, in wgmma.cpp), and
+// what the thread has seen to the barrier's phase, and waiting for the phase takes it over. Others count as threads
+// do: the copies that signal a barrier (by its phases), the products of a warp (by their groups, in wgmma.cpp), and
 // the fences of a thread.
 //
 // A copy fills its box with NaN and locks it. It arrives when somebody waits for the barrier and nothing else is

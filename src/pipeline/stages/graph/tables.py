@@ -134,7 +134,7 @@ def write_csv(path: Path, bench: Bench) -> None:
 
 
 def crossed(found: Sequence[Found], one: Found) -> int | None:
-    """The crossover of a way against its framework's eager one; None where their later steps are not told apart."""
+    """The crossover of a way against its framework's eager one; None where their later steps do not clearly differ."""
     eager = baseline(found)
     ours, theirs = cost(one), cost(eager) if eager else None
     if eager is None or ours is None or theirs is None or one.eager or not distinguishable(eager, one):
