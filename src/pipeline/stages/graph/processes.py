@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +15,9 @@ from pipeline.backends.shared import run_saved
 from pipeline.backends.shared.form_bench import Found, Wrong, compared
 from pipeline.backends.shared.two_layer import Net, Reference
 from pipeline.errors import RunError
+from pipeline.machine.own_process import OwnProcess
 
-LONG = 1800.0  # seconds for one process
 READER = Path(run_saved.__file__)
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +77,8 @@ def first_calls(job: Job, asked: Asked, name: str) -> tuple[float, float]:
 def answer(job: Job, asked: Asked, first: str | None, folder: Path) -> Any:
     """Start the process, and read what it found."""
     write(job, asked, first, folder)
-    run([sys.executable, "-m", "pipeline.backends.shared.form_process", str(folder)], job, folder, asked.keras_on)
+    command = [sys.executable, "-m", "pipeline.backends.shared.form_process", str(folder)]
+    OwnProcess(place=job.place, cores=job.cores, folder=folder, keras_on=asked.keras_on).run(command)
     return json.loads((folder / "found.json").read_text(encoding="utf-8"))
 
 
@@ -122,54 +118,11 @@ def reread(job: Job, found: Found, folder: Path, keras_on: str) -> Saved:
     size = sum(path.stat().st_size for path in graph.rglob("*") if path.is_file())
     arguments = (found.saved_as, str(graph), str(folder / "net.npz"), str(target), str(job.reference.steps))
     try:
-        run([sys.executable, "-I", str(READER), *arguments], job, folder, keras_on)
+        OwnProcess(place=job.place, cores=job.cores, folder=folder, keras_on=keras_on).run(
+            [sys.executable, "-I", str(READER), *arguments]
+        )
         with np.load(target) as read:
             losses, weights = compared(read["losses"], [read["w1"], read["w2"]], job.reference)
     except (RunError, Wrong) as error:
         return Saved(found.saved_as, size, fault=str(error))
     return Saved(found.saved_as, size, losses, weights)
-
-
-def run(command: list[str], job: Job, folder: Path, keras_on: str) -> None:
-    """Run a process on the job's cores, with nothing compiled before. Raises RunError with the last thing it said."""
-    with on_cores(job.cores):
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment(os.environ, job, folder, keras_on),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    try:
-        _, said = process.communicate(timeout=LONG)
-    except subprocess.TimeoutExpired:
-        raise RunError(f"did not end within {LONG:.0f} s") from None
-    finally:
-        process.kill()
-        process.wait()
-    if process.returncode != 0:
-        lines = said.strip().splitlines() or ["it said nothing"]
-        raise RunError(f"ended with exit status {process.returncode}: {lines[-1][:300]}")
-
-
-def environment(given: Mapping[str, str], job: Job, folder: Path, keras_on: str) -> dict[str, str]:
-    """Threads as many as cores, no GPU for a CPU's job, and empty caches of compiled programs."""
-    found = {**given, **dict.fromkeys(THREADS, str(job.cores)), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    found |= {"KERAS_BACKEND": keras_on, "JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_ENABLE_X64": "true"}
-    found |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    if job.place == "cpu":
-        found |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
-    return found
-
-
-@contextlib.contextmanager
-def on_cores(count: int) -> Iterator[None]:
-    """A process that is started inside gets the first `count` of our cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:count])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
