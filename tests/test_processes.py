@@ -51,7 +51,14 @@ EVERYTHING = (
 )
 LANGUAGE = (
     *("stage=transformer", "dataset=python_docs", "dataset.context=32", "model.layers=1", "model.heads=2"),
-    *("model.width=16", "stage.attention=false", "stage.baselines=false", "model.dropout=0", "schedule.warm_up=5"),
+    *(
+        "backend.threads=1",
+        "model.width=16",
+        "stage.attention=false",
+        "stage.baselines=false",
+        "model.dropout=0",
+        "schedule.warm_up=5",
+    ),
 )
 LONG = (
     *("dataset=digits", "model=mnist_cnn", "tracking=none", "training.batch_size=33", "schedule=cosine"),
@@ -90,6 +97,7 @@ def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> N
     receipt = read_json(two / "receipt.json")["processes"]
     assert (receipt["count"], receipt["backend"]) == (2, "gloo")
     assert [each["device"] for each in receipt["each"]] == ["cpu", "cpu"]
+    assert all(each["threads"] <= max(1, CORES // 2) for each in receipt["each"])
     assert "processes" not in read_json(one / "receipt.json")
 
 

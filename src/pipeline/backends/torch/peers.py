@@ -100,9 +100,19 @@ class Ranks(LightningEnvironment):
         """It is known."""
 
 
+class Together(DDPStrategy):
+    """Lightning's strategy for processes that are there already.
+
+    Its launcher would start none, and yet set each one's threads to all cores, whatever they were set to before.
+    """
+
+    def _configure_launcher(self) -> None:
+        self._launcher = None
+
+
 def data_parallel(group: Group, resolved: Resolved) -> DDPStrategy:
-    """Lightning's strategy. Buffers go their own way in each process, and are shared before a validation."""
-    return DDPStrategy(
+    """The strategy. Buffers go their own way in each process, and are shared before a validation."""
+    return Together(
         cluster_environment=Ranks(group), process_group_backend=backend_of(resolved), broadcast_buffers=False
     )
 
