@@ -371,5 +371,7 @@ def test_a_kernel_that_lacks_the_dtype_is_not_called_wrong() -> None:
     stage = Wmma(kernels=(Naive(), GridStride(work=4)), sizes=((8, 8, 8),), threads=1)
     bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
     bench.verify()
+    assert not bench.verdicts  # nothing runs here
+    bench.rehearse()
     assert list(bench.verdicts) == ["grid_stride_4"]
     assert bench.absent["naive"] == "takes fp16, bf16, tf32, int8, not fp32"

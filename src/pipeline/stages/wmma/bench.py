@@ -106,7 +106,8 @@ class Bench:
         return threadpool_limits(self.plan.cores, user_api="blas")
 
     def verify(self) -> None:
-        """Compile ours, on all cores; then run each kernel on every class of problems, then at each size."""
+        """Of the kernels that run here: compile ours, on all cores; then run each on every class of problems, then at
+        each size."""
         trial = self.plan.problem(TRIAL)
         problems = [*all_cases(trial.dtype), _case(trial)]
         running = [kernel for kernel in self.plan.kernels if kernel.name not in self.absent]
@@ -125,11 +126,15 @@ class Bench:
                 self._judge(kernel, problems, self._prepare(kernel))
             else:  # its sizes say whether it is right
                 self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
-        for kernel in self.plan.kernels:
-            if kernel not in running and self.plan.taken(kernel) and kernel.rehearses(trial.dtype):
-                self._judge(kernel, all_cases(trial.dtype), kernel.rehearse)
         for gemm in self.plan.problems:
             self.verify_at(gemm)
+
+    def rehearse(self) -> None:
+        """Verify the others, which this machine cannot time: after those that it can, so that rates come first."""
+        dtype = self.plan.problems[0].dtype
+        for kernel in self.plan.kernels:
+            if kernel.name in self.absent and self.plan.taken(kernel) and kernel.rehearses(dtype):
+                self._judge(kernel, all_cases(dtype), kernel.rehearse)
 
     def measure_ceilings(self) -> None:
         """Of the processor, where there is a compiler to measure it."""

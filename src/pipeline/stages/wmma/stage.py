@@ -282,6 +282,8 @@ class Wmma(Stage):
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
                 run.say(tables.line(bench, gemm))
             bench.measure_ceilings()
+            bench.rehearse()
+            run.journal.write_receipt(receipt | {"kernels": bench.facts})
             around = padding.measured(bench, self.around) if self.around else None
             tables.write_csv(samples, bench)
         code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
