@@ -15,6 +15,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
@@ -43,7 +44,7 @@ def spec(cls: type[T]) -> type[T]:
     return made  # type: ignore[return-value]
 
 
-def build(node: Mapping[str, Any], key: str, contracts: Sequence[type[object]] = ()) -> Any:
+def build(node: Mapping[str, Any], key: str, contracts: tuple[type[object], ...] = ()) -> Any:
     """The spec that `node` (a plain mapping with a `_target_`) describes; `key` is its group in the config.
 
     `contracts`: those of the group (pipeline.contracts), of which the spec has to fulfil one.
@@ -66,8 +67,12 @@ def _imported_as(cls: type[object]) -> str:
     return f"{package.__name__ if package and offered else cls.__module__}.{cls.__name__}"
 
 
-def fault(cls: type[object], contracts: Sequence[type[object]]) -> str | None:
-    """What keeps a spec's class from being one of `contracts`, in words; None where nothing does."""
+@cache
+def fault(cls: type[object], contracts: tuple[type[object], ...]) -> str | None:
+    """What keeps a spec's class from being one of `contracts`, in words; None where nothing does.
+
+    Found once for each class: the cells of a grid have the same ones.
+    """
     contract = next((one for one in contracts if issubclass(cls, one)), None)
     if contract is None:
         names = " or ".join(map(_imported_as, contracts))

@@ -59,14 +59,14 @@ class History:
         folders = [self.root / name for name in sorted(names)]  # ids begin with the time: the oldest first
         reap_these(folders)
         for folder in folders:
-            name = folder.name
-            if read_status(folder) is None:
+            status = read_status(folder)
+            if status is None:
                 continue
-            status, receipt = read_status(folder), read_json(folder / "receipt.json")
+            receipt = read_json(folder / "receipt.json")
             if receipt.get("config_sha256"):
-                self.receipts[receipt["config_sha256"]][name] = receipt
-            if status is not None and status.state != "RUNNING":
-                self.ended.add(name)
+                self.receipts[receipt["config_sha256"]][folder.name] = receipt
+            if status.state != "RUNNING":
+                self.ended.add(folder.name)
 
     def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
