@@ -53,7 +53,7 @@ def build(node: Mapping[str, Any], key: str, contracts: tuple[type[object], ...]
     target = filled(fields.pop("_target_", None), f"{key}._target_")
     if not isinstance(target, str):
         raise UserError(f"{key}: the choice names no _target_ (a spec class such as pipeline.models.mlp.Mlp)")
-    cls = _spec_class(target, key)
+    cls: Any = _spec_class(target, key)  # mypy does not know that classes are hashable
     lacking = fault(cls, contracts) if contracts else None
     if lacking:
         raise UserError(f"{key}._target_={target}: {lacking}")
