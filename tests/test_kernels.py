@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.kernels import named
 from pipeline.kernels.cpu import ceilings, compiled
 from pipeline.kernels.cpu.of_file import Source
@@ -296,6 +296,27 @@ def test_ceilings_bound_what_a_kernel_can_do() -> None:
     launch.run()
     fastest = made.gemm.flop / min(launch.seconds(1) for _ in range(9))
     assert fastest < 1.15 * found.peak  # of a processor whose clock may change in between
+
+
+def test_the_probe_knows_float64() -> None:
+    narrow, wide = (ceilings.measured(1, dtype) for dtype in ("float32", "float64"))
+    assert (narrow.dtype, wide.dtype) == ("float32", "float64")
+    assert 0.3 < wide.peak / narrow.peak < 0.7  # half as many of them fit a register
+    assert min(wide.bytes_per_s) > 1e8
+    with pytest.raises(ValueError, match="dtype=float16: choose from float32, float64"):
+        ceilings.measured(1, "float16")
+
+
+def test_a_wrong_kernel_of_stream_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "LARGEST", 2**22)
+    monkeypatch.setattr(ceilings, "SMALLEST", 2**22)
+    for dtype in ceilings.DTYPES:
+        found = ceilings.stream(1, dtype)
+        assert list(found.bytes_per_s) == ["copy", "scale", "add", "triad"]
+        assert all(min(samples) > 1e8 for samples in found.bytes_per_s.values())
+    monkeypatch.setitem(ceilings.STREAM, "add", ceilings.STREAM["triad"]._replace(result=4.0))
+    with pytest.raises(RunError, match=r"the probe's add gives 10.0 to 10.0, not 4.0"):
+        ceilings.stream(1, "float64", ("add",))
 
 
 def test_kernels_are_timed_in_turns() -> None:

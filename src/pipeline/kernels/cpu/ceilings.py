@@ -1,17 +1,19 @@
-"""The ceilings of a CPU's roofline, measured: multiply-adds on registers, and bytes from memory."""
+"""The ceilings of a CPU's roofline, measured: multiply-adds on registers, and bytes from memory by STREAM's kernels."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.errors import RunError
 from pipeline.kernels.cpu.compiled import Library, compiled
 from pipeline.kernels.cpu.cpp import function
 from pipeline.machine.free_memory import free_bytes
@@ -23,15 +25,34 @@ BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a schedu
 CORES = Path("/sys/devices/system/cpu")
 TIMES = 4  # the caches, that an array has to fill so that it lies in memory
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
+DTYPES = ("float32", "float64")
+Y, Z, FACTOR = 1.0, 3.0, 3.0  # numbers by which every kernel below has another result
+
+
+class StreamKernel(NamedTuple):
+    """`number`: the probe's. `arrays`: that it reads and writes. `result`: each number of it, of Y, Z and FACTOR."""
+
+    number: int
+    arrays: int
+    result: float
+
+
+FILL = 0
+STREAM = {
+    "copy": StreamKernel(1, 2, Y),
+    "scale": StreamKernel(2, 2, FACTOR * Y),
+    "add": StreamKernel(3, 3, Y + Z),
+    "triad": StreamKernel(4, 3, Y + FACTOR * Z),
+}
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """FLOP and bytes per second of each measurement; float32, on `threads` threads. A ceiling is the highest of them.
+    """FLOP and bytes per second of each measurement, of `dtype`, on `threads` threads. A ceiling is the highest.
 
-    Bytes as STREAM counts them: two arrays read and one written. `cores_had`: the share of the cores that its threads
-    can use which this process had while it did multiply-adds; less than 1 where others are at work. `doubt`: why the
-    bytes may be those of a cache; None: they are memory's.
+    Bytes as STREAM's triad counts them: two arrays read and one written. `cores_had`: the share of the cores that its
+    threads can use which this process had while it did multiply-adds; less than 1 where others are at work. `doubt`:
+    why the bytes may be those of a cache; None: they are memory's.
     """
 
     flop_per_s: tuple[float, ...]
@@ -39,6 +60,7 @@ class Ceilings:
     threads: int
     cores_had: float
     doubt: str | None = None
+    dtype: str = "float32"
 
     @property
     def peak(self) -> float:
@@ -56,34 +78,88 @@ def probe() -> Library:
     return compiled(HERE / "probe.cpp", (HERE / "micro.h", HERE / "team.h"))
 
 
-def measured(threads: int) -> Ceilings:
-    """Takes about half a second. Raises UserError without a compiler."""
-    library = probe()
-    fused, triad = function(library, "fused"), function(library, "triad")
-    of_a_round = function(library, "flop_of_a_round")
-    of_a_round.restype = ctypes.c_long
-    fused.restype = triad.restype = ctypes.c_double
+def measured(threads: int, dtype: str = "float32") -> Ceilings:
+    """Of float32 or float64; takes about half a second. Raises UserError without a compiler."""
+    multiply_add = MultiplyAdds(threads, dtype)
+    rounds = _enough(multiply_add.seconds, 1000)
+    streamed = stream(threads, dtype, ("triad",))
+    return Ceilings(
+        flop_per_s=tuple(multiply_add.flop(rounds) / multiply_add.seconds(rounds) for _ in range(BURSTS)),
+        bytes_per_s=streamed.bytes_per_s["triad"],
+        threads=threads,
+        cores_had=_share_of_cores(partial(multiply_add.seconds, BURSTS * rounds), min(threads, len(allowed_cores()))),
+        doubt=streamed.doubt,
+        dtype=dtype,
+    )
 
-    def multiply_add(rounds: int) -> float:
-        return float(fused(ctypes.c_long(rounds), ctypes.c_int(threads)))
 
-    rounds = _enough(multiply_add, 1000)
-    flop = rounds * int(of_a_round()) * threads
-    length = _array_bytes() // 4
-    x, y, z = (np.full(length, value, np.float32) for value in (0, 1, 2))
+class MultiplyAdds:
+    """The probe's multiply-adds on registers. Raises UserError without a compiler."""
+
+    def __init__(self, threads: int, dtype: str) -> None:
+        library, self.bytes, self.threads = probe(), number(dtype).itemsize, threads
+        self.fused, of_a_round = function(library, "fused"), function(library, "flop_of_a_round")
+        self.fused.restype, of_a_round.restype = ctypes.c_double, ctypes.c_long
+        self.of_a_round = int(of_a_round(ctypes.c_int(self.bytes)))
+        self.totals = np.zeros(threads)
+
+    def flop(self, rounds: int) -> int:
+        """Operations of so many rounds, of all threads."""
+        return rounds * self.of_a_round * self.threads
+
+    def seconds(self, rounds: int) -> float:
+        """What so many rounds take, 100 at least. Raises RunError where they do not give what they have to."""
+        sizes = ctypes.c_long(rounds), ctypes.c_int(self.bytes)
+        took = float(self.fused(*sizes, ctypes.c_void_p(self.totals.ctypes.data), ctypes.c_int(self.threads)))
+        if not (self.totals == self.of_a_round).all():  # each of the chains, two operations a round, has come to 2
+            raise RunError(f"the probe's multiply-adds give {self.totals.tolist()}, not {self.of_a_round}")
+        return took
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Bytes per second of each measurement, by kernel of STREAM; of arrays of `array` bytes. `doubt` as in Ceilings."""
+
+    bytes_per_s: Mapping[str, tuple[float, ...]]
+    array: int
+    doubt: str | None
+
+
+def stream(threads: int, dtype: str = "float64", names: Sequence[str] = tuple(STREAM)) -> Streamed:
+    """STREAM's kernels: J. McCalpin, "Memory Bandwidth and Machine Balance", 1995.
+
+    Raises UserError without a compiler, RunError where a kernel computes something else.
+    """
+    run = function(probe(), "stream")
+    run.restype = ctypes.c_double
+    width = number(dtype).itemsize
+    length = array_bytes() // width
+    x, y, z = (np.empty(length, dtype) for _ in range(3))
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, z)]
 
-    def stream() -> float:
-        return float(triad(ctypes.c_long(length), *pointers, ctypes.c_int(threads)))
+    def seconds(kernel: int, *arrays: ctypes.c_void_p, factor: float) -> float:
+        head = ctypes.c_int(kernel), ctypes.c_long(length), ctypes.c_int(width)
+        return float(run(*head, *arrays, ctypes.c_double(factor), ctypes.c_int(threads)))
 
-    stream()
-    return Ceilings(
-        flop_per_s=tuple(flop / multiply_add(rounds) for _ in range(BURSTS)),
-        bytes_per_s=tuple(3 * x.nbytes / stream() for _ in range(PASSES)),
-        threads=threads,
-        cores_had=_share_of_cores(partial(multiply_add, BURSTS * rounds), min(threads, len(allowed_cores()))),
-        doubt=doubt(x.nbytes, cache_bytes()),
-    )
+    for pointer, value in zip(pointers, (0.0, Y, Z), strict=True):
+        seconds(FILL, pointer, *pointers[1:], factor=value)
+    found = {}
+    for name in names:
+        kernel = STREAM[name]
+        seconds(kernel.number, *pointers, factor=FACTOR)
+        found[name] = tuple(
+            kernel.arrays * x.nbytes / seconds(kernel.number, *pointers, factor=FACTOR) for _ in range(PASSES)
+        )
+        if not x.min() == x.max() == kernel.result:
+            raise RunError(f"the probe's {name} gives {x.min()} to {x.max()}, not {kernel.result}")
+    return Streamed(found, x.nbytes, doubt(x.nbytes, cache_bytes()))
+
+
+def number(dtype: str) -> np.dtype:
+    """NumPy's dtype. Raises ValueError for one that the probe does not know."""
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype}: choose from {', '.join(DTYPES)}")
+    return np.dtype(dtype)
 
 
 def doubt(array: int, caches: int) -> str | None:
@@ -116,7 +192,7 @@ def _enough(work: Callable[[int], float], number: int) -> int:
     return number
 
 
-def _array_bytes() -> int:
+def array_bytes() -> int:
     """Four times the largest caches of all cores that this process may use, as far as memory allows."""
     wanted = min(max(TIMES * cache_bytes(), SMALLEST), LARGEST)
     return int(min(wanted, free_bytes() // 16))

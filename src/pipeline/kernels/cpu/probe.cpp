@@ -1,9 +1,9 @@
-// What this processor can do at the most: the two ceilings of the roofline.
+// What this processor can do at the most: the ceilings of the roofline, for numbers of 4 bytes (float) or 8 (double).
 //
 // Reading guide
 //   1. fused   multiply-adds on registers alone: SUMS chains that do not wait for each other, enough to keep every FMA
 //              unit of a core busy. No kernel can be faster.
-//   2. triad   x = y + 3 * z over arrays that no cache holds (STREAM's triad): bytes that memory delivers.
+//   2. stream  copy, scale, add and triad over arrays that no cache holds, as in STREAM: bytes that memory delivers.
 //   3. spread  runs either on several threads at once, and times it from the first that begins to the last that ends:
 //              starting threads and waking them is not part of it.
 #include <algorithm>
@@ -13,10 +13,11 @@
 #include "micro.h"
 #include "team.h"
 
-constexpr long SUMS = VECTORS * COLUMNS;
+constexpr long SUMS = VECTORS * COLUMNS, REGISTER = LANES * sizeof(float);
+typedef double Doubles __attribute__((vector_size(REGISTER)));  // as many as fit where Vector holds floats
 
 // Numbers of floating-point operations in one round, for the caller to count.
-extern "C" long flop_of_a_round() { return 2 * SUMS * LANES; }
+extern "C" long flop_of_a_round(int bytes) { return 2 * SUMS * (REGISTER / bytes); }
 
 using Clock = std::chrono::steady_clock;
 
@@ -35,33 +36,64 @@ static double spread(int threads, Work work) {
     return std::chrono::duration<double>(all).count();
 }
 
-static volatile float kept;  // zero, as the compiler cannot know
+static volatile float zero;  // as the compiler cannot know
 
-static void chains(long rounds) {
-    Tile tile = {};
-    Vector factor = {}, addend = {};
-    for (long lane = 0; lane < LANES; ++lane) factor[lane] = 0.5f + kept, addend[lane] = 1.0f + kept;
+// Each chain goes to 2, which x / 2 + 1 leaves as it is. The sum of all of them: so the caller sees that they were run.
+template <typename Number, typename Register>
+static double chains(long rounds) {
+    Register sum[COLUMNS][VECTORS] = {}, factor = {}, addend = {}, all = {};
+    constexpr long WIDTH = REGISTER / sizeof(Number);
+    for (long lane = 0; lane < WIDTH; ++lane) factor[lane] = Number(0.5) + zero, addend[lane] = Number(1) + zero;
     for (long j = 0; j < COLUMNS; ++j)  // read anew for each: equal chains would be computed once
-        for (long v = 0; v < VECTORS; ++v) tile.sum[j][v] += kept;
+        for (long v = 0; v < VECTORS; ++v) sum[j][v] += Number(zero);
     for (long round = 0; round < rounds; ++round)
         for (long j = 0; j < COLUMNS; ++j)
-            for (long v = 0; v < VECTORS; ++v) tile.sum[j][v] = tile.sum[j][v] * factor + addend;
-    Vector all = {};
+            for (long v = 0; v < VECTORS; ++v) sum[j][v] = sum[j][v] * factor + addend;
     for (long j = 0; j < COLUMNS; ++j)
-        for (long v = 0; v < VECTORS; ++v) all += tile.sum[j][v];
-    float total = 0;
-    for (long lane = 0; lane < LANES; ++lane) total += all[lane];
-    kept = total * 0;
+        for (long v = 0; v < VECTORS; ++v) all += sum[j][v];
+    double total = 0;
+    for (long lane = 0; lane < WIDTH; ++lane) total += all[lane];
+    return total;
 }
 
-// Seconds.
-extern "C" double fused(long rounds, int threads) {
-    return spread(threads, [=](int) { chains(rounds); });
+// Seconds. `totals`: of each thread, the sum of its chains.
+extern "C" double fused(long rounds, int bytes, double *totals, int threads) {
+    return spread(threads, [=](int number) {
+        totals[number] = bytes == 4 ? chains<float, Vector>(rounds) : chains<double, Doubles>(rounds);
+    });
 }
 
-extern "C" double triad(long length, float *x, const float *y, const float *z, int threads) {
+enum Kernel { FILL, COPY, SCALE, ADD, TRIAD };
+
+template <typename Number>
+static void part(int kernel, long from, long to, Number *x, const Number *y, const Number *z, Number factor) {
+    switch (kernel) {
+        case FILL:
+            for (long i = from; i < to; ++i) x[i] = factor;
+            break;
+        case COPY:
+            for (long i = from; i < to; ++i) x[i] = y[i];
+            break;
+        case SCALE:
+            for (long i = from; i < to; ++i) x[i] = factor * y[i];
+            break;
+        case ADD:
+            for (long i = from; i < to; ++i) x[i] = y[i] + z[i];
+            break;
+        case TRIAD:
+            for (long i = from; i < to; ++i) x[i] = y[i] + factor * z[i];
+            break;
+    }
+}
+
+// Seconds. FILL is not part of STREAM: it gives each thread the memory that it first touches.
+extern "C" double stream(int kernel, long length, int bytes, void *x, const void *y, const void *z, double factor,
+                         int threads) {
     return spread(threads, [=](int number) {
         const long from = length * number / threads, to = length * (number + 1) / threads;
-        for (long i = from; i < to; ++i) x[i] = y[i] + 3 * z[i];
+        if (bytes == 4)
+            part<float>(kernel, from, to, (float *)x, (const float *)y, (const float *)z, float(factor));
+        else
+            part<double>(kernel, from, to, (double *)x, (const double *)y, (const double *)z, factor);
     });
 }
