@@ -100,7 +100,7 @@ def test_driver_version(driver: pytest.MonkeyPatch) -> None:
 def test_gpus_are_counted_as_nvml_counts_them_unless_told_otherwise(set_by_user: str | None, order: str) -> None:
     code = (
         "import os; from pipeline import runner; from pipeline.errors import UserError\n"
-        "try: runner.ready({'stage': {'_target_': 'pipeline.stages.devices.Devices'}}, [])\n"
+        "try: runner.ready({'stage': {'_target_': 'pipeline.stages.devices.stage.Devices'}}, [])\n"
         "except UserError: print(os.environ.get('CUDA_DEVICE_ORDER'))"
     )
     result = environment()

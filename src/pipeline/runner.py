@@ -229,10 +229,14 @@ def cell_of(config: Config) -> Resolved:
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
     """Run a stage that prints and leaves nothing behind."""
     from pipeline.cli.terminal import results
-    from pipeline.report.table import show
+    from pipeline.report.table import show, show_table
 
     result = experiment.stage.run(experiment, resolved, None)  # type: ignore[arg-type]  # one that is not recorded
-    show(results(), type(experiment.stage).__name__.lower(), result.table)
+    console = results()
+    for one in result.tables:
+        show_table(console, one)
+        console.print()
+    show(console, type(experiment.stage).__name__.lower(), result.table)
     return 0
 
 

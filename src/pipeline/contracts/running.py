@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 class Stage(Part):
     """What a command does with an experiment. A stage knows no framework.
 
-    `recorded`: it leaves a run behind (a folder and an MLflow run); one that does not gets no `run`. `starts_from_run`:
-    it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a problem, not for a
-    dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it runs other experiments
-    as its own cells, and its checks try them. `varies_precision`: the cells differ in precision. `headline`: the
-    metric that it is judged by. `task`: what the dataset has to be of (None: anything). `distributes`: its training may
-    be that of several processes.
+    `starts_from_run`: it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a
+    problem, not for a dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it
+    runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
+    precision. `headline`: the metric that it is judged by. `task`: what the dataset has to be of (None: anything).
+    `distributes`: its training may be that of several processes.
     """
 
-    recorded: ClassVar[bool] = True
     starts_from_run: ClassVar[bool] = False
     solves: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...] | None] = None
@@ -44,10 +42,14 @@ class Stage(Part):
     if TYPE_CHECKING:
 
         @property
+        def recorded(self) -> bool:
+            """Whether it leaves a run behind (a folder and an MLflow run); one that does not gets no `run`."""
+
+        @property
         def probe(self) -> bool:
             """Whether a step is taken apart, so that the backend's probe decides the result too."""
     else:
-        probe = False
+        recorded, probe = True, False
 
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

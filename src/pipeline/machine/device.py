@@ -108,6 +108,11 @@ def gpu_free_bytes(index: int) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(_handles()[index]).free)
 
 
+def nvml_handle(index: int) -> Any:
+    """NVML's handle of a GPU; `index` as in `gpus`. Raises IndexError where there is none."""
+    return _handles()[index]
+
+
 def driver_version() -> str | None:
     """The NVIDIA driver's version, or None without one."""
     import pynvml

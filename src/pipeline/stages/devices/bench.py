@@ -1,0 +1,77 @@
+"""The bench of stage=devices: source after source, each in its own process, and what went wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.errors import RunError
+from pipeline.machine import energy
+from pipeline.machine.ceilings import Ceiling
+from pipeline.machine.device import Place
+from pipeline.machine.own_process import OwnProcess
+from pipeline.runs.run import Run
+from pipeline.stages.devices import kept
+from pipeline.stages.devices.inventory import physical
+from pipeline.stages.devices.sources import SOURCES, Source
+from pipeline.stages.devices.tables import line
+
+
+class Bench:
+    """`found`: what was measured, as it is measured."""
+
+    def __init__(self, rounds: int, run: Run) -> None:
+        self.rounds, self.run = rounds, run
+        self.found: list[Ceiling] = []
+
+    def measure(self) -> None:
+        """Everything, on the CPU and on each GPU."""
+        for place, _ in physical():
+            for source in SOURCES:
+                if place.kind in source.on:
+                    self._add(self._measured(source, place))
+            if energy.meter(str(place)) is None:
+                self._add([Ceiling(name=f"{place}/energy", unit="J/FLOP", missing=energy.UNKNOWN)])
+
+    def _add(self, ceilings: list[Ceiling]) -> None:
+        self.found += ceilings
+        for one in ceilings:
+            self.run.say(f"{one.name}: {line(one)}")
+
+    def _measured(self, source: Source, place: Place) -> list[Ceiling]:
+        name, absent = f"{place}/{source.name}", source.absent(place)
+        if absent is not None:
+            return [Ceiling(name=name, unit="FLOP/s", missing=absent)]
+        try:
+            return apart(source, str(place), self.rounds)
+        except RunError as error:
+            return [Ceiling(name=name, unit="FLOP/s", fault=str(error))]
+
+    def faults(self) -> Iterator[str]:
+        """What went wrong, by which the run is FAILED."""
+        return (f"{one.name}: {one.fault}" for one in self.found if one.fault)
+
+    def seen(self) -> dict[str, str]:
+        """For the receipt: the dtype and the device that were observed."""
+        return {one.name: one.seen for one in self.found if one.seen}
+
+
+def apart(source: Source, place: str, rounds: int) -> list[Ceiling]:
+    """What a source measures, in a process that knows no other. Raises RunError where that fails."""
+    with tempfile.TemporaryDirectory(dir=kept.folder()) as temporary:  # on the disk that the data lie on
+        folder = Path(temporary)
+        job = {"module": source.module, "place": place, "rounds": rounds}
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        process = OwnProcess(
+            place=place,
+            cores=len(os.sched_getaffinity(0)),
+            folder=folder,
+            keras_on="jax" if source.name == "jax" else "tensorflow",
+        )
+        process.run([sys.executable, "-m", "pipeline.stages.devices.process", str(folder)])
+        found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+    return [Ceiling.read(one) for one in found]

@@ -1,0 +1,29 @@
+"""What the processor does at the most, by C++ without a framework: multiply-adds on registers, bytes from memory."""
+
+from __future__ import annotations
+
+import os
+
+from pipeline.kernels.cpu.ceilings import DTYPES, stream
+from pipeline.kernels.cpu.ceilings import measured as probed
+from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.machine.ceilings import HAD, Ceiling
+from pipeline.report.table import size
+
+
+def measured(place: str, rounds: int) -> list[Ceiling]:
+    """On all cores that this process may use; `place`: `cpu`. The probe has its own numbers of samples."""
+    compiler = missing_compiler()
+    if compiler is not None:
+        return [Ceiling(name="cpu/probe", unit="FLOP/s", missing=f"needs {compiler}")]
+    threads = len(os.sched_getaffinity(0))
+    found, on, had = [], f"{threads} thread{'s' * (threads != 1)}", []
+    for dtype in DTYPES:
+        one = probed(threads, dtype)
+        found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=one.flop_per_s, seen=dtype))
+        had.append(100 * one.cores_had)
+    streamed = stream(threads)
+    of = f"{size(streamed.array)} each" + (f"; uncertain: {streamed.doubt}" if streamed.doubt else "")
+    for name, samples in streamed.bytes_per_s.items():
+        found.append(Ceiling(name=f"cpu/probe/{name}", unit="bytes/s", of=of, samples=samples, seen="float64"))
+    return [*found, Ceiling(name=HAD, unit="%", of="of them, had", samples=tuple(had))]

@@ -1,0 +1,120 @@
+"""stage=devices: what this machine has, how each framework calls it, and what runs on it at which precision; the
+ceilings that were measured on it; or the GPUs there are, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from pipeline.contracts import Stage
+from pipeline.errors import UserError, bad_choice
+from pipeline.machine import gpu_table
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import gpus
+from pipeline.runs import receipt as receipts
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import group_of, spec
+from pipeline.stages.devices import inventory, kept, tables
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+SHOWN = ("here", "known")
+OF_TRAININGS = (
+    *("precision", "model", "dataset", "loader", "augmentation", "optimizer", "loss", "schedule", "training"),
+    "seed",
+)
+OF_STEPS = ("backend.compile", "backend.xla", "device.placement_log")
+
+
+@spec
+class Devices(Stage):
+    """`gpus`: `here` for this machine, or `known` for the table of GPUs, which needs no framework. `measure`: measure
+    the ceilings of this machine, and keep them. `rounds`: samples of each.
+
+    Of this machine the chosen backend is asked for its own (logical) devices, so it is the one that is imported.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("backend", "device")
+    headline: ClassVar[str] = "ceilings/measured"
+
+    gpus: str = "here"
+    measure: bool = False
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 7
+
+    def __post_init__(self) -> None:
+        if self.gpus not in SHOWN:
+            raise bad_choice("stage.gpus", self.gpus, SHOWN)
+        if self.gpus == "known" and self.measure:
+            raise UserError(
+                "stage.measure=true with stage.gpus=known: the table is of GPUs, not of this machine; leave it out"
+            )
+
+    @property
+    def recorded(self) -> bool:
+        """A measurement leaves a run; a list does not."""
+        return self.measure
+
+    @property
+    def title(self) -> str:
+        return "devices"
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """What measures, which other processes import by its name."""
+        return kept.CODE if self.measure else ()
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that are about a training, and for the table of GPUs those about this machine too."""
+        for key in keys:
+            group = group_of(key)
+            if group in OF_TRAININGS or key in OF_STEPS:
+                raise UserError(f"{key} with stage=devices: nothing is trained here; leave it out")
+            if self.gpus == "known" and group in self.reads:
+                raise UserError(f"{key} with stage.gpus=known: the table is of GPUs, not of this machine; leave it out")
+            if key == "stage.rounds" and not self.measure:
+                raise UserError("stage.rounds with stage.measure=false: nothing is measured; set stage.measure=true")
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse a cache folder that cannot keep them, before minutes are spent."""
+        if self.measure:
+            kept.folder()
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
+        """One table: devices, the backend's logical devices, precisions; and the ceilings. The study records the first.
+
+        What was measured before is shown where nothing is recorded: a run has only what it has found itself.
+        """
+        receipt = receipts.before(experiment, resolved) if run is not None else {}
+        if run is not None:
+            run.journal.write_receipt(receipt)
+        if self.gpus == "known":
+            return Result(metrics=inventory.counts(), table=tuple(gpu_table.rows(gpus())))
+        seen = experiment.backend.load().logical_devices(experiment, resolved)
+        rows = inventory.rows(experiment.backend.name, seen)
+        if run is None:
+            ceilings = kept.kept()
+            shown = tables.shown(ceilings.rows if ceilings else ())
+            return Result(metrics=inventory.counts(), table=(*rows, *tables.about(ceilings)), tables=shown)
+        if not self.measure:
+            return Result(metrics=inventory.counts(), table=rows)
+        return self._measured(run, receipt, rows)
+
+    def _measured(self, run: Run, receipt: dict[str, object], rows: Sequence[tuple[str, str]]) -> Result:
+        from pipeline.stages.devices.bench import Bench
+
+        facts, bench = kept.facts(), Bench(self.rounds, run)
+        run.journal.write_receipt({**receipt, "ceilings": facts})
+        bench.measure()
+        run.journal.write_receipt({**receipt, "ceilings": {**facts, "seen": bench.seen()}})
+        tables.write_csv(run.artifact("tables/samples.csv"), bench.found)
+        ceilings = kept.keep(bench.found, facts)
+        return Result(
+            metrics=(*inventory.counts(), *tables.metrics(bench.found)),
+            tables=tables.shown(bench.found),
+            table=(*rows, *tables.about(ceilings)),
+            failed="; ".join(bench.faults()) or None,
+        )

@@ -1,0 +1,90 @@
+"""Ceilings in tables, in numbers and in a CSV of every sample."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.runs.result import Metric, Table, count
+
+SHOWN = {
+    "FLOP/s": (1e9, "GFLOP/s"),
+    "bytes/s": (1e9, "GB/s"),
+    "s": (1e-6, "µs"),
+    "J/FLOP": (1e-12, "pJ/FLOP"),
+    "%": (1, "%"),
+}
+ALONE = 95  # % of the cores: with less of them, other processes are at work
+NEVER = "not measured: stage.measure=true does it, in a few minutes"
+
+
+def about(ceilings: Ceilings | None) -> list[tuple[str, str]]:
+    """When they were measured, and what was not and why."""
+    if ceilings is None:
+        return [("ceilings", NEVER)]
+    rows = [("ceilings", f"measured {ceilings.date} on this machine, with its software as it is; kept")]
+    had = ceilings.median(HAD)
+    if had is not None and had < ALONE:
+        busy = f"other processes were at work: the probe had {had:.0f} % of the cores; measure again when none is"
+        rows.append(("too low", busy))
+    return rows + [(one.name, line(one)) for one in ceilings.rows if not one.samples]
+
+
+def shown(rows: Sequence[Ceiling]) -> tuple[Table, ...]:
+    """A table for each device and what measures it; of what was measured."""
+    tables = []
+    for group in dict.fromkeys(_group(one) for one in rows if one.samples):
+        of_group = [one for one in rows if one.samples and _group(one) == group]
+        columns = ("ceiling", "of", "median", "unit", "least to most", "n", "error")
+        tables.append(Table(" · ".join(group), columns, tuple(map(_row, of_group))))
+    return tuple(tables)
+
+
+def _row(one: Ceiling) -> tuple[str, ...]:
+    factor, unit = SHOWN[one.unit]
+    spread = f"{digits(min(one.samples) / factor)} to {digits(max(one.samples) / factor)}"
+    error = "" if one.error is None else f"{one.error:.0e}" if one.error else "0"
+    what = " ".join(one.name.split("/")[2:])
+    return what, one.of, digits(one.median / factor), unit, spread, str(len(one.samples)), error
+
+
+def _group(one: Ceiling) -> tuple[str, str]:
+    place, source = one.name.split("/")[:2]
+    return place, source
+
+
+def line(one: Ceiling) -> str:
+    """What came of a ceiling, in a line."""
+    if one.fault:
+        return f"WRONG, so it is not measured: {one.fault}"
+    if one.missing:
+        return f"not measured: {one.missing}"
+    _, of, median, unit, spread, n, _ = _row(one)
+    return f"{median} {unit} ({spread}, n={n}; {of})"
+
+
+def metrics(rows: Sequence[Ceiling]) -> Iterator[Metric]:
+    """The median of each, and how many were measured."""
+    measured = [one for one in rows if one.samples]
+    yield count("ceilings/measured", len(measured))
+    for one in measured:
+        factor, unit = SHOWN[one.unit]
+        value = (one.median, "s") if one.unit == "s" else (one.median / factor, unit)
+        yield Metric(one.name, *value, "time", "min" if one.unit in ("s", "J/FLOP") else "max")
+
+
+def write_csv(path: Path, rows: Sequence[Ceiling]) -> None:
+    """Every sample."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("name", "of", "unit", "sample", "value"))
+        for one in rows:
+            for number, value in enumerate(one.samples):
+                writer.writerow((one.name, one.of, one.unit, number, value))
+
+
+def digits(value: float) -> str:
+    """Three digits: no ceiling is known better."""
+    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"

@@ -1,0 +1,105 @@
+"""Operations of which the first is right; the others show what has to be found out before anything is timed."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pipeline.backends.shared.ceiling_bench import Call
+from pipeline.backends.shared.ceilings_numpy import Numpy
+
+TAKES_S = 0.005  # a product, on the slow device
+
+
+class Right(Numpy):
+    pass
+
+
+class Transposed(Numpy):
+    def product(self, a: Any, b: Any) -> Call:
+        return lambda: (a @ b).T
+
+
+class OtherOperand(Numpy):
+    """aᵀ·b."""
+
+    def product(self, a: Any, b: Any) -> Call:
+        return lambda: a.T @ b
+
+
+class Narrow(Numpy):
+    """Float32 that is called float64."""
+
+    def product(self, a: Any, b: Any) -> Call:
+        return lambda: (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+
+
+class NarrowOperands(Numpy):
+    """The numbers themselves are those of float32."""
+
+    def cast(self, array: Any, dtype: str) -> np.ndarray:
+        return np.asarray(array).astype(np.float32).astype(dtype)
+
+
+class SaysSo(Numpy):
+    """Float32, and it says so."""
+
+    def product(self, a: Any, b: Any) -> Call:
+        return lambda: a.astype(np.float32) @ b.astype(np.float32)
+
+
+class Elsewhere(Numpy):
+    def device(self, array: Any) -> str:
+        return super().device(array).replace("cpu", "gpu:0")
+
+
+class Nan(Numpy):
+    def product(self, a: Any, b: Any) -> Call:
+        return lambda: a @ b * np.nan
+
+
+class Refusing(Numpy):
+    def product(self, a: Any, b: Any) -> Call:
+        raise NotImplementedError("no such operation\nand more")
+
+
+class Asynchronous(Numpy):
+    """A device that computes after a call has returned."""
+
+    def __init__(self) -> None:
+        self.device_itself = ThreadPoolExecutor(1)
+
+    def product(self, a: Any, b: Any) -> Call:
+        def later() -> np.ndarray:
+            time.sleep(TAKES_S)
+            return np.asarray(a @ b)
+
+        return lambda: self.device_itself.submit(later)
+
+    def cast(self, array: Any, dtype: str) -> np.ndarray:
+        return super().cast(there(array), dtype)
+
+    def dtype(self, array: Any) -> str:
+        return super().dtype(there(array))
+
+    def wait(self, arrays: Any) -> None:
+        for each in arrays:
+            there(each)
+
+    def ready(self, arrays: Any) -> bool:
+        return all(not isinstance(each, Future) or each.done() for each in arrays)
+
+
+class Unsynchronised(Asynchronous):
+    """Its timer is stopped when the work is launched."""
+
+    def wait(self, arrays: Any) -> None:
+        pass
+
+
+def there(array: Any) -> Any:
+    """An array when it is computed."""
+    return array.result() if isinstance(array, Future) else array

@@ -1,0 +1,378 @@
+"""stage=devices: ceilings that are verified before they are timed, kept for the machine as it is, and shown."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import own_ceilings
+import pytest
+from command import done, pipeline, refused
+
+from pipeline.backends.shared import ceiling_bench
+from pipeline.backends.shared.ceiling_bench import Bench as FrameworkBench
+from pipeline.backends.shared.ceiling_bench import Operations, convolved
+from pipeline.errors import UserError
+from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.machine import energy, paths
+from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.machine.device import Place
+from pipeline.machine.energy import Meter
+from pipeline.runs.result import read_result
+from pipeline.stages.devices import bench as devices_bench
+from pipeline.stages.devices import kept, probe, sources, tables
+from pipeline.stages.devices.sources import SOURCES, Source
+from pipeline.stages.devices.stage import Devices
+
+CPU = Place("cpu")
+NOTHING: Any = None  # the stage asks neither the experiment nor the device
+KEPT = Ceiling(name="cpu/probe/triad", unit="bytes/s", of="64.0 MiB each", samples=(3e9, 1e9, 2e9))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that take no time worth measuring."""
+    monkeypatch.setattr(ceiling_bench, "SIZES", (32, 64))
+    monkeypatch.setattr(ceiling_bench, "SAMPLE_S", 1e-4)
+
+
+def measured(operations: Operations, meter: Meter | None = None) -> dict[str, Ceiling]:
+    """By what was done."""
+    found = FrameworkBench(operations, "cpu", meter).measured(rounds=3)
+    return {one.name.removeprefix("cpu/numpy/"): one for one in found}
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_right_is_timed() -> None:
+    found = measured(own_ceilings.Right())
+    assert len(found) == 6
+    for dtype in ("float16", "float32", "float64"):
+        one = found[f"product/{dtype}"]
+        assert one.fault is None and len(one.samples) == 3 and min(one.samples) > 0
+        assert one.seen == f"{dtype} on cpu" and one.of == "64 × 64"
+        assert one.error is not None and 0 <= one.error <= 2 * 8 * ceiling_bench.ROUNDOFF[dtype]
+    assert found["product/bfloat16"].missing == "NumPy has no bfloat16"
+    assert found["convolution"].missing == "NumPy has no convolution of images"
+    assert 0 < found["launch"].median < 1e-3
+
+
+WRONG: dict[type[Operations], tuple[str, str]] = {
+    own_ceilings.Transposed: ("product/float32", "differs from NumPy's by 1."),
+    own_ceilings.OtherOperand: ("product/float32", "differs from NumPy's by 1."),
+    own_ceilings.Narrow: ("product/float64", "differs from NumPy's by "),
+    own_ceilings.NarrowOperands: ("product/float64", "numbers are rounded by 3.0e-08, more than float64 rounds them"),
+    own_ceilings.SaysSo: ("product/float64", "computes in float32, not in float64"),
+    own_ceilings.Elsewhere: ("launch", "ran on gpu:0, not on cpu"),
+    own_ceilings.Nan: ("product/float16", "differs from NumPy's by nan of its norm"),
+    own_ceilings.Refusing: ("product/float32", "raised NotImplementedError: no such operation"),
+    own_ceilings.Unsynchronised: ("product/float32", "the timer was stopped before the result was computed"),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("kind", "said"), WRONG.items(), ids=[kind.__name__ for kind in WRONG])
+def test_what_is_wrong_has_no_times(kind: type[Operations], said: tuple[str, str]) -> None:
+    found = measured(kind())
+    name, fault = said
+    assert str(found[name].fault).startswith(fault), found[name].fault
+    assert found[name].samples == ()
+    if kind is own_ceilings.Narrow:  # which is right in the dtype that it computes in
+        assert found["product/float32"].fault is None
+
+
+@pytest.mark.usefixtures("small")
+def test_a_device_that_computes_later_is_waited_for() -> None:
+    one = measured(own_ceilings.Asynchronous())["product/float64"]
+    assert one.fault is None
+    assert max(one.samples) < 2 * 64**3 / own_ceilings.TAKES_S
+
+
+@pytest.mark.usefixtures("small")
+def test_one_that_goes_wrong_late_has_no_times() -> None:
+    """After it was verified and timed: the last result is compared too."""
+
+    class Stopping(own_ceilings.Right):
+        calls = 0
+
+        def product(self, a: Any, b: Any) -> Any:
+            def run() -> np.ndarray:
+                self.calls += 1
+                return np.asarray(a @ b) if self.calls < 10 else np.zeros_like(a)
+
+            return run
+
+    assert str(measured(Stopping())["product/float64"].fault).startswith("differs from NumPy's by 1.0e+00")
+
+
+@pytest.mark.usefixtures("small")
+def test_the_energy_of_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a meter of a constant power: an operation takes what it takes of the time."""
+    monkeypatch.setattr(ceiling_bench, "ENERGY_S", 0.05)
+    found = measured(own_ceilings.Right(), Meter(lambda: 100 * time.perf_counter()))
+    one, rate = found["energy/float64"], found["product/float64"].median
+    assert one.unit == "J/FLOP" and 0.2 < one.median * rate / 100 < 5
+
+
+def test_the_reference_convolves() -> None:
+    generator = np.random.default_rng(0)
+    x, w = generator.normal(size=(2, 4, 5, 3)), generator.normal(size=(3, 3, 3, 2))
+    found = convolved(x, w)
+    assert found.shape == (2, 4, 5, 2)
+    for image, row, column, out in ((0, 0, 0, 0), (1, 2, 3, 1), (1, 3, 4, 0)):
+        expected = sum(
+            x[image, row + i - 1, column + j - 1, c] * w[i, j, c, out]
+            for i in range(3)
+            for j in range(3)
+            for c in range(3)
+            if 0 <= row + i - 1 < 4 and 0 <= column + j - 1 < 5
+        )
+        assert found[image, row, column, out] == pytest.approx(expected)
+
+
+# The processor's own
+
+
+def test_without_a_compiler_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (one,) = probe.measured("cpu", 3)
+    assert (one.name, one.missing) == ("cpu/probe", f"needs {missing_compiler()}")
+    assert "CXX=no-such-compiler is none" in str(one.missing)
+
+
+# Paths
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Blocks of 1 MiB, and files in a folder of the test."""
+    monkeypatch.setattr(paths, "LARGE", 2**20)
+    monkeypatch.setattr(paths, "CALLS", 5)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("short")
+def test_paths_are_measured() -> None:
+    found = paths.measured("cpu", 2)
+    names = ["memory", "shared memory", "pipe", "disk write", "disk read", "page cache"]
+    assert [one.name for one in found] == [
+        f"cpu/paths/{name}/{what}" for name in names for what in ("bandwidth", "latency")
+    ]
+    for one in found:
+        assert one.fault is None
+        if one.missing is None:
+            assert len(one.samples) == 2 and min(one.samples) > 0
+    assert not list(Path.cwd().iterdir())
+
+
+def wrong_receiver(pipe: Any, _: int) -> None:
+    """Answers as if it had received something else."""
+    while True:
+        pipe.send_bytes(paths.ANSWER if pipe.recv_bytes() else b"\1" * 8)
+
+
+@pytest.mark.usefixtures("short")
+def test_what_arrives_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_receive", wrong_receiver)
+    monkeypatch.setattr(paths, "_write", lambda handle, data: os.pwrite(handle, bytes(len(data)), 0))
+    found = {one.name: one for one in paths.measured("cpu", 1)}
+    assert found["cpu/paths/pipe"].fault == "what came through a pipe differs from what was sent"
+    assert found["cpu/paths/file"].fault == "a file differs from what was written"
+    assert found["cpu/paths/memory/bandwidth"].samples
+
+
+@pytest.mark.usefixtures("short")
+def test_a_file_that_stays_in_memory_says_nothing_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "resident", lambda _: 1.0)
+    found = {one.name: one for one in paths.measured("cpu", 1)}
+    for what in ("bandwidth", "latency"):
+        assert found[f"cpu/paths/disk read/{what}"].missing == "Linux keeps the file in the page cache"
+    assert found["cpu/paths/page cache/bandwidth"].samples
+
+
+# Energy
+
+
+def test_energy_by_rapl(tmp_path: Path) -> None:
+    """All packages are added, parts of them are not; a counter that begins anew goes on."""
+    for name, counter in (("intel-rapl:0", 9_000_000), ("intel-rapl:1", 1_000_000), ("intel-rapl:0:0", 5)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "max_energy_range_uj").write_text("10000000\n")
+        (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
+    meter = energy.of_processor(tmp_path)
+    assert meter is not None and meter.joules() == 0
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("500000\n")
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("3000000\n")
+    assert meter.joules() == pytest.approx(1.5 + 2)
+
+
+def test_a_machine_without_a_meter_says_so(tmp_path: Path) -> None:
+    assert energy.of_processor(tmp_path) is None
+
+
+# What is kept
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    return tmp_path / "ceilings"
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_is_kept_is_found_again() -> None:
+    assert kept.kept() is None
+    made = kept.keep([KEPT], kept.facts())
+    found = kept.kept()
+    assert found is not None and (list(found.rows), found.date) == ([KEPT], made.date)
+    assert found.median("cpu/probe/triad") == 2e9
+    assert found.median("cpu/probe/copy") is None
+
+
+@pytest.mark.usefixtures("cache")
+def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept.keep([KEPT], kept.facts())
+    (tmp_path / "other.py").write_text("")
+    for name, value in (
+        ("version", lambda _: "0.0.1"),
+        ("driver_version", lambda: "580.1"),
+        ("gpus", lambda: (kept_gpu(),)),
+        ("environment", lambda: {"MKL_CBWR": "COMPATIBLE"}),
+        ("FILES", (str(tmp_path / "other.py"),)),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setattr(kept, name, value)
+            assert kept.kept() is None, name
+        assert kept.kept() is not None
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 77})
+    assert kept.kept() is None
+
+
+def kept_gpu() -> Any:
+    from pipeline.machine.device import Gpu
+
+    return Gpu(index=0, name="NVIDIA H200", memory_bytes=1, compute_capability=(9, 0))
+
+
+def test_a_damaged_file_is_not_measured(cache: Path) -> None:
+    kept.keep([KEPT], kept.facts())
+    (file,) = cache.iterdir()
+    for damaged in ("", "{", '{"rows": 1}', '{"rows": [{"name": 1}], "date": ""}'):
+        file.write_text(damaged)
+        assert kept.kept() is None
+
+
+def test_a_cache_that_cannot_be_written_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError) as error:
+        Devices(measure=True).rehearse(NOTHING, NOTHING)
+    assert str(error.value) == (
+        f"cache folder {tmp_path / 'file' / 'ceilings'}: cannot write: Not a directory; "
+        "name another with PIPELINE_CACHE"
+    )
+
+
+def test_all_that_measures_decides_what_is_kept() -> None:
+    for file in kept.FILES:
+        assert (kept.ROOT / file).is_file(), file
+    for source in SOURCES:
+        assert f"{source.module.removeprefix('pipeline.').replace('.', '/')}.py" in kept.FILES
+
+
+# The stage
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "is_installed", lambda name: name != "jax")
+    absent = {source.name: source.absent(CPU) for source in SOURCES if "cpu" in source.on}
+    assert absent.pop("jax") == "needs jax, which is not installed"
+    assert set(absent.values()) == {None}
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_bench, "SOURCES", (Source("lost", "no_such_source", ("cpu",)),))
+    monkeypatch.setattr(energy, "meter", lambda _: None)
+    said: list[str] = []
+    bench = devices_bench.Bench(1, SimpleNamespace(say=said.append))  # type: ignore[arg-type]
+    bench.measure()
+    why = "ended with exit status 1: ModuleNotFoundError: No module named 'no_such_source'"
+    assert [*bench.faults()] == [f"cpu/lost: {why}"]
+    assert said == [
+        f"cpu/lost: WRONG, so it is not measured: {why}",
+        "cpu/energy: not measured: the machine does not say what energy it takes",
+    ]
+
+
+def test_ceilings_in_a_table() -> None:
+    lost = Ceiling(name="cpu/jax", unit="FLOP/s", missing="needs jax, which is not installed")
+    (table,) = tables.shown([KEPT, lost])
+    assert table.title == "cpu · probe"
+    assert table.rows == (("triad", "64.0 MiB each", "2.00", "GB/s", "1.00 to 3.00", "3", ""),)
+    count, triad = tables.metrics([KEPT, lost])
+    assert (count.value, triad.name, triad.value, triad.unit) == (1, "cpu/probe/triad", 2.0, "GB/s")
+    assert tables.about(None) == [("ceilings", tables.NEVER)]
+    found = Ceilings([KEPT, lost, Ceiling(name=HAD, unit="%", samples=(40.0, 41.0))], "2026-11-23 19:40")
+    assert [name for name, _ in tables.about(found)] == ["ceilings", "too low", "cpu/jax"]
+    assert "the probe had 40 % of the cores" in dict(tables.about(found))["too low"]
+
+
+@pytest.mark.wide
+def test_nothing_kept_is_said(tmp_path: Path) -> None:
+    shown = pipeline(tmp_path, "stage=devices", COLUMNS="80", PIPELINE_CACHE=str(tmp_path))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "ceilings           not measured: stage.measure=true does it, in a few minutes" in shown.stdout
+    assert not list(tmp_path.iterdir())
+
+
+REFUSED = {
+    "stage.measure=true with stage.gpus=known: the table is of GPUs, not of this machine; leave it out": (
+        "stage.gpus=known",
+        "stage.measure=true",
+    ),
+    "stage.rounds=0: should be greater than 0": ("stage.measure=true", "stage.rounds=0"),
+    "stage.rounds with stage.measure=false: nothing is measured; set stage.measure=true": ("stage.rounds=3",),
+}
+
+
+@pytest.mark.parametrize(("said", "words"), list(REFUSED.items()), ids=REFUSED)
+def test_settings_that_make_no_sense_are_refused(said: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    assert refused(tmp_path, "stage=devices", *words) == said
+
+
+@pytest.mark.wide
+def test_the_ceilings_as_they_ship(tmp_path: Path) -> None:
+    """Everything is measured or named, recorded, kept, and shown by the next command."""
+    cache = str(tmp_path / "cache")
+    run = done(tmp_path, "stage=devices", "stage.measure=true", "tracking=none", PIPELINE_CACHE=cache)
+    result = read_result(run)
+    assert result is not None
+    metrics, said = {one.name: one for one in result.metrics}, dict(result.table)
+    for name in ("fma/float32", "fma/float64", "copy", "scale", "add", "triad"):
+        assert f"cpu/probe/{name}" in metrics
+    for framework in ("torch", "tensorflow", "jax"):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            for what in ("product", "convolution"):
+                name = f"cpu/{framework}/{what}/{dtype}"
+                assert (name in metrics) != (name in said)
+        assert metrics[f"cpu/{framework}/product/float32"].value > 1
+        assert metrics[f"cpu/{framework}/launch"].value < 0.01
+    assert metrics["cpu/numpy/product/float64"].value < 1.15 * metrics["cpu/probe/fma/float64"].value
+    assert metrics["cpu/paths/pipe/bandwidth"].value > 0
+    with (run / "artifacts/tables/samples.csv").open() as file:
+        assert {row["name"] for row in csv.DictReader(file)} == metrics.keys() - set(not_ceilings(metrics))
+    receipt = json.loads((run / "receipt.json").read_text())
+    assert receipt["ceilings"]["seen"]["cpu/torch/product/float64"] == "float64 on cpu"
+    assert receipt["ceilings"]["versions"]["torch"]
+    shown = pipeline(tmp_path, "stage=devices", PIPELINE_CACHE=cache).stdout
+    assert "cpu · torch" in shown and "product float32" in shown and "ceilings" in shown
+
+
+def not_ceilings(names: Any) -> list[str]:
+    return [name for name in names if name == "gpus" or name.startswith(("precisions/", "ceilings/"))]
