@@ -37,6 +37,7 @@ BENCHMARKS = (
     "generation",
     "processes",
     "memory",
+    "ceilings",
     "pinn",
 )
 
