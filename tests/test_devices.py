@@ -376,3 +376,16 @@ def test_the_ceilings_as_they_ship(tmp_path: Path) -> None:
 
 def not_ceilings(names: Any) -> list[str]:
     return [name for name in names if name == "gpus" or name.startswith(("precisions/", "ceilings/"))]
+
+
+@pytest.mark.gpu
+def test_the_ceilings_of_a_gpu(tmp_path: Path) -> None:
+    """Those of the frameworks that can use it, and of the paths to it."""
+    words = ("stage=devices", "stage.measure=true", "stage.rounds=2", "tracking=none")
+    run = done(tmp_path, *words, PIPELINE_CACHE=str(tmp_path), CUDA_VISIBLE_DEVICES="0")
+    result = read_result(run)
+    assert result is not None
+    found = {one.name: one.value for one in result.metrics}
+    assert found["gpu:0/torch/product/float16"] > found["cpu/torch/product/float16"]
+    assert found["gpu:0/paths/on the device/bandwidth"] > found["gpu:0/paths/pinned to device/bandwidth"]
+    assert found["gpu:0/paths/pageable to device/latency"] < 0.001
