@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.backends.shared import two_layer_numpy
-from pipeline.backends.shared.two_layer import Arrays, Form, Net, Way, by_hand
+from pipeline.backends.shared import arrays_numpy, two_layer_numpy
+from pipeline.backends.shared.arrays import Arrays
+from pipeline.backends.shared.two_layer import Form, Net, Way, by_hand
 
 STEP_S = 0.002  # that a step takes on the slow device
 COMPILES_S = 0.05  # that a call takes which compiles
@@ -127,7 +128,7 @@ class Part:
     which: int
 
 
-class Launched(two_layer_numpy.Arrays):
+class Launched(arrays_numpy.Arrays):
     """Arrays of a device that computes by itself, and takes its time."""
 
     def get(self, array: Any) -> np.ndarray:
@@ -179,4 +180,4 @@ WAYS: tuple[type[Way], ...] = ()
 
 
 def arrays(place: str) -> Arrays:  # noqa: ARG001
-    return two_layer_numpy.Arrays()
+    return arrays_numpy.Arrays()

@@ -16,10 +16,11 @@ import own_forms
 import pytest
 from command import done, pipeline, refused
 
-from pipeline.backends.shared import two_layer_numpy
+from pipeline.backends.shared import arrays_numpy
+from pipeline.backends.shared.arrays import Arrays
 from pipeline.backends.shared.form_bench import Bench as FormBench
 from pipeline.backends.shared.form_bench import Found
-from pipeline.backends.shared.two_layer import Arrays, Form, by_hand, drawn, trained
+from pipeline.backends.shared.two_layer import Form, by_hand, drawn, trained
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
 from pipeline.runs.result import Metric, Result, read_result
@@ -92,7 +93,7 @@ def test_the_reference_descends_the_gradient() -> None:
 
 
 def test_a_form_that_is_right_is_timed() -> None:
-    found = found_of(own_forms.Right, two_layer_numpy.Arrays())
+    found = found_of(own_forms.Right, arrays_numpy.Arrays())
     assert (found.fault, found.losses, found.weights) == (None, 0, 0)
     assert (found.dtype, found.device) == ("float64", "cpu")
     assert {n: len(samples) for n, samples in found.samples.items()} == {1: 2, 3: 2}
@@ -112,7 +113,7 @@ WRONG: dict[type[Form], str] = {
 
 @pytest.mark.parametrize(("kind", "said"), WRONG.items(), ids=[kind.name for kind in WRONG])
 def test_a_form_that_is_wrong_has_no_times(kind: type[Form], said: str) -> None:
-    found = found_of(kind, two_layer_numpy.Arrays())
+    found = found_of(kind, arrays_numpy.Arrays())
     assert str(found.fault).startswith(said), found.fault
     assert found.samples == {}
 
@@ -122,7 +123,7 @@ def test_a_form_that_stops_late_has_no_times() -> None:
     net = drawn((8, 60, 30, 3), 5e-5, seed=0)
     reference = trained(net, 500, (1000,))
     assert reference.losses[599] < 1e-12 * reference.losses[0]
-    bench = FormBench(net, reference, two_layer_numpy.Arrays(), "cpu")
+    bench = FormBench(net, reference, arrays_numpy.Arrays(), "cpu")
     bench.verify([own_forms.Right, own_forms.Stopping])
     bench.time([1000], rounds=1)
     right, stopping = bench.found
@@ -187,7 +188,7 @@ def test_a_gain_within_the_ranges_has_no_crossover() -> None:
 def test_what_a_second_call_compiles_is_charged() -> None:
     """In the crossover and in the mean of several steps, not in a later step."""
     net = drawn(SQUARE, RATE, seed=0)
-    bench = FormBench(net, trained(net, STEPS, (1, 2)), two_layer_numpy.Arrays(), "cpu")
+    bench = FormBench(net, trained(net, STEPS, (1, 2)), arrays_numpy.Arrays(), "cpu")
     first, second = bench.first_calls(own_forms.Twice)
     assert min(first, second) >= own_forms.COMPILES_S
     found = Found("twice", "", samples={10: [(0.01, 0.0)]}, first=[first], second=[second])

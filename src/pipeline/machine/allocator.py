@@ -23,3 +23,9 @@ def keep_freed_memory() -> None:
     if hasattr(libc, "gnu_get_libc_version"):
         for setting, value in SETTINGS.items():
             libc.mallopt(setting, value)
+
+
+def give_back_freed_memory() -> None:
+    """To the system, now: what is allocated next is then seen as memory of this process. Only of glibc."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

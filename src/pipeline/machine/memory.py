@@ -28,6 +28,13 @@ OUT_OF_MEMORY = (
 )
 
 
+def process_bytes() -> int:
+    """What this process has in RAM now."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
 def process_peak_bytes() -> int:
     """The most memory that this process has had in RAM: framework, data and all.
 
@@ -41,6 +48,18 @@ def process_peak_bytes() -> int:
         pass
     kilobytes_or_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes_or_bytes if sys.platform == "darwin" else kilobytes_or_bytes * 1024
+
+
+def forget_process_peak() -> bool:
+    """Have `process_peak_bytes` count from now on; whether that could be done.
+
+    Source: Documentation/filesystems/proc.rst of Linux, "clear_refs".
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def is_out_of_memory(error: BaseException) -> bool:

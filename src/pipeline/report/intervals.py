@@ -1,4 +1,4 @@
-"""How sure a mean over few runs is: Student's interval, and nothing where the runs are too few for one."""
+"""How sure a mean or a median over few runs is, and nothing where the runs are too few to say."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ def half_width(values: Sequence[float]) -> float | None:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * statistics.stdev(values) / math.sqrt(n)
+
+
+def of_median(values: Sequence[float]) -> tuple[float, float] | None:
+    """A confidence interval of the median between two of the values, whatever their distribution; None below six.
+
+    The median lies outside of the k-th smallest and the k-th largest of n values where k - 1 of them at the most lie on
+    one side of it, each with a chance of a half; k is the largest for which that is rare enough. Source: H. A. David,
+    H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1.
+    """
+    ordered, outside, k = sorted(values), 0.0, 0
+    while (outside := outside + 2 * math.comb(len(ordered), k) / 2 ** len(ordered)) <= 1 - CONFIDENCE:
+        k += 1
+    return (ordered[k - 1], ordered[-k]) if k else None
 
 
 def all_the_same(values: Sequence[float]) -> bool:

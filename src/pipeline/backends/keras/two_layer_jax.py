@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from pipeline.backends.keras.arrays_jax import Arrays
 from pipeline.backends.keras.two_layer_keras import Layers, in_float64
 from pipeline.backends.shared.two_layer import Form, Way
-
-
-class Arrays:
-    """JAX's, on one device."""
-
-    def __init__(self, place: str) -> None:
-        kind, _, index = place.partition(":")
-        self.on = jax.devices(kind)[int(index or 0)]
-
-    def put(self, array: np.ndarray) -> jax.Array:
-        return jax.device_put(array.copy(), self.on)
-
-    def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        jax.block_until_ready(arrays)
-
-    def ready(self, arrays: Sequence[Any]) -> bool:
-        """Keras gives losses as numbers, which are there."""
-        return all(each.is_ready() for each in arrays if hasattr(each, "is_ready"))
-
-    def device(self, array: jax.Array) -> str:
-        (device,) = array.devices()
-        return "cpu" if device.platform == "cpu" else f"{device.platform}:{device.id}"
 
 
 def loss_of(w1: jax.Array, w2: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:

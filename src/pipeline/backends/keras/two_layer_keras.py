@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from pipeline.backends.shared.two_layer import Arrays, Form, Net
+from pipeline.backends.shared.arrays import Arrays
+from pipeline.backends.shared.two_layer import Form, Net
 
 
 def in_float64() -> None:

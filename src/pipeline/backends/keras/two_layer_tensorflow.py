@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from pipeline.backends.keras.arrays_tensorflow import Arrays
 from pipeline.backends.keras.two_layer_keras import Layers, in_float64
 from pipeline.backends.shared.two_layer import Form, Way
-
-
-class Arrays:
-    """TensorFlow's, on one device."""
-
-    def __init__(self, place: str) -> None:
-        self.on = "/CPU:0" if place == "cpu" else f"/{place.upper()}"
-        self.waits = place != "cpu"
-
-    def put(self, array: np.ndarray) -> tf.Tensor:
-        with tf.device(self.on):
-            return tf.identity(tf.convert_to_tensor(array))
-
-    def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        """On a CPU an operation is done when its call returns."""
-        if self.waits:
-            tf.test.experimental.sync_devices()
-
-    def ready(self, arrays: Sequence[Any]) -> bool:
-        """TensorFlow cannot be asked."""
-        return True
-
-    def device(self, array: Any) -> str:
-        kind, index = array.device.rpartition("device:")[2].lower().split(":")
-        return "cpu" if kind == "cpu" else f"{kind}:{index}"
 
 
 def loss_of(x: tf.Tensor, y: tf.Tensor, w1: Any, w2: Any) -> tf.Tensor:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.backends.shared.two_layer import Arrays, Form, Net, Reference, Way
+from pipeline.backends.shared.arrays import Arrays
+from pipeline.backends.shared.two_layer import Form, Net, Reference, Way
 
 TOLERANCE = 1e-12  # of a loss in parts of the first one, of a weight matrix's norm in parts of the reference's
 

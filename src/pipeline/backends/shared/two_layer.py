@@ -10,12 +10,14 @@ Source: J. Johnson, "Learning PyTorch with Examples", with N, D_in, H, D_out = 6
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
+
+from pipeline.backends.shared.arrays import Arrays
 
 Sizes = tuple[int, int, int, int]  # N, D_in, H, D_out
 
@@ -70,30 +72,6 @@ def trained(net: Net, steps: int, timed: Collection[int]) -> Reference:
             if number in kept:
                 weights[number] = w1, w2
     return Reference(np.array(losses), weights, steps)
-
-
-class Arrays(Protocol):
-    """A framework's arrays on one device."""
-
-    def put(self, array: np.ndarray) -> Any:
-        """A copy of it on the device."""
-        ...
-
-    def get(self, array: Any) -> np.ndarray:
-        """In NumPy, in its own dtype; waits until it is computed."""
-        ...
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        """Until all are computed."""
-        ...
-
-    def ready(self, arrays: Sequence[Any]) -> bool:
-        """Whether all are computed, as far as the framework says; without waiting."""
-        ...
-
-    def device(self, array: Any) -> str:
-        """Where it lies: `cpu`, `gpu:0`."""
-        ...
 
 
 class Form(ABC):

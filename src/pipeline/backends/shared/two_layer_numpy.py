@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from pipeline.backends.shared.arrays_numpy import Arrays
 from pipeline.backends.shared.two_layer import Form, Way, by_hand
-
-
-class Arrays:
-    """NumPy's, which are computed when a call returns."""
-
-    def put(self, array: np.ndarray) -> np.ndarray:
-        return array.copy()
-
-    def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        """Nothing is ever under way."""
-
-    def ready(self, arrays: Sequence[Any]) -> bool:
-        return True
-
-    def device(self, array: Any) -> str:
-        return "cpu"
 
 
 class ByHand(Form):

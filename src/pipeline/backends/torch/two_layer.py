@@ -5,44 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.backends.shared.two_layer import Form, Way
+from pipeline.backends.torch.arrays import Arrays
 
 WARM_UP = 3  # steps on a side stream before a capture
-
-
-class Arrays:
-    """torch's, on one device."""
-
-    def __init__(self, place: str) -> None:
-        self.on = torch.device(place.replace("gpu", "cuda"))
-        if self.on.type == "cuda":
-            torch.cuda.set_device(self.on)  # whose streams a capture takes
-
-    def put(self, array: np.ndarray) -> Tensor:
-        return torch.tensor(array, device=self.on)
-
-    def get(self, array: Tensor) -> np.ndarray:
-        return array.detach().cpu().numpy()
-
-    def wait(self, arrays: Sequence[Tensor]) -> None:
-        """On a CPU an operation is done when its call returns."""
-        if self.on.type == "cuda":
-            torch.cuda.synchronize(self.on)
-
-    def ready(self, arrays: Sequence[Tensor]) -> bool:
-        return self.on.type == "cpu" or torch.cuda.current_stream(self.on).query()
-
-    def device(self, array: Tensor) -> str:
-        return str(array.device).replace("cuda", "gpu")
 
 
 def step(x: Tensor, y: Tensor, w1: Tensor, w2: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:

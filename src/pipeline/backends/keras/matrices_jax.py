@@ -1,0 +1,59 @@
+"""Products of matrices in JAX."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+
+from pipeline.backends.keras import arrays_jax
+from pipeline.backends.shared.matrices import Memory, of_process
+from pipeline.machine.device import gpus
+
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # https://docs.jax.dev/en/latest/gpu_memory_allocation.html
+GROWS = "XLA_PYTHON_CLIENT_PREALLOCATE"
+
+
+class Matrices(arrays_jax.Arrays):
+    """`a @ b`, operation by operation; float32 in float32 on a GPU too."""
+
+    def refusal(self, dtype: str) -> str | None:
+        return None
+
+    def product(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        return a @ b
+
+    def numbers(self, array: jax.Array) -> np.ndarray:
+        return np.asarray(array).astype(np.float64)
+
+    def dtype(self, array: jax.Array) -> str:
+        return array.dtype.name
+
+    def moved(self, array: jax.Array) -> jax.Array:
+        return jax.device_put(array, self.on)
+
+    def memory(self) -> Memory:
+        if self.on.platform == "cpu":
+            return of_process()
+        stats: dict[str, Any] = self.on.memory_stats()
+        return Memory(int(stats["bytes_in_use"]), int(stats["peak_bytes_in_use"]))
+
+
+def matrices(place: str, limit: int | None) -> Matrices:
+    """On `cpu` or `gpu:0`. JAX reads its environment when it starts its devices, which it has not done yet."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    if limit is not None:
+        os.environ[FRACTION] = repr(min(1.0, limit / gpus()[int(place.partition(":")[2] or 0)].memory_bytes))
+    os.environ.setdefault(GROWS, "false" if limit is None else "true")
+    return Matrices(place)
+
+
+def apart(place: str, limit: int | None) -> tuple[Matrices, Matrices] | str:
+    """Two devices of the CPU, or a GPU and the CPU."""
+    if place != "cpu":
+        return matrices(place, limit), Matrices("cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
+    return matrices("cpu", None), Matrices("cpu:1")

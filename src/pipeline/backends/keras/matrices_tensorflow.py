@@ -1,0 +1,59 @@
+"""Products of matrices in TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.backends.keras import arrays_tensorflow
+from pipeline.backends.shared.matrices import Memory, of_process
+from pipeline.machine import tensorflow_devices
+
+
+class Matrices(arrays_tensorflow.Arrays):
+    """`a @ b`, operation by operation; float32 in float32 on a GPU too."""
+
+    def refusal(self, dtype: str) -> str | None:
+        return None
+
+    def product(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return a @ b
+
+    def numbers(self, array: tf.Tensor) -> np.ndarray:
+        return np.asarray(array).astype(np.float64)
+
+    def dtype(self, array: tf.Tensor) -> str:
+        return array.dtype.name
+
+    def moved(self, array: tf.Tensor) -> tf.Tensor:
+        with tf.device(self.on):
+            return tf.identity(array)
+
+    def memory(self) -> Memory:
+        if not self.waits:
+            return of_process()
+        found: dict[str, Any] = tf.config.experimental.get_memory_info(self.on.strip("/"))
+        return Memory(int(found["current"]), int(found["peak"]))
+
+
+def matrices(place: str, limit: int | None) -> Matrices:
+    """On `cpu` or `gpu:0`."""
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tensorflow_devices.grow_as_needed(tf)
+    if limit is not None:
+        _split("GPU", int(place.partition(":")[2]), [tf.config.LogicalDeviceConfiguration(memory_limit=limit / 2**20)])
+    return Matrices(place)
+
+
+def apart(place: str, limit: int | None) -> tuple[Matrices, Matrices] | str:
+    """Two logical devices of the CPU, or a GPU and the CPU."""
+    if place != "cpu":
+        return matrices(place, limit), Matrices("cpu")
+    _split("CPU", 0, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return matrices("cpu", None), Matrices("cpu:1")
+
+
+def _split(kind: str, index: int, each: list[Any]) -> None:
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices(kind)[index], each)

@@ -1,0 +1,73 @@
+"""The products in a figure: GFLOP/s against the size, the ceiling, and where a GPU begins to win."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.stages.matmul.bench import Bench, Side
+from pipeline.stages.matmul.rates import Rates, digits
+from pipeline.stages.matmul.tables import crossovers
+
+MARKS = "osD^vPX*"
+TEXT: dict[str, Any] = {"fontsize": 8, "color": "#4a5568"}
+
+
+def draw(path: Path, bench: Bench) -> None:
+    """A panel for each dtype that was timed; a bar at each mark is the interval of its median."""
+    timed = list(bench.timed)
+    dtypes = [dtype for dtype in bench.plan.dtypes if any(one.found.dtype == dtype for _, one in timed)]
+    if not dtypes:
+        return
+    columns = min(2, len(dtypes))
+    rows = -(-len(dtypes) // columns)
+    figure = canvas(1 + 4.2 * columns, 0.8 + 3.2 * rows)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(dtypes) :]:
+        axes.set_visible(False)
+    for axes, dtype in zip(panels.flat, dtypes, strict=False):
+        _panel(axes, bench, dtype, [(side, one) for side, one in timed if one.found.dtype == dtype])
+    for axes in panels[:, 0]:
+        axes.set_ylabel("GFLOP/s")
+    for axes in panels[-1]:
+        axes.set_xlabel("N")
+    lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
+    figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
+    figure.savefig(path)
+
+
+def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]) -> None:
+    for number, side in enumerate(bench.plan.sides):
+        ours = [one for at, one in timed if at == side]
+        if not ours:
+            continue
+        sizes, colour = [one.found.size for one in ours], COLOURS[number % len(COLOURS)]
+        style: dict[str, Any] = {"marker": MARKS[number % len(MARKS)], "ms": 4, "lw": 1, "color": colour}
+        axes.plot(sizes, [one.rate.median for one in ours], label=side.label, **style)
+        low, high = zip(*(one.rate.ends or (one.rate.median,) * 2 for one in ours), strict=True)
+        axes.vlines(sizes, low, high, colors=colour, lw=1)
+        copied = [(one.found.size, one.with_copies.median) for one in ours if one.with_copies]
+        if copied:
+            axes.plot(*zip(*copied, strict=True), ls="--", label=f"{side.label}, with copies", **style)
+    known = [one.ceiling for _, one in timed if one.ceiling is not None]
+    if known:
+        axes.axhline(max(known), color=GREY, lw=1.2)
+        axes.annotate(
+            f"multiply-adds on registers, {digits(max(known))}",
+            (0, max(known)),
+            (4, -10),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            **TEXT,
+        )
+    for side, copies, at in crossovers(bench, dtype):
+        axes.axvline(at, color=COLOURS[bench.plan.sides.index(side) % len(COLOURS)], lw=0.8, ls="--" if copies else ":")
+        axes.text(at, 0.02, f" {at:,}", transform=axes.get_xaxis_transform(), **TEXT)
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(bench.plan.sizes, [str(size) for size in bench.plan.sizes], fontsize=8)
+    axes.minorticks_off()
+    axes.set_title(dtype, fontsize=10)
+    plain(axes)

@@ -1,0 +1,132 @@
+"""One product of square matrices: its operands, made from a seed, and what a right result is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.kernels.gemm import decode, encode
+
+# Unit roundoffs, by dtype.
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+LARGEST = 8  # times the typical error of rounding, that a single element may be wrong by
+SUMS = 3  # the same of the norm of sums over random signs
+CHECKS = 8  # matrices in float64 that making operands and comparing a result takes
+
+
+class Wrong(Exception):
+    """A result that is not what it has to be: its numbers, dtype or device, or the time at which it was there."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A·B of two N × N matrices of a dtype."""
+
+    dtype: str
+    size: int
+
+    @property
+    def flop(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.size**3
+
+    @property
+    def matrices_bytes(self) -> int:
+        """Of A, B and the result."""
+        return 3 * self.size**2 * BYTES[self.dtype]
+
+    @property
+    def needed_bytes(self) -> int:
+        """With what it is compared by."""
+        return self.matrices_bytes + CHECKS * self.size**2 * 8
+
+    @property
+    def rounding(self) -> float:
+        """How far a result may be from the exact one, in parts of its norm, if its sums are kept in its own dtype.
+
+        Of a sum of N random numbers, term by term, the error grows with the square root of N (N. Higham, Accuracy and
+        Stability of Numerical Algorithms, 2nd edition, section 4.5); wider sums and sums by blocks are nearer.
+        """
+        return float(np.sqrt(self.size + 3)) * UNITS[self.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.size}"
+
+
+@dataclass(frozen=True)
+class Operands:
+    """a, b (N, N) in float64; each number is one that the dtype has. Neither is symmetric."""
+
+    problem: Problem
+    a: np.ndarray
+    b: np.ndarray
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The product in float64. Raises Wrong where NumPy's is not right."""
+        size, exact = self.problem.size, self.a @ self.b
+        signs = signs_of(size)
+        sums = exact @ signs
+        by_vectors = self.a.astype(np.longdouble) @ (self.b.astype(np.longdouble) @ signs)  # which BLAS does not know
+        scale = float(np.linalg.norm(self.a) * np.linalg.norm(self.b) / np.sqrt(size))
+        apart = float(np.linalg.norm((sums - by_vectors).astype(np.float64))) / scale
+        if not apart <= SUMS * Problem("float64", size).rounding:
+            raise Wrong(f"NumPy's float64 product of {size} × {size} is not A(Bx) for a vector x: is its BLAS right?")
+        return Reference(self.problem, exact, sums, scale)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`exact` (N, N) in float64. `sums` (N,): of its columns with random signs. `scale`: its norm where none cancel."""
+
+    problem: Problem
+    exact: np.ndarray
+    sums: np.ndarray
+    scale: float
+
+    def compare(self, found: np.ndarray) -> float:
+        """The norm of the difference from `exact` in parts of `scale`. Raises Wrong."""
+        if found.shape != self.exact.shape:
+            raise Wrong(f"its result has the shape {found.shape}, not {self.exact.shape}")
+        difference, allowed = found - self.exact, self.problem.rounding
+        error = float(np.linalg.norm(difference)) / self.scale
+        if not error <= allowed:  # so that NaN is wrong
+            raise Wrong(f"its result differs from float64's by {error:.1e} of its norm; rounding is {allowed:.1e}")
+        largest = float(np.abs(difference).max()) * self.problem.size / self.scale
+        if not largest <= LARGEST * allowed:
+            row, column = np.unravel_index(np.abs(difference).argmax(), difference.shape)
+            number, right = found[row, column], self.exact[row, column]
+            raise Wrong(f"element ({row}, {column}) of its result is {number:.6g}, not {right:.6g}")
+        return error
+
+    def compare_sums(self, found: np.ndarray) -> None:
+        """The same in N² steps, by sums over random signs, which no wrong column leaves as they are. Raises Wrong."""
+        error = float(np.linalg.norm(found @ signs_of(self.problem.size) - self.sums)) / self.scale
+        if not error <= SUMS * self.problem.rounding:
+            raise Wrong(f"its result, when it was timed, differs from float64's by {error:.1e} of its norm")
+
+    def without_matrix(self) -> Reference:
+        """For `compare_sums` alone, in the memory of a vector."""
+        return Reference(self.problem, np.empty((0, 0)), self.sums, self.scale)
+
+
+def signs_of(size: int) -> np.ndarray:
+    """1 and -1, the same for each size."""
+    return np.random.default_rng(size).choice((-1.0, 1.0), size)
+
+
+def operands(problem: Problem, seed: int) -> Operands:
+    """Uniform in [-1, 1], rounded to the dtype: the same in every framework."""
+    generator = np.random.default_rng((seed, problem.size))
+    a, b = (rounded(generator.uniform(-1, 1, (problem.size,) * 2), problem.dtype) for _ in range(2))
+    return Operands(problem, a, b)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float64, with numbers that `dtype` has."""
+    if dtype == "bfloat16":
+        return decode(encode(values.astype(np.float32), "bf16"), "bf16")
+    return values.astype(dtype).astype(np.float64)

@@ -1,0 +1,233 @@
+"""stage=matmul: products of matrices by framework, size, dtype and device, verified, then timed against the ceiling."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pipeline import backends
+from pipeline.contracts import Backend, Part, Stage
+from pipeline.contracts.kernels import Kernel
+from pipeline.errors import Impossible, Readable, UserError, bad_choice
+from pipeline.kernels.cpu import ceilings
+from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.kernels.gemm import Gemm
+from pipeline.kernels.named import FILES, kernels_of
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import gpu_free_bytes, gpus
+from pipeline.machine.free_memory import free_bytes
+from pipeline.machine.installed import check_installed
+from pipeline.report.table import size as in_bytes
+from pipeline.runs import receipt as receipts
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run
+from pipeline.spec import group_of, spec
+from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
+from pipeline.stages.matmul.problem import BYTES, Problem
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
+BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
+PLACED = ("float32", "float64", "float16", "bfloat16")  # of stage.placed: the first of them that is asked for
+
+
+@spec
+class Matmul(Stage):
+    """`frameworks`: numpy, torch, tensorflow, jax, each in its own process. `kernels`: of stage=wmma for the CPU, by
+    name or file. `sizes`: N of N × N matrices. `dtypes`: of the operands and the result.
+
+    `rounds`: samples of each product. `longest`: a product that would take more seconds is not run. `placed`: N of the
+    product whose memory and whose operands' places are looked at (None: neither). `cores`: of the CPU (None: those that
+    this process may use).
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    headline: ClassVar[str] = "best/rate"
+
+    frameworks: tuple[str, ...] = ("numpy", "torch", "tensorflow", "jax")
+    kernels: tuple[str, ...] = ()
+    sizes: tuple[Annotated[int, Field(gt=0, le=1_000_000)], ...] = (64, 128, 256, 512, 1024, 2048)
+    dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 9
+    longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
+    placed: Annotated[int, Field(gt=0, le=1_000_000)] | None = 2048
+    cores: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        _check_names("frameworks", self.frameworks, MODULES)
+        _check_names("dtypes", self.dtypes, BYTES)
+        if self.sizes == ():
+            raise UserError("stage.sizes=[]: name one at least")
+        for kernel in self._kernels:
+            if kernel.processor != "cpu":
+                raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
+            if kernel.refusal(Gemm(m=64, n=64, k=64, order="row")) is not None:
+                raise UserError(f"stage.kernels={kernel.name}: does not take float32, row by row; use stage=wmma")
+        allowed = len(os.sched_getaffinity(0))
+        if self.cores is not None and self.cores > allowed:
+            raise UserError(f"stage.cores={self.cores}: this process may use {allowed}")
+
+    @property
+    def title(self) -> str:
+        return "matmul"
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        """The backends, whose packages the products need, and the kernels."""
+        return (*(BACKENDS[name]() for name in self.frameworks if name in BACKENDS), *self._kernels)
+
+    @property
+    def user_code(self) -> tuple[str, ...]:
+        """What other processes import by name."""
+        return ("pipeline.stages.matmul.process.main", *(f"{MODULES[name]}.matrices" for name in self.frameworks))
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        found: Any = kernels_of(self.kernels)
+        return tuple(found)
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse a framework that is not installed, and sizes beyond memory, before anything is allocated."""
+        for name in self.frameworks:
+            if name in BACKENDS:
+                self._check_installed(name)
+        free = free_bytes()
+        for key, problem in self._problems:
+            if problem.needed_bytes > free:
+                raise UserError(
+                    f"{key}={problem.size}: three {problem.dtype} matrices need {in_bytes(problem.matrices_bytes)}, "
+                    f"{in_bytes(problem.needed_bytes)} with their check in float64; {in_bytes(free)} are free; "
+                    "use a smaller size"
+                )
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys of trainings, and name the stage's own in their place."""
+        instead = {"backend": "stage.frameworks names them", "precision": "stage.dtypes names them"}
+        for key in keys:
+            group = group_of(key)
+            if group not in TAKES:
+                raise UserError(f"{key} with stage=matmul: {instead.get(group, 'nothing is trained')}; leave it out")
+
+    def needs_less(self) -> str:
+        return "use smaller stage.sizes"
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse matrices that the GPU has no room for."""
+        if resolved.place.kind == "cpu":
+            return
+        free, limit = gpu_free_bytes(resolved.place.index), experiment.device.memory_limit_bytes
+        room = free if limit is None else min(free, limit)
+        for key, problem in self._problems:
+            if problem.matrices_bytes > room:
+                raise UserError(
+                    f"{key}={problem.size}: three {problem.dtype} matrices need {in_bytes(problem.matrices_bytes)}; "
+                    f"{in_bytes(room)} of {resolved.place} are free; use a smaller size"
+                )
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """The products of one framework after the other; then where the operands lie; tables and the figure."""
+        from pipeline.stages.matmul import figures, tables
+
+        receipt = receipts.before(experiment, resolved)
+        dtypes = ", ".join(self.dtypes)
+        receipt["precision"] = {"requested": dtypes, "effective": dtypes, "reason": "stage.dtypes"}
+        run.journal.write_receipt(receipt)
+        bench = Bench(self._plan(experiment, resolved, run), self._absent(resolved), run)
+        samples = run.artifact("tables/samples.csv")
+        for side in bench.plan.sides:
+            bench.time(side)
+            tables.write_csv(samples, bench)  # what an interrupted run leaves
+        if bench.plan.placed:
+            for side in bench.plan.sides:
+                bench.place(side)
+        tables.write_csv(samples, bench)
+        run.journal.write_receipt(receipt | {"cores": bench.plan.cores, "products": bench.facts()})
+        figures.draw(run.artifact("figures/rates.png"), bench)
+        return Result(
+            metrics=tuple(tables.metrics(bench)),
+            tables=tables.shown(bench),
+            table=tuple(tables.summary(bench)),
+            failed="; ".join(bench.faults()) or None,
+        )
+
+    @property
+    def _placed(self) -> tuple[str, int] | None:
+        """The dtype and size of the product that is looked at."""
+        if self.placed is None:
+            return None
+        return next(dtype for dtype in PLACED if dtype in self.dtypes), self.placed
+
+    @property
+    def _problems(self) -> list[tuple[str, Problem]]:
+        """Those that need the most memory, with the key that asks for each."""
+        widest = max(self.dtypes, key=lambda name: BYTES[name])
+        found = [("stage.sizes", Problem(widest, max(self.sizes)))]
+        return [*found, ("stage.placed", Problem(*self._placed))] if self._placed else found
+
+    def _check_installed(self, name: str) -> None:
+        try:
+            check_installed({f"stage.frameworks={name}": BACKENDS[name].packages})
+        except Impossible as error:
+            others = [one for one in self.frameworks if one != name]
+            without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
+            raise Impossible(f"{error}{without}") from error
+
+    def _plan(self, experiment: Experiment, resolved: Resolved, run: Run) -> Plan:
+        names = [str(Path(one).absolute()) if Path(one).suffix in FILES else one for one in self.kernels]
+        kernels = [Side(kernel.name, kernel=name) for kernel, name in zip(self._kernels, names, strict=True)]
+        return Plan(
+            sides=(*_sides(self.frameworks, str(resolved.place)), *kernels),
+            dtypes=self.dtypes,
+            sizes=tuple(sorted(set(self.sizes))),
+            rounds=self.rounds,
+            longest=self.longest,
+            cores=self.cores or len(os.sched_getaffinity(0)),
+            seed=experiment.seed,
+            limit=experiment.device.memory_limit_bytes,
+            placed=self._placed,
+            ceilings=_has_ceilings(run),
+        )
+
+    def _absent(self, resolved: Resolved) -> dict[str, str]:
+        """The frameworks that cannot use the device as they are installed, and why."""
+        if resolved.place.kind == "cpu":
+            return {}
+        gpu = gpus()[resolved.place.index]
+        because = {name: BACKENDS[name]().no_gpu_because(gpu) for name in self.frameworks if name in BACKENDS}
+        return {f"{name} {resolved.place}": f"not run: {why}" for name, why in because.items() if why}
+
+
+def _sides(frameworks: Sequence[str], place: str) -> list[Side]:
+    """Each framework on the CPU, and where there is a GPU on it too; NumPy has none."""
+    on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in BACKENDS]
+    return [*(Side(name) for name in frameworks), *on_gpu]
+
+
+def _check_names(key: str, names: Sequence[str], choices: Collection[str]) -> None:
+    """Refuse none, one that there is not, and one that is named twice."""
+    if not names:
+        raise UserError(f"stage.{key}=[]: name one at least")
+    for name in names:
+        if name not in choices:
+            raise bad_choice(f"stage.{key}", name, choices)
+        if names.count(name) > 1:
+            raise UserError(f"stage.{key}=[{','.join(names)}]: {name} is named twice")
+
+
+def _has_ceilings(run: Run) -> bool:
+    """Whether multiply-adds can be measured; their program is compiled once, for all processes."""
+    missing = missing_compiler()
+    if missing is None:
+        try:
+            ceilings.probe()
+        except Readable as error:
+            missing = str(error)
+    if missing is not None:
+        run.note(f"no ceiling is measured: it needs {missing}")
+    return missing is None

@@ -1,0 +1,195 @@
+"""The products of one framework on one device: verified first, then timed in rounds, with the ceiling in each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pipeline.backends.shared.matrices import Matrices
+from pipeline.stages.matmul.ceiling import Ceiling
+from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands
+
+SAMPLE_S = 0.02  # that the products of a sample take together, where one does not take as long
+MOST_CALLS = 2000
+TRIAL, TRIAL_S, TRIALS = 64, 2e-3, 3  # size and number of trials, and seconds by which a product tells others' rate
+
+
+@dataclass
+class Found:
+    """What a product was found to be; None and empty where it did not come so far.
+
+    `missing`: why it was not run. `fault`: why it is wrong, so that it has no times. `error`: of its result, as
+    `Reference.compare` has it. `seen_dtype`, `device`: of its result. `samples`: seconds of a product, waited for, the
+    mean of `calls`; `with_copies`: with both operands copied to the device and the result back; `ceilings`: FLOP per
+    second of multiply-adds in the same rounds.
+    """
+
+    dtype: str
+    size: int
+    missing: str | None = None
+    fault: str | None = None
+    error: float | None = None
+    seen_dtype: str | None = None
+    device: str | None = None
+    calls: int = 1
+    samples: list[float] = field(default_factory=list)
+    with_copies: list[float] = field(default_factory=list)
+    ceilings: list[float | None] = field(default_factory=list)
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.dtype, self.size)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    def lose_times(self, fault: str) -> None:
+        """It is wrong."""
+        self.fault, self.samples, self.with_copies, self.ceilings = fault, [], [], []
+
+
+class Timing:
+    """`place`: the device that `matrices` multiplies on. `copies`: whether copies to and from it are timed too.
+
+    `longest`: a product that would take more seconds is not run.
+    """
+
+    def __init__(
+        self, matrices: Matrices, place: str, ceiling: Ceiling, *, seed: int, longest: float, copies: bool = False
+    ) -> None:
+        self.matrices, self.place, self.ceiling = matrices, place, ceiling
+        self.seed, self.longest, self.copies = seed, longest, copies
+        self.found: list[Found] = []
+        self.references: dict[Problem, Reference] = {}
+
+    def verify(self, dtypes: Sequence[str], sizes: Sequence[int]) -> None:
+        """Every product once, compared with float64's."""
+        for dtype in dtypes:
+            rate, fault, refusal = 0.0, None, self.matrices.refusal(dtype)
+            if refusal is None:
+                try:
+                    rate = self._rate(dtype, max(sizes))
+                except Exception as error:  # whatever a framework raises of an operation that it refuses
+                    fault = raised(error)
+            for size in sizes:
+                found = Found(dtype, size, refusal, fault)
+                self.found.append(found)
+                if rate:
+                    self._verify(found, rate)
+
+    def time(self, rounds: int) -> None:
+        """So many samples of each product that is right; one that goes wrong here loses its times."""
+        for _ in range(rounds):
+            for dtype in dict.fromkeys(problem.dtype for problem in self.references):
+                ceiling = self.ceiling(dtype)
+                for one in self.found:
+                    if one.dtype == dtype and one.problem in self.references:
+                        self._round(one, ceiling)
+
+    def _verify(self, found: Found, rate: float) -> None:
+        about = found.problem.flop / rate
+        if about > self.longest:
+            found.missing = f"a product would take about {about:.2g} s, more than stage.longest={self.longest:g}"
+            return
+        try:
+            made = operands(found.problem, self.seed)
+            a, b = self._put(made)
+            result = self._launched(a, b)
+            found.seen_dtype, found.device = self.matrices.dtype(result), self.matrices.device(result)
+            if found.seen_dtype != found.dtype:
+                raise Wrong(f"its result is {found.seen_dtype}, not {found.dtype}")
+            if found.device != self.place:
+                raise Wrong(f"its result is on {found.device}, not on {self.place}")
+            found.error = made.reference.compare(self.matrices.numbers(result))
+            found.calls = min(MOST_CALLS, max(1, round(SAMPLE_S / self._seconds(a, b, 1, made.reference))))
+        except Wrong as error:
+            found.fault = str(error)
+        except Exception as error:  # whatever a framework raises of an operation that it refuses
+            found.fault = raised(error)
+        else:
+            self.references[found.problem] = made.reference.without_matrix()
+
+    def _rate(self, dtype: str, largest: int) -> float:
+        """FLOP per second of a product that takes TRIAL_S or is of the largest size; larger ones are rarely slower."""
+        size = min(TRIAL, largest)
+        while True:
+            a, b = self._put(operands(Problem(dtype, size), self.seed))
+            self._launched(a, b)
+            took = min(self._seconds_launched(a, b) for _ in range(TRIALS))
+            if took >= TRIAL_S or size == largest:
+                return Problem(dtype, size).flop / took
+            size = min(2 * size, largest)
+
+    def _round(self, found: Found, ceiling: float | None) -> None:
+        """One sample, with operands that lie anew in memory: where they lie is a part of the spread."""
+        reference = self.references[found.problem]
+        made = operands(found.problem, self.seed)
+        try:
+            a, b = self._put(made)
+            self._launched(a, b)
+            seconds = self._seconds(a, b, found.calls, reference)
+            copied = self._seconds_with_copies(made, reference) if self._copies(found.dtype) else None
+        except Wrong as error:
+            found.lose_times(str(error))
+            del self.references[found.problem]
+        except Exception as error:  # whatever a framework raises, such as of a device that is gone
+            found.lose_times(f"when it was timed, {raised(error)}")
+            del self.references[found.problem]
+        else:
+            found.samples.append(seconds)
+            found.ceilings.append(ceiling)
+            if copied is not None:
+                found.with_copies.append(copied)
+
+    def _seconds(self, a: Any, b: Any, calls: int, reference: Reference) -> float:
+        """Of a product that is waited for, the mean of so many. Raises Wrong."""
+        took, matrices = 0.0, self.matrices
+        for _ in range(calls):
+            began = time.perf_counter()
+            result = matrices.product(a, b)
+            matrices.wait([result])
+            took += time.perf_counter() - began
+            if not matrices.ready([result]):
+                raise Wrong("the timer was stopped before its result was computed")
+        reference.compare_sums(matrices.numbers(result))
+        return took / calls
+
+    def _copies(self, dtype: str) -> bool:
+        """The host's matrices are NumPy's, which has no bfloat16."""
+        return self.copies and dtype != "bfloat16"
+
+    def _seconds_with_copies(self, made: Operands, reference: Reference) -> float:
+        """From operands in the host's memory, in the same dtype, to a result there. Raises Wrong."""
+        matrices, dtype = self.matrices, made.problem.dtype
+        a, b = (each.astype(dtype) for each in (made.a, made.b))
+        began = time.perf_counter()
+        result = matrices.get(matrices.product(matrices.put(a, dtype), matrices.put(b, dtype)))
+        took = time.perf_counter() - began
+        reference.compare_sums(result.astype("float64"))
+        return took
+
+    def _seconds_launched(self, a: Any, b: Any) -> float:
+        """For an idea of the rate."""
+        began = time.perf_counter()
+        self._launched(a, b)
+        return time.perf_counter() - began
+
+    def _put(self, made: Operands) -> tuple[Any, Any]:
+        a, b = (self.matrices.put(each, made.problem.dtype) for each in (made.a, made.b))
+        self.matrices.wait([a, b])
+        return a, b
+
+    def _launched(self, a: Any, b: Any) -> Any:
+        """The result, waited for."""
+        result = self.matrices.product(a, b)
+        self.matrices.wait([result])
+        return result
+
+
+def raised(error: Exception) -> str:
+    """What a framework raised, in a line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0][:200]}"

@@ -1,0 +1,331 @@
+"""stage=matmul: wrong products found out, right ones timed; intervals, crossovers, operands elsewhere, bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import own_matrices
+import pytest
+from command import done, pipeline, refused
+
+from pipeline.backends.shared.matrices import Matrices
+from pipeline.errors import Impossible, UserError
+from pipeline.machine import installed
+from pipeline.report.intervals import of_median
+from pipeline.runs.result import Metric, Result, read_result
+from pipeline.spec import build_as
+from pipeline.stages.matmul import bench as matmul_bench
+from pipeline.stages.matmul.bench import Bench, Plan, Side
+from pipeline.stages.matmul.misplaced import misplaced
+from pipeline.stages.matmul.problem import Operands, Problem, Wrong, operands
+from pipeline.stages.matmul.rates import Rates, wins_from
+from pipeline.stages.matmul.stage import BACKENDS, Matmul
+from pipeline.stages.matmul.timing import Found, Timing
+
+HERE = Path(__file__).parent
+NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
+ROUNDS = 6
+QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", f"stage.rounds={ROUNDS}", "stage.placed=32")
+FRAMEWORKS = ("numpy", "torch", "tensorflow", "jax")
+
+
+def timed(matrices: Matrices, dtypes: tuple[str, ...] = ("float64",), longest: float = 10.0) -> list[Found]:
+    """What its products of 48 × 48 matrices are found to be, against a ceiling of 1, 2, 3, ... TFLOP/s."""
+    rounds = iter(range(1, 1000))
+    timing = Timing(matrices, "cpu", lambda _dtype: 1e12 * next(rounds), seed=0, longest=longest)
+    timing.verify(dtypes, [48])
+    timing.time(ROUNDS)
+    return timing.found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_right_product_is_timed(dtype: str) -> None:
+    (found,) = timed(own_matrices.Right(), (dtype,))
+    assert (found.fault, found.missing, found.seen_dtype, found.device) == (None, None, dtype, "cpu")
+    assert found.error is not None and 0 <= found.error <= Problem(dtype, 48).rounding
+    assert len(found.samples) == ROUNDS and min(found.samples) > 0
+    rates = Rates(found)
+    shares = [2 * 48**3 / one / (1e12 * n) for n, one in enumerate(found.samples, 1)]  # of the same round
+    assert rates.share is not None and rates.share.median == pytest.approx(statistics.median(shares))
+    assert rates.share.ends == pytest.approx((min(shares), max(shares)))
+    assert rates.rate.median == pytest.approx(statistics.median(2 * 48**3 / one / 1e9 for one in found.samples))
+
+
+WRONG: dict[type[own_matrices.Right], str] = {
+    own_matrices.Transposed: "its result differs from float64's by 1.",
+    own_matrices.Narrow: "its result differs from float64's by ",
+    own_matrices.Tf32: "its result differs from float64's by ",
+    own_matrices.Float32: "its result is float32, not float64",
+    own_matrices.Nan: "its result differs from float64's by nan of its norm",
+    own_matrices.OneElement: "element (3, 5) of its result is ",
+    own_matrices.Elsewhere: "its result is on gpu:0, not on cpu",
+    own_matrices.Counted: "its result, when it was timed, differs from float64's by ",
+    own_matrices.Refusing: "raised NotImplementedError: no such operation",
+    own_matrices.Vanishing: "when it was timed, raised RuntimeError: device lost",
+}
+
+
+@pytest.mark.parametrize(("kind", "said"), WRONG.items(), ids=[kind.__name__ for kind in WRONG])
+def test_a_wrong_product_has_no_times(kind: type[own_matrices.Right], said: str) -> None:
+    (found,) = timed(kind())
+    assert str(found.fault).startswith(said), found.fault
+    assert found.samples == found.ceilings == []
+
+
+def test_tf32_is_not_float32() -> None:
+    (found,) = timed(own_matrices.Tf32(), ("float32",))
+    assert "its result differs from float64's by " in str(found.fault)
+
+
+def test_a_dtype_that_is_refused_or_too_slow_is_named() -> None:
+    """Without a fault: nothing is wrong."""
+    (found,) = timed(own_matrices.Right(), ("bfloat16",))
+    assert (found.missing, found.fault) == ("has no bfloat16", None)
+    (found,) = timed(own_matrices.Right(), longest=1e-9)
+    assert str(found.missing).startswith("a product would take about ") and not found.samples
+
+
+def test_a_timer_that_does_not_wait_is_found_out() -> None:
+    (found,) = timed(own_matrices.Launched())
+    assert found.fault is None and min(found.samples) >= own_matrices.PRODUCT_S
+    (found,) = timed(own_matrices.Unsynchronised())
+    assert found.fault == "the timer was stopped before its result was computed" and found.samples == []
+
+
+def test_a_reference_of_a_wrong_blas_is_refused() -> None:
+    """NumPy's float64 is what all are compared with: it is compared by vectors."""
+    made = operands(Problem("float64", 32), 0)
+    assert made.reference.compare(made.a @ made.b) == 0
+    wrong = operands(Problem("float64", 32), 0)
+    off = Operands(wrong.problem, wrong.a.view(own_matrices.WrongBlas), wrong.b)
+    with pytest.raises(Wrong, match="is its BLAS right"):
+        _ = off.reference
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_operands_are_numbers_of_their_dtype(dtype: str) -> None:
+    made = operands(Problem(dtype, 40), 3)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    for each in (made.a, made.b):
+        assert np.array_equal(each.astype(kind).astype(np.float64), each)
+        assert np.abs(each).max() <= 1 and not np.allclose(each, each.T)
+    assert not np.array_equal(made.a, made.b)
+    assert not np.array_equal(made.a, operands(Problem(dtype, 40), 4).a)
+
+
+def test_the_interval_of_a_median_holds_it_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    for n in (6, 9, 15, 40):
+        samples = generator.exponential(size=(4000, n))  # whose median is log 2
+        ends = [of_median(list(each)) for each in samples]
+        held = [one is not None and one[0] <= np.log(2) <= one[1] for one in ends]
+        assert 0.94 <= np.mean(held) <= 0.99
+    assert of_median([9, 8, 7, 6, 5, 4, 3, 2, 1]) == (2, 8)
+    assert of_median([1, 2, 3, 4, 5]) is None and of_median([]) is None
+
+
+def at(size: int, seconds: float, copies: float | None = None) -> Rates:
+    """A product whose samples differ by a part in a hundred."""
+    spread = [1 + n / 900 for n in range(9)]
+    with_copies = [] if copies is None else [copies * each for each in spread]
+    times = [seconds * each for each in spread]
+    return Rates(Found("float32", size, samples=times, with_copies=with_copies, ceilings=[None] * 9))
+
+
+def test_a_gpu_wins_from_the_size_on_from_which_it_always_does() -> None:
+    cpu = [at(64, 1e-6), at(256, 1e-4), at(512, 1e-3), at(1024, 1e-2)]
+    gpu = [at(64, 1e-5, 1e-4), at(256, 2e-5, 2e-4), at(512, 5e-5, 1e-3), at(1024, 1e-4, 2e-3)]
+    assert wins_from(gpu, cpu, copies=False) == 256
+    assert wins_from(gpu, cpu, copies=True) == 1024  # at 512 they are the same
+    assert wins_from(cpu, gpu, copies=False) is None
+    back = [at(64, 1e-7, 1e-4), at(256, 2e-4, 2e-4), at(512, 5e-5, 1e-3)]
+    assert wins_from(back, cpu, copies=False) == 512
+
+
+def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:
+    away = own_matrices.Away()
+    found = misplaced(own_matrices.Copying(away.held), away, Problem("float32", 32), 0, 3)
+    assert (found.here, found.there, found.result_on, found.refused, found.fault) == ("cpu", "cpu:1", "cpu", None, None)
+    assert max(found.in_place) < min(found.as_written) and min(found.copied) >= own_matrices.PRODUCT_S
+    strict = misplaced(own_matrices.Strict(away.held), away, Problem("float32", 32), 0, 3)
+    assert (strict.refused, strict.as_written) == ("raised ValueError: operands on two devices", [])
+    assert len(strict.copied) == len(strict.in_place) == 3
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bench]:
+    """The stage's bench with another module in the place of NumPy's, after its products were timed in a process."""
+
+    def measured(module: str) -> Bench:
+        monkeypatch.setenv("PYTHONPATH", str(HERE))
+        monkeypatch.setitem(matmul_bench.MODULES, "numpy", module)
+        plan = Plan(
+            sides=(Side("numpy"),),
+            dtypes=("float32", "float64"),
+            sizes=(16, 32),
+            rounds=2,
+            longest=1.0,
+            cores=1,
+            seed=0,
+            limit=None,
+            placed=None,
+            ceilings=False,
+        )
+        bench = Bench(plan, {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+        bench.time(Side("numpy"))
+        return bench
+
+    return measured
+
+
+def test_what_is_wrong_in_a_process_fails_the_run(planted: Callable[[str], Bench]) -> None:
+    bench = planted("own_matrices")
+    assert [one.found.dtype for _, one in bench.timed] == ["float32", "float32"]
+    assert [one.partition(": its ")[0] for one in bench.faults()] == [
+        f"not timed, because wrong: numpy, float64 {size}" for size in (16, 32)
+    ]
+
+
+def test_a_process_that_ends_is_named(planted: Callable[[str], Bench]) -> None:
+    (said,) = planted("no_such_matrices").faults()
+    assert said == "numpy: ended with exit status 1: ModuleNotFoundError: No module named 'no_such_matrices'"
+
+
+REFUSED = {
+    "stage.rounds=0: should be greater than 0": {"rounds": 0},
+    "stage.sizes=[]: name one at least": {"sizes": ()},
+    "stage.sizes.1=0: should be greater than 0": {"sizes": (64, 0)},
+    "stage.dtypes=[]: name one at least": {"dtypes": ()},
+    "stage.dtypes=float8: no such choice": {"dtypes": ("float8",)},
+    "stage.dtypes=[float32,float32]: float32 is named twice": {"dtypes": ("float32", "float32")},
+    "stage.frameworks=theano: no such choice; choose from jax, numpy, tensorflow, torch": {"frameworks": ("theano",)},
+    "stage.kernels=cpu_thread: no such choice (did you mean cpu_threads?)": {"kernels": ("cpu_thread",)},
+    "stage.kernels=wgmma: is a GPU's": {"kernels": ("wgmma",)},
+    "stage.longest=0.0: should be greater than 0": {"longest": 0.0},
+    "stage.cores=100000: this process may use ": {"cores": 100000},
+}
+
+
+@pytest.mark.parametrize(("said", "fields"), list(REFUSED.items()), ids=REFUSED)
+def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as error:
+        build_as(Matmul, fields, "stage")
+    assert str(error.value).startswith(said)
+
+
+def test_sizes_beyond_memory_are_refused_before_they_are_allocated() -> None:
+    large = build_as(Matmul, {"sizes": (64, 500_000)}, "stage")
+    with pytest.raises(UserError) as error:
+        large.check(NOTHING)
+    said = str(error.value)
+    assert said.startswith("stage.sizes=500000: three float64 matrices need 5587.9 GiB, ")
+    assert said.endswith(" are free; use a smaller size")
+    with pytest.raises(UserError, match=r"stage\.placed=500000: three float32 matrices need 2794\.0 GiB"):
+        build_as(Matmul, {"placed": 500_000}, "stage").check(NOTHING)
+
+
+def test_what_does_not_belong_or_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    matmul = build_as(Matmul, {}, "stage")
+    for key, why in (("backend", "stage.frameworks names them"), ("precision", "stage.dtypes names them")):
+        with pytest.raises(UserError, match=f"{key} with stage=matmul: {why}; leave it out"):
+            matmul.check_keys(NOTHING, ["seed", "device", key])
+    lacking = BACKENDS["jax"].packages[0]
+    there = installed.is_installed
+    monkeypatch.setattr(installed, "is_installed", lambda name: name != lacking and there(name))
+    with pytest.raises(Impossible) as error:
+        matmul.check(NOTHING)
+    said = str(error.value)
+    assert said.startswith("stage.frameworks=jax: jax is not installed; ")
+    assert said.endswith("; or leave it out: stage.frameworks=[numpy,torch,tensorflow]")
+
+
+def sampled(run: Path) -> dict[tuple[str, str, str], list[dict[str, str]]]:
+    """samples.csv: by framework, dtype and size, those of products."""
+    samples: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    with (run / "artifacts/tables/samples.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["what"] == "product":
+                samples.setdefault((row["by"], row["dtype"], row["size"]), []).append(row)
+    return samples
+
+
+def check_result(run: Path, names: tuple[str, ...], *, ceilings: bool) -> tuple[Result, dict[str, Metric]]:
+    """Every product was right, timed and reported, with an interval; the numbers are those of the samples."""
+    result = read_result(run)
+    assert result is not None and result.failed is None
+    metrics, samples = {metric.name: metric for metric in result.metrics}, sampled(run)
+    assert {name for name, *_ in samples} == set(names)
+    for (name, dtype, size), rows in samples.items():
+        key, flop = f"{name}/{dtype}/{size}", 2 * int(size) ** 3
+        times = [float(row["seconds"]) for row in rows]
+        assert len(times) == ROUNDS
+        assert metrics[f"{key}/rate"].value == pytest.approx(flop / statistics.median(times) / 1e9, rel=0.5)
+        assert metrics[f"{key}/rate_low"].value == pytest.approx(flop / max(times) / 1e9)
+        assert metrics[f"{key}/rate_low"].value <= metrics[f"{key}/rate"].value <= metrics[f"{key}/rate_high"].value
+        assert 0 <= metrics[f"{key}/error"].value <= Problem(dtype, int(size)).rounding
+        if ceilings and dtype in ("float32", "float64"):
+            shares = [flop / float(row["seconds"]) / float(row["ceiling_flop_per_s"]) for row in rows]
+            assert metrics[f"{key}/share"].value == pytest.approx(statistics.median(shares))
+        else:
+            assert f"{key}/share" not in metrics
+    assert (run / "artifacts/figures/rates.png").stat().st_size > 5000
+    return result, metrics
+
+
+def test_numpy_without_a_compiler(tmp_path: Path) -> None:
+    """No ceiling, and the kernel is named with what it needs."""
+    words = ("stage.frameworks=[numpy]", "stage.kernels=[cpu_naive]")
+    run = done(tmp_path, *QUICK, *words, CXX="no-such-compiler")
+    result, metrics = check_result(run, ("numpy",), ceilings=False)
+    (note,) = result.notes
+    assert note.startswith("no ceiling is measured: it needs a C++ compiler (CXX=no-such-compiler is none")
+    table = dict(result.table)
+    assert table["numpy bfloat16"] == "not run: has no bfloat16"
+    assert table["cpu_naive float32"].startswith("not run: needs a C++ compiler")
+    assert table["numpy, misplaced"] == "not measured: NumPy knows one device"
+    assert table["a GPU wins"] == "not measured: the device is the CPU"
+    assert [one.title.partition(";")[0] for one in result.tables[:3]] == ["float16", "float32", "float64"]
+    assert [row[:2] for row in result.tables[1].rows] == [("16", "numpy"), ("48", "numpy")]
+    assert "numpy/memory/peak" in metrics
+    receipt = json.loads((run / "receipt.json").read_text())
+    seen = {(one["name"], one["dtype"], one["size"]): one.get("seen_dtype") for one in receipt["products"]}
+    assert seen["numpy", "float16", 48] == "float16" and seen["numpy", "bfloat16", 48] is None
+    code = json.loads((run / "code.json").read_text())
+    assert {"pipeline.backends.shared.matrices_numpy", "pipeline.stages.matmul.process"} <= code.keys()
+    assert "pipeline.backends.torch.matrices" not in code
+
+
+@pytest.mark.wide
+def test_every_framework_multiplies(tmp_path: Path) -> None:
+    """As it ships but for the sizes; with a kernel of stage=wmma."""
+    run = done(tmp_path, *QUICK, "stage.kernels=[cpu_threads]", "stage.placed=1024")
+    result, metrics = check_result(run, (*FRAMEWORKS, "cpu_threads"), ceilings=True)
+    table = dict(result.table)
+    for name in FRAMEWORKS[1:]:
+        assert metrics[f"{name}/bfloat16/48/rate"].value > 0
+    assert table["cpu_threads float16"] == "not run: a kernel takes float32 here"
+    matrix = 4 * 1024**2
+    for name in FRAMEWORKS:
+        assert 1.8 * matrix < metrics[f"{name}/memory/operands"].value < 2.7 * matrix
+    assert table["jax, misplaced"].startswith("as written it raised ValueError: ")
+    assert table["tensorflow, misplaced"] == "as written it copies by itself; the result is on cpu"
+    assert metrics["tensorflow/misplaced/as_written"].value > 0 and metrics["jax/misplaced/copied"].value > 0
+    assert "torch/misplaced/in_place" not in metrics
+
+
+def test_zero_rounds_are_one_message(tmp_path: Path) -> None:
+    assert refused(tmp_path, "stage=matmul", "stage.rounds=0") == "stage.rounds=0: should be greater than 0"
+
+
+@pytest.mark.wide
+def test_a_gpu_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    result = pipeline(tmp_path, *QUICK, "device=gpu")
+    assert result.returncode == 2 and "no NVIDIA GPU found" in result.stderr
