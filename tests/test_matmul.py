@@ -16,13 +16,16 @@ import own_matrices
 import pytest
 from command import done, pipeline, refused
 
+from bench.matmul import agreeing
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
+from pipeline.machine.device import Place
 from pipeline.report.intervals import of_median
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.matmul import bench as matmul_bench
+from pipeline.stages.matmul import stage as matmul_stage
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import misplaced
 from pipeline.stages.matmul.problem import Operands, Problem, Wrong, operands
@@ -230,6 +233,27 @@ def test_sizes_beyond_memory_are_refused_before_they_are_allocated() -> None:
     assert said.endswith(" are free; use a smaller size")
     with pytest.raises(UserError, match=r"stage\.placed=500000: three float32 matrices need 2794\.0 GiB"):
         build_as(Matmul, {"placed": 500_000}, "stage").check(NOTHING)
+
+
+def test_sizes_beyond_a_gpus_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And beyond device.memory_limit."""
+    monkeypatch.setattr(matmul_stage, "gpu_free_bytes", lambda _index: 80 * 2**30)
+    on_gpu: Any = SimpleNamespace(place=Place("gpu", 0))
+    large = build_as(Matmul, {"sizes": (64, 10_000)}, "stage")
+    for limit, refused_by in ((None, None), (2**30, "1.0 GiB of gpu:0 are free")):
+        asked: Any = SimpleNamespace(device=SimpleNamespace(memory_limit_bytes=limit))
+        if refused_by is None:
+            large.rehearse(asked, on_gpu)
+            continue
+        with pytest.raises(UserError, match=f"stage.sizes=10000: three float64 matrices need 2.2 GiB; {refused_by}"):
+            large.rehearse(asked, on_gpu)
+
+
+def test_the_bench_counts_the_shares_that_agree() -> None:
+    first = {"a/share": (0.5, 0.4, 0.6), "b/share": (0.5, 0.4, 0.6), "c/share": (0.5, 0.4, 0.6)}
+    again = {"a/share": (0.55, 0.5, 0.7), "b/share": (0.65, 0.55, 0.7), "c/share": (0.7, 0.61, 0.8)}
+    assert agreeing(first, again) == {"overlapping": pytest.approx(2 / 3), "inside": pytest.approx(1 / 3)}
+    assert agreeing(first, {"a/share": (0.5, 0.4, 0.6)})["overlapping"] == pytest.approx(1 / 3)
 
 
 def test_what_does_not_belong_or_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

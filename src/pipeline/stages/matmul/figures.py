@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,11 @@ def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]
             axes.plot(*zip(*copied, strict=True), ls="--", label=f"{side.label}, with copies", **style)
     known = [one.ceiling for _, one in timed if one.ceiling is not None]
     if known:
-        axes.axhline(max(known), color=GREY, lw=1.2)
+        ceiling = statistics.median(known)
+        axes.axhline(ceiling, color=GREY, lw=1.2)
         axes.annotate(
-            f"multiply-adds on registers, {digits(max(known))}",
-            (0, max(known)),
+            f"multiply-adds on registers, {digits(ceiling)}",
+            (0, ceiling),
             (4, -10),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",

@@ -67,6 +67,8 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "of FMA", _of_ceilings(bench)
     yield "error", "norm of the difference from float64, in parts of the result's"
     yield "cores", str(bench.plan.cores)
+    if any(one.peak_of == "process" for one in bench.memory.values()):
+        yield "peak", "since the process began: this system does not count it anew"
     for side, one in bench.misplaced.items():
         yield from _about_misplaced(side, one)
     yield from _not_timed(bench)
