@@ -36,7 +36,7 @@ from pipeline.stages.matmul.timing import Found, Timing
 HERE = Path(__file__).parent
 NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
 ROUNDS = 6
-QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", f"stage.rounds={ROUNDS}", "stage.placed=32")
+QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", f"stage.rounds={ROUNDS}")
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "jax")
 
 
@@ -306,7 +306,7 @@ def check_result(run: Path, names: tuple[str, ...], *, ceilings: bool) -> tuple[
 
 def test_numpy_without_a_compiler(tmp_path: Path) -> None:
     """No ceiling, and the kernel is named with what it needs."""
-    words = ("stage.frameworks=[numpy]", "stage.kernels=[cpu_naive]")
+    words = ("stage.frameworks=[numpy]", "stage.kernels=[cpu_naive]", "stage.placed=32")
     run = done(tmp_path, *QUICK, *words, CXX="no-such-compiler")
     result, metrics = check_result(run, ("numpy",), ceilings=False)
     (note,) = result.notes
@@ -351,5 +351,5 @@ def test_zero_rounds_are_one_message(tmp_path: Path) -> None:
 
 @pytest.mark.wide
 def test_a_gpu_that_is_not_there_is_one_message(tmp_path: Path) -> None:
-    result = pipeline(tmp_path, *QUICK, "device=gpu")
+    result = pipeline(tmp_path, *QUICK, "stage.frameworks=[numpy]", "device=gpu")
     assert result.returncode == 2 and "no NVIDIA GPU found" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 from pipeline.backends.shared.matrices import Matrices
@@ -32,14 +33,20 @@ def used(matrices: Matrices, problem: Problem, seed: int) -> Used:
     made = operands(problem, seed)
     tiny = operands(Problem(problem.dtype, TINY), seed)
     matrices.numbers(matrices.product(*(matrices.put(each, problem.dtype) for each in (tiny.a, tiny.b))))
-    give_back_freed_memory()  # else the operands would lie in what was in use before
     forgotten = forget_process_peak()
-    before = matrices.memory().now
+    before = _now(matrices)
     a, b = (matrices.put(each, problem.dtype) for each in (made.a, made.b))
     matrices.wait([a, b])
-    with_operands = matrices.memory().now
+    with_operands = _now(matrices)
     result = matrices.product(a, b)
     matrices.wait([result])
-    now, peak = matrices.memory()
+    peak, with_result = matrices.memory().peak, _now(matrices)
     peak_of = "product" if forgotten else "process"
-    return Used(problem.matrices_bytes, before, with_operands, now, max(now, peak), peak_of)
+    return Used(problem.matrices_bytes, before, with_operands, with_result, max(with_result, peak), peak_of)
+
+
+def _now(matrices: Matrices) -> int:
+    """Bytes in use, without what the C library keeps of memory that was freed."""
+    gc.collect()
+    give_back_freed_memory()
+    return matrices.memory().now

@@ -52,7 +52,7 @@ class Matmul(Stage):
 
     frameworks: tuple[str, ...] = ("numpy", "torch", "tensorflow", "jax")
     kernels: tuple[str, ...] = ()
-    sizes: tuple[Annotated[int, Field(gt=0, le=1_000_000)], ...] = (64, 128, 256, 512, 1024, 2048)
+    sizes: tuple[Annotated[int, Field(gt=0, le=1_000_000)], ...] = (64, 128, 256, 512, 1024)
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
     rounds: Annotated[int, Field(gt=0, le=1000)] = 9
     longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
