@@ -36,7 +36,7 @@ from pipeline.stages.matmul.timing import Found, Timing
 HERE = Path(__file__).parent
 NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
 ROUNDS = 6
-QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", f"stage.rounds={ROUNDS}")
+QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", "stage.starts=2", "stage.rounds=3")
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "jax")
 
 
@@ -140,7 +140,7 @@ def at(size: int, seconds: float, copies: float | None = None) -> Rates:
     spread = [1 + n / 900 for n in range(9)]
     with_copies = [] if copies is None else [copies * each for each in spread]
     times = [seconds * each for each in spread]
-    return Rates(Found("float32", size, samples=times, with_copies=with_copies, ceilings=[None] * 9))
+    return Rates(Found("float32", size, samples=times, with_copies=with_copies, calls=[1] * 9, ceilings=[None] * 9))
 
 
 def test_a_gpu_wins_from_the_size_on_from_which_it_always_does() -> None:
@@ -174,6 +174,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bench]:
             sides=(Side("numpy"),),
             dtypes=("float32", "float64"),
             sizes=(16, 32),
+            starts=1,
             rounds=2,
             longest=1.0,
             cores=1,
@@ -202,7 +203,20 @@ def test_a_process_that_ends_is_named(planted: Callable[[str], Bench]) -> None:
     assert said == "numpy: ended with exit status 1: ModuleNotFoundError: No module named 'no_such_matrices'"
 
 
+def test_samples_of_several_processes_are_one_set() -> None:
+    """What is wrong in one of them is wrong."""
+    pairs = ((1.0, 2), (3.0, 4), (5.0, 6))
+    one, other, wrong = (Found("float32", 8, samples=[s], calls=[n], ceilings=[1.0]) for s, n in pairs)
+    one.add(other)
+    assert (one.samples, one.calls, one.ceilings) == ([1, 3], [2, 4], [1.0, 1.0])
+    wrong.lose_times("off")
+    one.add(wrong)
+    one.add(other)
+    assert (one.fault, one.samples, one.calls, one.ceilings) == ("off", [], [], [])
+
+
 REFUSED = {
+    "stage.starts=0: should be greater than 0": {"starts": 0},
     "stage.rounds=0: should be greater than 0": {"rounds": 0},
     "stage.sizes=[]: name one at least": {"sizes": ()},
     "stage.sizes.1=0: should be greater than 0": {"sizes": (64, 0)},

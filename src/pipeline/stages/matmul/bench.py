@@ -52,14 +52,16 @@ class Side:
 class Plan:
     """What is to be found out: products of `dtypes` and `sizes` by `sides`, on `cores` of the CPU.
 
-    `rounds`: samples of each. `longest`: seconds of a single product, above which it is not run. `limit`: bytes of a
-    GPU that a framework may take. `placed`: the dtype and size of the product whose memory and whose operands' places
-    are looked at. `ceilings`: whether multiply-adds can be measured.
+    `starts`: processes of each side, one after the other; `rounds`: samples in each. `longest`: seconds of a single
+    product, above which it is not run. `limit`: bytes of a GPU that a framework may take. `placed`: the dtype and size
+    of the product whose memory and whose operands' places are looked at. `ceilings`: whether multiply-adds can be
+    measured.
     """
 
     sides: tuple[Side, ...]
     dtypes: tuple[str, ...]
     sizes: tuple[int, ...]
+    starts: int
     rounds: int
     longest: float
     cores: int
@@ -67,6 +69,11 @@ class Plan:
     limit: int | None
     placed: tuple[str, int] | None
     ceilings: bool
+
+    @property
+    def samples(self) -> int:
+        """Of each product."""
+        return self.starts * self.rounds
 
 
 class Bench:
@@ -83,13 +90,20 @@ class Bench:
         self.ended: dict[Side, str] = {}
 
     def time(self, side: Side) -> None:
-        """Verify and time its products."""
+        """Verify and time its products in a new process: each has its own place in memory, and its own spread."""
         answer = self._answer(side, "products")
         if answer is None:
             return
-        self.products[side] = [Found(**one) for one in answer]
-        for dtype in self.plan.dtypes:
-            self.run.say(f"{side} {dtype}: {described(self.of(side, dtype))}")
+        found = [Found(**one) for one in answer]
+        for one, other in zip(self.products.setdefault(side, found), found, strict=True):
+            if one is not other:
+                one.add(other)
+
+    def say(self, side: Side) -> None:
+        """What came of it, a line for each dtype."""
+        if side in self.products:
+            for dtype in self.plan.dtypes:
+                self.run.say(f"{side} {dtype}: {described(self.of(side, dtype))}")
 
     def place(self, side: Side) -> None:
         """The memory of a product, and what a misplaced operand costs."""
@@ -124,7 +138,7 @@ class Bench:
 
     def facts(self) -> list[dict[str, object]]:
         """For the receipt: what was observed of each product."""
-        kept = ("dtype", "size", "missing", "fault", "error", "seen_dtype", "device", "calls")
+        kept = ("dtype", "size", "missing", "fault", "error", "seen_dtype", "device")
         return [
             {"name": side.label, **{key: value for key in kept if (value := getattr(one, key)) is not None}}
             for side, found in self.products.items()
@@ -154,7 +168,7 @@ def answer(plan: Plan, side: Side, what: Literal["products", "placed"]) -> Any:
         "limit": None if side.place == "cpu" else plan.limit,
         "dtypes": plan.dtypes,
         "sizes": plan.sizes,
-        "rounds": plan.rounds,
+        "rounds": plan.rounds if what == "products" else plan.samples,
         "longest": plan.longest,
         "cores": plan.cores,
         "seed": plan.seed,

@@ -42,9 +42,9 @@ class Matmul(Stage):
     """`frameworks`: numpy, torch, tensorflow, jax, each in its own process. `kernels`: of stage=wmma for the CPU, by
     name or file. `sizes`: N of N × N matrices. `dtypes`: of the operands and the result.
 
-    `rounds`: samples of each product. `longest`: a product that would take more seconds is not run. `placed`: N of the
-    product whose memory and whose operands' places are looked at (None: neither). `cores`: of the CPU (None: those that
-    this process may use).
+    `starts`: processes of each framework, in turns; `rounds`: samples of each product in each. `longest`: a product
+    that would take more seconds is not run. `placed`: N of the product whose memory and whose operands' places are
+    looked at (None: neither). `cores`: of the CPU (None: those that this process may use).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
@@ -54,7 +54,8 @@ class Matmul(Stage):
     kernels: tuple[str, ...] = ()
     sizes: tuple[Annotated[int, Field(gt=0, le=1_000_000)], ...] = (64, 128, 256, 512, 1024)
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
-    rounds: Annotated[int, Field(gt=0, le=1000)] = 9
+    starts: Annotated[int, Field(gt=0, le=100)] = 3
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 3
     longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
     placed: Annotated[int, Field(gt=0, le=1_000_000)] | None = 2048
     cores: PositiveInt | None = None
@@ -131,7 +132,7 @@ class Matmul(Stage):
                 )
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """The products of one framework after the other; then where the operands lie; tables and the figure."""
+        """The products, framework by framework in turns; then where operands lie; tables and the figure."""
         from pipeline.stages.matmul import figures, tables
 
         receipt = receipts.before(experiment, resolved)
@@ -140,9 +141,13 @@ class Matmul(Stage):
         run.journal.write_receipt(receipt)
         bench = Bench(self._plan(experiment, resolved, run), self._absent(resolved), run)
         samples = run.artifact("tables/samples.csv")
+        for number in range(1, self.starts + 1):
+            for side in bench.plan.sides:
+                run.say(f"{side}, process {number} of {self.starts}")
+                bench.time(side)
+                tables.write_csv(samples, bench)  # what an interrupted run leaves
         for side in bench.plan.sides:
-            bench.time(side)
-            tables.write_csv(samples, bench)  # what an interrupted run leaves
+            bench.say(side)
         if bench.plan.placed:
             for side in bench.plan.sides:
                 bench.place(side)
@@ -185,6 +190,7 @@ class Matmul(Stage):
             sides=(*_sides(self.frameworks, str(resolved.place)), *kernels),
             dtypes=self.dtypes,
             sizes=tuple(sorted(set(self.sizes))),
+            starts=self.starts,
             rounds=self.rounds,
             longest=self.longest,
             cores=self.cores or len(os.sched_getaffinity(0)),

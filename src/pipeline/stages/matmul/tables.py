@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.report.intervals import of_median
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, memory, seconds
-from pipeline.stages.matmul.bench import Bench, Side
+from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import Misplaced
 from pipeline.stages.matmul.rates import Median, Rates, digits, wins_from
 
@@ -33,7 +34,7 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
         row = [f"{one.found.size:,}", side.label, *_rate(one.rate)]
         row += _share(one.share) * shares + [str(one.with_copies or "")] * copies
         rows.append((*row, f"{one.found.error:.1e}"))
-    return Table(f"{dtype}; medians of {bench.plan.rounds} samples", tuple(columns), tuple(rows))
+    return Table(f"{dtype}; medians of {bench.plan.samples} samples", tuple(columns), tuple(rows))
 
 
 def of_memory(bench: Bench) -> Table:
@@ -63,7 +64,7 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     every = [one for found in bench.products.values() for one in found if one.missing is None]
     right = sum(one.fault is None for one in every)
     yield "verified", f"{right} of {len(every)} products, against float64, before they were timed"
-    yield "95 %", _of_interval(bench.plan.rounds)
+    yield "95 %", _of_interval(bench.plan)
     yield "of FMA", _of_ceilings(bench)
     yield "error", "norm of the difference from float64, in parts of the result's"
     yield "cores", str(bench.plan.cores)
@@ -112,8 +113,8 @@ def write_csv(path: Path, bench: Bench) -> None:
         writer.writerow(("by", "device", "dtype", "size", "what", "sample", "calls", "seconds", "ceiling_flop_per_s"))
         for side, one in bench.timed:
             found, head = one.found, (side.label, one.found.device, one.found.dtype, one.found.size)
-            for number, pair in enumerate(zip(found.samples, found.ceilings, strict=True)):
-                writer.writerow((*head, "product", number, found.calls, *pair))
+            for number, pair in enumerate(zip(found.calls, found.samples, found.ceilings, strict=True)):
+                writer.writerow((*head, "product", number, *pair))
             for number, each in enumerate(found.with_copies):
                 writer.writerow((*head, "with copies", number, 1, each, None))
         for side, placed in bench.misplaced.items():
@@ -179,10 +180,11 @@ def _title_of_memory(bench: Bench) -> str:
     return f"memory of a {dtype} product, N = {size:,}, whose three matrices need {need}"
 
 
-def _of_interval(rounds: int) -> str:
-    if rounds < 6:
-        return f"{NOT_MEASURED}: {rounds} samples are too few for an interval of the median; stage.rounds=6 or more"
-    return "interval of the median by order statistics, whatever their distribution"
+def _of_interval(plan: Plan) -> str:
+    samples = f"{plan.rounds} samples in each of {plan.starts} processes"
+    if of_median(range(plan.samples)) is None:
+        return f"{NOT_MEASURED}: {samples} are too few for an interval of the median; use more stage.rounds"
+    return f"interval of the median by order statistics, of {samples}"
 
 
 def _of_ceilings(bench: Bench) -> str:

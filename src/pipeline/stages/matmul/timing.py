@@ -21,9 +21,9 @@ class Found:
     """What a product was found to be; None and empty where it did not come so far.
 
     `missing`: why it was not run. `fault`: why it is wrong, so that it has no times. `error`: of its result, as
-    `Reference.compare` has it. `seen_dtype`, `device`: of its result. `samples`: seconds of a product, waited for, the
-    mean of `calls`; `with_copies`: with both operands copied to the device and the result back; `ceilings`: FLOP per
-    second of multiply-adds in the same rounds.
+    `Reference.compare` has it. `seen_dtype`, `device`: of its result. `samples`: seconds of a product, waited for, each
+    the mean of so many `calls`; `with_copies`: with both operands copied to the device and the result back; `ceilings`:
+    FLOP per second of multiply-adds in the same rounds.
     """
 
     dtype: str
@@ -33,8 +33,8 @@ class Found:
     error: float | None = None
     seen_dtype: str | None = None
     device: str | None = None
-    calls: int = 1
     samples: list[float] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
     with_copies: list[float] = field(default_factory=list)
     ceilings: list[float | None] = field(default_factory=list)
 
@@ -48,7 +48,18 @@ class Found:
 
     def lose_times(self, fault: str) -> None:
         """It is wrong."""
-        self.fault, self.samples, self.with_copies, self.ceilings = fault, [], [], []
+        self.fault, self.samples, self.calls, self.with_copies, self.ceilings = fault, [], [], [], []
+
+    def add(self, other: Found) -> None:
+        """The samples of the same product in another process; what is wrong there is wrong."""
+        if other.fault and not self.fault:
+            self.lose_times(other.fault)
+        if self.fault or self.missing:
+            return
+        self.samples += other.samples
+        self.calls += other.calls
+        self.with_copies += other.with_copies
+        self.ceilings += other.ceilings
 
 
 class Timing:
@@ -64,6 +75,7 @@ class Timing:
         self.seed, self.longest, self.copies = seed, longest, copies
         self.found: list[Found] = []
         self.references: dict[Problem, Reference] = {}
+        self.calls: dict[Problem, int] = {}  # products in a sample
 
     def verify(self, dtypes: Sequence[str], sizes: Sequence[int]) -> None:
         """Every product once, compared with float64's."""
@@ -104,7 +116,8 @@ class Timing:
             if found.device != self.place:
                 raise Wrong(f"its result is on {found.device}, not on {self.place}")
             found.error = made.reference.compare(self.matrices.numbers(result))
-            found.calls = min(MOST_CALLS, max(1, round(SAMPLE_S / self._seconds(a, b, 1, made.reference))))
+            about = self._seconds(a, b, 1, made.reference)
+            self.calls[found.problem] = min(MOST_CALLS, max(1, round(SAMPLE_S / about)))
         except Wrong as error:
             found.fault = str(error)
         except Exception as error:  # whatever a framework raises of an operation that it refuses
@@ -125,12 +138,12 @@ class Timing:
 
     def _round(self, found: Found, ceiling: float | None) -> None:
         """One sample, with operands that lie anew in memory: where they lie is a part of the spread."""
-        reference = self.references[found.problem]
+        reference, calls = self.references[found.problem], self.calls[found.problem]
         made = operands(found.problem, self.seed)
         try:
             a, b = self._put(made)
             self._launched(a, b)
-            seconds = self._seconds(a, b, found.calls, reference)
+            seconds = self._seconds(a, b, calls, reference)
             copied = self._seconds_with_copies(made, reference) if self._copies(found.dtype) else None
         except Wrong as error:
             found.lose_times(str(error))
@@ -140,6 +153,7 @@ class Timing:
             del self.references[found.problem]
         else:
             found.samples.append(seconds)
+            found.calls.append(calls)
             found.ceilings.append(ceiling)
             if copied is not None:
                 found.with_copies.append(copied)
