@@ -6,6 +6,7 @@ import csv
 import json
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from pipeline.report.intervals import of_median
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.matmul import bench as matmul_bench
+from pipeline.stages.matmul import figures, tables
 from pipeline.stages.matmul import stage as matmul_stage
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import misplaced
@@ -37,6 +39,19 @@ HERE = Path(__file__).parent
 NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
 ROUNDS = 6
 QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", "stage.starts=2", "stage.rounds=3")
+PLAN = Plan(
+    sides=(Side("numpy"),),
+    dtypes=("float32", "float64"),
+    sizes=(16, 32),
+    starts=1,
+    rounds=2,
+    longest=1.0,
+    cores=1,
+    seed=0,
+    limit=None,
+    placed=None,
+    ceilings=False,
+)
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "jax")
 
 
@@ -153,6 +168,30 @@ def test_a_gpu_wins_from_the_size_on_from_which_it_always_does() -> None:
     assert wins_from(back, cpu, copies=False) == 512
 
 
+def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> None:
+    """By times as a GPU would have them."""
+    sides = (Side("torch"), Side("torch", "gpu:0"))
+    bench = Bench(replace(PLAN, sides=sides, sizes=(256, 512, 1024)), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    bench.products = {
+        sides[0]: [at(256, 1e-4).found, at(512, 1e-3).found, at(1024, 1e-2).found],
+        sides[1]: [at(256, 2e-4, 4e-4).found, at(512, 2e-4, 2e-3).found, at(1024, 3e-4, 5e-3).found],
+    }
+    for side in sides:
+        for one in bench.products[side]:
+            one.error = 1e-7
+    table = dict(tables.summary(bench))
+    assert table["torch gpu:0 float32"] == "quicker than the CPU from 512 on"
+    assert table["torch gpu:0 float32 with copies"] == "quicker than the CPU from 1,024 on"
+    assert "a GPU wins" not in table
+    found = {metric.name: metric.value for metric in tables.metrics(bench)}
+    assert (found["torch_gpu0/float32/wins_from"], found["torch_gpu0/float32/wins_from_with_copies"]) == (512, 1024)
+    of_float32 = tables.of_dtype(bench, "float32")
+    assert "with copies" in of_float32.columns and "of FMA" not in of_float32.columns
+    assert [row[:2] for row in of_float32.rows[:2]] == [("256", "torch"), ("256", "torch gpu:0")]
+    figures.draw(tmp_path / "rates.png", bench)
+    assert (tmp_path / "rates.png").stat().st_size > 5000
+
+
 def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:
     away = own_matrices.Away()
     found = misplaced(own_matrices.Copying(away.held), away, Problem("float32", 32), 0, 3)
@@ -170,20 +209,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bench]:
     def measured(module: str) -> Bench:
         monkeypatch.setenv("PYTHONPATH", str(HERE))
         monkeypatch.setitem(matmul_bench.MODULES, "numpy", module)
-        plan = Plan(
-            sides=(Side("numpy"),),
-            dtypes=("float32", "float64"),
-            sizes=(16, 32),
-            starts=1,
-            rounds=2,
-            longest=1.0,
-            cores=1,
-            seed=0,
-            limit=None,
-            placed=None,
-            ceilings=False,
-        )
-        bench = Bench(plan, {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+        bench = Bench(PLAN, {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
         bench.time(Side("numpy"))
         return bench
 
