@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Loader
 from pipeline.datasets import Augment, Data
+from pipeline.datasets.pictures import Pictures
 from pipeline.errors import UserError
 from pipeline.loaders import epoch_order
 from pipeline.spec import spec
@@ -38,9 +40,10 @@ class TfData(Loader):
 
     def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
-        if isinstance(data.train.x, np.memmap):
+        if isinstance(data.train.x, np.memmap) and self.cache:
             raise UserError(
-                "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads"
+                "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads, or "
+                "loader.cache=false"
             )
         return TfBatches(self, data, dtype, batch_size, seed, start)
 
@@ -54,14 +57,16 @@ class TfBatches:
         self.loader, self.data, self.dtype = loader, data, dtype
         self.batch_size, self.seed = batch_size, seed
         self.epoch, self.first = start
-        self.cached: Any = None
+        self.kept: Any = None
 
     def __iter__(self) -> Any:
-        pipeline = self.cached
+        pipeline = self.kept
         if pipeline is None:
             pipeline = self._pipeline()
             if self.loader.cache:
-                self.cached = pipeline = pipeline.cache()
+                pipeline = pipeline.cache()
+            if not self.loader.shuffle:
+                self.kept = pipeline
         if self.data.augment is not None:
             pipeline = self._augmented(pipeline, self.data.augment, self.epoch)
         if self.first:  # a cache is filled by whole passes: the batches are made and left out
@@ -77,17 +82,17 @@ class TfBatches:
         epoch = self.epoch if self.loader.shuffle else 0
         order = epoch_order(len(self.data.train), self.seed, epoch)
         data, train = self.data, self.data.train
-        inputs, targets = tf.constant(train.x), tf.constant(data.targets(train.y, self.dtype))
+        stored, targets = stored_example(train.x), tf.constant(data.targets(train.y, self.dtype))
 
         def example(index: Any) -> tuple[Any, ...]:
             if data.augment is not None:
-                return inputs[index], targets[index], index
-            return self._prepared(inputs[index]), targets[index]
+                return stored(index), targets[index], index
+            return self.prepared(stored(index)), targets[index]
 
         indices = tf.data.Dataset.from_tensor_slices(order)
         return indices.map(example, num_parallel_calls=_tuned(self.loader.map_calls)).batch(self.batch_size)
 
-    def _prepared(self, x: Any) -> Any:
+    def prepared(self, x: Any) -> Any:
         """As `Data.inputs`, to the bit."""
         import tensorflow as tf
 
@@ -109,9 +114,29 @@ class TfBatches:
         def augmented(x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
             changed = tf.numpy_function(copied, (x, rows), x.dtype)
             changed.set_shape(x.shape)
-            return self._prepared(changed), y
+            return self.prepared(changed), y
 
         return batches.map(augmented, num_parallel_calls=_tuned(self.loader.map_calls))
+
+
+def stored_example(x: Any) -> Callable[[Any], Any]:
+    """How an example is had by its number: from memory, from a mapped file, or from a file of its own."""
+    import tensorflow as tf
+
+    if isinstance(x, Pictures):
+        paths = tf.constant(x.paths)
+        return lambda index: _decoded(tf.io.read_file(paths[index]), x.shape[1:])
+    if isinstance(x, np.memmap):
+        return lambda index: tf.ensure_shape(tf.numpy_function(x.__getitem__, [index], x.dtype), x.shape[1:])
+    inputs = tf.constant(x)
+    return lambda index: inputs[index]
+
+
+def _decoded(content: Any, shape: tuple[int, ...]) -> Any:
+    """The image (H, W, C) uint8 of a file's content; TensorFlow reads PNG, JPEG, BMP and GIF."""
+    import tensorflow as tf
+
+    return tf.ensure_shape(tf.io.decode_image(content, channels=shape[-1], expand_animations=False), shape)
 
 
 def _tuned(value: int | str) -> int:

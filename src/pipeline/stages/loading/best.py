@@ -1,0 +1,49 @@
+"""The fastest setting of a framework on a source, and what it gains over the plainest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.backends.shared.load_bench import Found, Sample, median_rate
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as many images a second as the plainest setting; `low` and `high` by the ends of both ranges."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether the ranges lie apart."""
+        return self.low > 1 or self.high < 1
+
+    def __str__(self) -> str:
+        text = f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return text if self.distinguishable else f"not distinguishable: {text}"
+
+
+def plainest(found: Sequence[Found]) -> Found | None:
+    """The first, if it was timed."""
+    return found[0] if found and found[0].final else None
+
+
+def best(found: Sequence[Found]) -> Found | None:
+    """The fastest in the final turns."""
+    return max((one for one in found if one.final), key=lambda one: median_rate(one.final), default=None)
+
+
+def gain(found: Sequence[Found]) -> Gain | None:
+    """Of the best over the plainest, by the samples that both took in turns once they were chosen."""
+    fastest, base = best(found), plainest(found)
+    if fastest is None or base is None or fastest is base:
+        return None
+    return _gain(fastest.final, base.final)
+
+
+def _gain(ours: Sequence[Sample], theirs: Sequence[Sample]) -> Gain:
+    fast, slow = ([one.rate for one in samples] for samples in (ours, theirs))
+    return Gain(median_rate(ours) / median_rate(theirs), min(fast) / max(slow), max(fast) / min(slow))

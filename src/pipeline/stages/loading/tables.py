@@ -1,0 +1,196 @@
+"""Settings of loaders in tables, in numbers and in a CSV of every sample."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.backends.shared.load_bench import STEP_OF, Found, median_rate
+from pipeline.backends.shared.load_parts import PARTS
+from pipeline.report.table import size as in_bytes
+from pipeline.runs.result import Metric, Table, count, rate, seconds
+from pipeline.stages.loading.bench import Bench
+from pipeline.stages.loading.best import best, gain, plainest
+from pipeline.stages.loading.limit import moved_bytes
+
+GIGA = 1e9
+REST = "rest"
+
+
+def shown(bench: Bench) -> tuple[Table, ...]:
+    """Those that have rows."""
+    every = (*(of_source(bench, source) for source in bench.sources), of_parts(bench), of_best(bench))
+    return tuple(one for one in every if one.rows)
+
+
+def of_source(bench: Bench, source: str) -> Table:
+    """Every setting on a source."""
+    rows = []
+    for (where, framework), found in bench.found.items():
+        for one in found:
+            samples = one.samples or one.final
+            if where == source and samples:
+                rates = [each.rate for each in samples]
+                row = [framework, one.setting.beside(found[0].setting), digits(median_rate(samples))]
+                row += [f"{digits(min(rates))} to {digits(max(rates))}", str(len(rates))]
+                row += [f"{1e3 * statistics.median(each.first_s for each in samples):.0f}"]
+                row += [percent(statistics.median(each.waits for each in samples))]
+                rows.append((*row, *([percent(of_limit(bench, source, one))] if bench.limit else [])))
+    columns = ("framework", "setting", "images/s", "range", "n", "first batch, ms", "steps wait")
+    limit = ("of limit",) if bench.limit else ()
+    return Table(f"{source}: {described(bench, source)}", (*columns, *limit), tuple(rows))
+
+
+def described(bench: Bench, source: str) -> str:
+    """What the examples lie in."""
+    stored = bench.sources[source]
+    shape = "×".join(map(str, stored.x.shape[1:]))
+    of = f"{stored.examples:,} examples {shape} a pass"
+    if source == "files":
+        return f"{of}, a PNG each, {in_bytes(stored.bytes)} in all"
+    if source == "mapped":
+        return f"{of}, from all over one file of {in_bytes(stored.bytes)} that is dropped from memory before each"
+    return f"{of}, {in_bytes(stored.x[: stored.examples].nbytes)}"
+
+
+def of_parts(bench: Bench) -> Table:
+    """Where the time of the plainest setting goes."""
+    rows = []
+    for (source, framework), each in bench.parts.items():
+        if not each:
+            continue
+        parts, examples = bench.parts_of((source, framework)), bench.sources[source].examples
+        total = sum(parts.values())
+        cells = []
+        for part in (*PARTS, REST):
+            took = parts.get(part)
+            cells.append("" if not took else f"{1e6 * took / examples:.1f} ({100 * took / total:.0f} %)")
+        rows.append((source, framework, *cells, f"{1e6 * total / examples:.1f}", str(len(each))))
+    columns = ("source", "framework", *PARTS, REST, "total", "n")
+    return Table("microseconds an image, the plainest setting, one thread; medians", columns, tuple(rows))
+
+
+def of_best(bench: Bench) -> Table:
+    """The fastest setting of each framework on each source, timed in turns with the plainest."""
+    rows = []
+    for (source, framework), found in bench.found.items():
+        fastest, base = best(found), plainest(found)
+        if fastest is None or base is None:
+            continue
+        over = gain(found)
+        row = [source, framework, fastest.setting.beside(base.setting), digits(median_rate(fastest.final))]
+        row += [digits(median_rate(base.final)), "the plainest is the fastest" if over is None else str(over)]
+        rows.append((*row, str(len(fastest.final))))
+    columns = ("source", "framework", "the best", "images/s", "plainest", "gain", "n")
+    return Table("the best setting, in turns with the plainest; gain: times as many images/s", columns, tuple(rows))
+
+
+def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
+    """What to add to the command of a training."""
+    for (source, framework), found in bench.found.items():
+        fastest = best(found)
+        if fastest is not None and source != "files":  # which no dataset of ours reads again in each epoch
+            yield f"best, {source}", f"backend={framework} {fastest.setting.overrides}"
+
+
+def of_limit(bench: Bench, source: str, found: Found) -> float:
+    """A setting's rate as a share of what memory allows."""
+    assert bench.limit is not None
+    return median_rate(found.samples or found.final) / bench.limit.images_per_s(bench.sources[source].x)
+
+
+def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """What was verified, what the columns are, and what was not measured and why."""
+    timed = [one for one in bench.every if one.samples or one.final]
+    batches = sum(one.batches for one in timed)
+    yield (
+        "verified",
+        f"{len(timed)} of {len(bench.every)} settings, to the bit, before they were timed: {batches:,} batches",
+    )
+    plain = {framework: found[0].name for (_, framework), found in bench.found.items() if found}
+    yield from ((f"plainest, {framework}", name) for framework, name in plain.items())
+    yield from to_train(bench)
+    step_ms = 1e3 * bench.job.step_s
+    yield "first batch", "milliseconds until it is there: workers started, files opened"
+    yield "steps wait", f"share of a training's time, if a step takes {step_ms:g} ms for {STEP_OF} images, off the CPU"
+    yield from of_machine(bench)
+    yield from notes
+    for (source, framework), found in bench.found.items():
+        for one in found:
+            if one.fault:
+                yield f"{source}, {framework}: {one.name}", f"WRONG, so it was not timed: {one.fault}"
+    yield from bench.absent.items()
+    for (source, framework), why in bench.ended.items():
+        yield f"{source}, {framework}", f"not measured: {why}"
+
+
+def of_machine(bench: Bench) -> Iterator[tuple[str, str]]:
+    """What memory allows, and how cold the mapped file was."""
+    if bench.limit is not None and bench.sources:
+        found, x = bench.limit, next(iter(bench.sources.values())).x
+        threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
+        copied = f"{max(found.bytes_per_s) / GIGA:.1f} GB/s copied by {threads}"
+        each = f"{moved_bytes(x):,} bytes an image, read as stored and written as float32"
+        yield "limit", f"{digits(found.images_per_s(x))} images/s: {copied}, {each}"
+        if found.doubt:
+            yield "limit in doubt", found.doubt
+    cold = [one for found in bench.every for one in found.samples if one.before is not None]
+    if cold:
+        before, after = max(one.before or 0 for one in cold), max(one.after or 0 for one in cold)
+        yield "mapped", f"at most {percent(before)} of the file was in memory before a pass, {percent(after)} after it"
+    yield "cores", str(bench.job.cores)
+
+
+def metrics(bench: Bench) -> Iterator[Metric]:
+    """Of each setting its rate, its first batch and how long steps wait; of each best one its gain; the limit."""
+    timed = [one for one in bench.every if one.samples or one.final]
+    yield count("verified", len(timed), "settings")
+    if timed:
+        yield rate("best_rate", max(median_rate(one.final or one.samples) for one in timed), "images")
+    if bench.limit is not None:
+        yield Metric("limit/memory", max(bench.limit.bytes_per_s) / GIGA, "GB/s", "time", "max")
+    for (source, framework), found in bench.found.items():
+        for one in found:
+            samples = one.samples or one.final
+            if samples:
+                name = f"{source}/{framework}/{one.name}"
+                yield rate(f"{name}/rate", median_rate(samples), "images")
+                yield seconds(f"{name}/first_batch", statistics.median(each.first_s for each in samples))
+                yield Metric(f"{name}/waits", statistics.median(each.waits for each in samples), "", "time", "min")
+        over = gain(found)
+        if over is not None:
+            yield Metric(f"{source}/{framework}/gain", over.value, "", "time", "max")
+            for end, value in (("low", over.low), ("high", over.high)):
+                yield Metric(f"{source}/{framework}/gain_{end}", value, "", "time", "max", role=end)  # type: ignore[arg-type]
+    for (source, framework), each in bench.parts.items():
+        if each:
+            examples = bench.sources[source].examples
+            for part, took in bench.parts_of((source, framework)).items():
+                name = f"{source}/{framework}/part/{part.replace(' ', '_')}"
+                yield seconds(name, took / examples)
+
+
+def write_csv(path: Path, bench: Bench) -> None:
+    """Every sample."""
+    columns = ("first_s", "images", "seconds", "waits_s", "stepped_s", "before", "after")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("source", "framework", "setting", "turns", "sample", *columns))
+        for (source, framework), found in bench.found.items():
+            for one in found:
+                for turns, samples in (("varied", one.samples), ("final", one.final)):
+                    for number, each in enumerate(samples):
+                        values = (getattr(each, name) for name in columns)
+                        writer.writerow((source, framework, one.name, turns, number, *values))
+
+
+def percent(share: float) -> str:
+    """A share for people."""
+    return f"{100 * share:.1f} %"
+
+
+def digits(value: float) -> str:
+    """Three digits: no rate is known better."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
