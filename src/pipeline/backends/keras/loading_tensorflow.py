@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,15 @@ class Feed:
 
     def parts(self, source: Source, batch_size: int) -> dict[str, float]:
         """By what each adds to a tf.data pipeline of those before it, one example at a time, in one thread."""
-        before, taken = _seconds(source, _indices(source)), {}
-        pipelines = dict(_longer_and_longer(source, batch_size))
-        for part, dataset in pipelines.items():
-            seconds = _seconds(source, dataset)
-            taken[part], before = seconds - before, seconds
+        pipelines = _pipelines(source, batch_size)
+        seconds = {part: _seconds(source, dataset) for part, dataset in pipelines.items()}
+        taken = {part: seconds[part] - seconds[before] for before, part in itertools.pairwise(seconds)}
         source.begin()
         began = time.perf_counter()
         for batch in pipelines["batch"]:
             self.moved(batch)
         self.wait()
-        return taken | {"hand over": time.perf_counter() - began - before}
+        return taken | {"hand over": time.perf_counter() - began - seconds["batch"]}
 
 
 class Streamed:
@@ -86,26 +85,28 @@ class Resident:
                 yield self.gathered(tf.constant(rows[0]))
 
 
-def _indices(source: Source) -> Any:
-    order = epoch_order(len(source.data.train), source.seed, 0)[: source.examples]
-    return tf.data.Dataset.from_tensor_slices(order)
+def _pipelines(source: Source, batch_size: int) -> dict[str, Any]:
+    """Pipelines that end after nothing, reading, decoding, scaling and batching.
 
-
-def _longer_and_longer(source: Source, batch_size: int) -> Iterator[tuple[str, Any]]:
-    """Pipelines that end after reading, decoding, scaling and batching."""
-    data, stored, indices = source.data, source.data.train.x, _indices(source)
-    whole = stored_example(stored)
+    All but the last batch a single number of each example, so that nothing but the part itself takes its time.
+    """
+    data, stored = source.data, source.data.train.x
+    order = epoch_order(len(data.train), source.seed, 0)[: source.examples]
+    indices, example = tf.data.Dataset.from_tensor_slices(order), stored_example(stored)
     labels = tf.constant(data.targets(data.train.y, DTYPE))
     prepared = TfBatches(TfData(), data, DTYPE, batch_size, source.seed, (0, 0)).prepared
+    parts: dict[str, Callable[[Any], Any]] = {"": lambda index: index + 1, "read": lambda index: _first(example(index))}
     if isinstance(stored, Pictures):
         paths = tf.constant(stored.paths)
-        yield "read", indices.map(lambda index: tf.io.read_file(paths[index]))
-        yield "decode", indices.map(whole)
-    else:
-        yield "read", indices.map(whole)
-    pairs = indices.map(lambda index: (prepared(whole(index)), labels[index]))
-    yield "scale", pairs
-    yield "batch", pairs.batch(batch_size)
+        parts["decode"] = parts["read"]
+        parts["read"] = lambda index: tf.strings.length(tf.io.read_file(paths[index]))
+    parts["scale"] = lambda index: _first(prepared(example(index)))
+    parts["batch"] = lambda index: (prepared(example(index)), labels[index])
+    return {part: indices.map(mapped).batch(batch_size) for part, mapped in parts.items()}
+
+
+def _first(x: Any) -> Any:
+    return tf.reshape(x, [-1])[0]
 
 
 def _seconds(source: Source, dataset: Any) -> float:

@@ -14,6 +14,7 @@ from pipeline.loaders.tfdata import TfData
 from pipeline.loaders.threads import Threads
 
 LOADERS: dict[str, type[Loader]] = {"dataloader": DataLoader, "memory": Memory, "tfdata": TfData, "threads": Threads}
+TORCHS = 2  # batches that each worker of torch's DataLoader makes ahead where nothing is said
 Change = Mapping[str, Any]  # keys of a loader, and batch_size
 
 
@@ -134,7 +135,8 @@ class Asked:
         workers = [one for one in self.workers if one]
         changes: list[Change] = [{"workers": one} for one in workers]
         if workers:
-            changes += [{"workers": max(workers), "prefetch_factor": ahead} for ahead in self.prefetch if ahead]
+            others = (ahead for ahead in self.prefetch if ahead not in (0, TORCHS))
+            changes += [{"workers": max(workers), "prefetch_factor": ahead} for ahead in others]
         pinned: list[Change] = [{"pin_memory": True}] if self.pinned and self.on_gpu else []
         return Setting("dataloader", size, {"workers": 0}), {"workers, prefetch": changes, "pinned": pinned}
 
