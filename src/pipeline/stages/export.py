@@ -44,6 +44,7 @@ WRITTEN_BY = {  # the formats of each backend
     "tensorflow": ("safetensors", "keras", "saved_model"),
     "jax": ("safetensors", "keras"),
 }
+WEIGHTS_ALONE = ("safetensors", "torch")  # the others are programs, which compute outputs
 MODULES = {
     "torch": "pipeline.backends.torch.export",
     "tensorflow": "pipeline.backends.keras.export",
@@ -193,7 +194,7 @@ def said_of_axes(experiment: Experiment, data: Data, form: str) -> tuple[str, ..
     if experiment.backend.name != "torch" or len(shapes.x) != 3:
         return ()
     said = f"x is (N, {', '.join(map(str, shapes.x))}): rows, columns, channels"
-    if form in ("safetensors", "torch") and experiment.data_model.layout == "channels_last":
+    if form in WEIGHTS_ALONE and experiment.data_model.layout == "channels_last":
         said += (
             "; a dense layer behind a flatten has its inputs in that order, so that a net of yours which flattens "
             "channels first loads these weights without an error and computes something else"

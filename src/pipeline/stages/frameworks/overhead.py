@@ -1,0 +1,45 @@
+"""How long Python is held up by a step, from the newest run of stage=graph that measured the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipeline.runs.lookup import run_folders
+from pipeline.runs.records import read_status
+from pipeline.runs.result import Metric, metrics_of
+from pipeline.stages.graph.amortised import ms
+
+WAYS = {"torch": "torch_", "tensorflow": "tf_", "jax": "jax_"}  # how the names of its ways begin
+STAGE = "pipeline.stages.graph.stage.Graph"
+
+
+def measured(root: Path, backend: str) -> str | None:
+    """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it."""
+    for folder in _runs(root):
+        metrics = metrics_of(folder)
+        found = [_step(metrics, way) for way in _ways(metrics, WAYS[backend])]
+        if found:
+            return f"{'; '.join(found)} (run {folder.name})"
+    return None
+
+
+def _runs(root: Path) -> Iterator[Path]:
+    """Those of stage=graph that have finished, the newest first."""
+    for folder in reversed(run_folders(root)):
+        status, config = read_status(folder), folder / "config.yaml"
+        if status and status.state == "FINISHED" and config.is_file() and STAGE in config.read_text(encoding="utf-8"):
+            yield folder
+
+
+def _ways(metrics: Mapping[str, Metric], begins: str) -> list[str]:
+    names = (name.partition("/")[0] for name in metrics if name.startswith(begins) and name.endswith("/launch"))
+    return list(dict.fromkeys(names))
+
+
+def _step(metrics: Mapping[str, Metric], way: str) -> str:
+    """Among the largest number of steps that was timed together."""
+    numbers = [name.split("/")[1] for name in metrics if name.startswith(f"{way}/") and name.endswith("/launch")]
+    n = max(map(int, numbers))
+    step, launch = (metrics[f"{way}/{n}/{what}"].value for what in ("step", "launch"))
+    return f"{way} {ms(step)} ms, {launch / step:.0%} until the call returns"
