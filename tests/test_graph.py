@@ -189,9 +189,11 @@ def test_what_a_second_call_compiles_is_charged() -> None:
     """In the crossover and in the mean of several steps, not in a later step."""
     net = drawn(SQUARE, RATE, seed=0)
     bench = FormBench(net, trained(net, STEPS, (1, 2)), arrays_numpy.Arrays(), "cpu")
-    first, second = bench.first_calls(own_forms.Twice)
+    bench.begin(own_forms.Twice)
+    (begun,) = bench.found
+    (first,), (second,) = begun.first, begun.second
     assert min(first, second) >= own_forms.COMPILES_S
-    found = Found("twice", "", samples={10: [(0.01, 0.0)]}, first=[first], second=[second])
+    found = replace(begun, samples={10: [(0.01, 0.0)]})
     assert cost(found) == Cost(first, second, 0.001)
     assert with_first(found, 10) == pytest.approx((first + second + 0.008) / 10)
     assert with_first(replace(found, samples={1: [(0.001, 0.0)]}), 1) == first
@@ -333,7 +335,7 @@ def test_torch_without_a_compiler(tmp_path: Path) -> None:
     assert table["torch_compile"] == "not run: needs a compiler, and there is no no-such-compiler on the PATH"
     assert table["torch_cuda_graph"] == "not run: needs an NVIDIA GPU"
     assert [row[0] for row in result.tables[1].rows] == ["torch_eager", "torch_script"]
-    assert [row[:2] for row in result.tables[3].rows] == [("torch_script", "torch_script")]
+    assert [row[:2] for row in result.tables[4].rows] == [("torch_script", "torch_script")]
     with (run / "artifacts/tables/samples.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 5 * 2 + 2 * (2 * 2 + 2)  # forms, then ways with their first two calls
@@ -350,7 +352,7 @@ def test_torch_without_a_compiler(tmp_path: Path) -> None:
 def test_every_form_gives_the_same_numbers(framework: str, tmp_path: Path) -> None:
     result = check_result(done(tmp_path, *QUICK, f"stage.frameworks=[{framework}]"), framework)
     assert [row[0] for row in result.tables[1].rows] == list(WAYS[framework])
-    assert [row[0] for row in result.tables[3].rows] == list(SAVED[framework])
+    assert [row[0] for row in result.tables[4].rows] == list(SAVED[framework])
 
 
 def test_zero_repetitions_are_one_message(tmp_path: Path) -> None:

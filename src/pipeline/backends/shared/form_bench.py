@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,44 +57,51 @@ class Found:
         return cls(**{**plain, "samples": samples})
 
 
+def found_of(kind: type[Form], place: str) -> Found:
+    """What is known of a form before it is run."""
+    return Found(kind.name, kind.how, getattr(kind, "eager", None), kind.missing(place))
+
+
 class Bench:
-    """The forms of one framework: verify all, then time those that are right."""
+    """The forms of one framework: verify all, then time those that are right. `begun`: forms that have been called."""
 
     def __init__(self, net: Net, reference: Reference, arrays: Arrays, place: str) -> None:
         self.net, self.reference, self.arrays, self.place = net, reference, arrays, place
-        self.found: list[Found] = []
+        self.by_name: dict[str, Found] = {}
+        self.begun: dict[str, Form] = {}
         self.right: dict[str, Form] = {}
+
+    @property
+    def found(self) -> list[Found]:
+        """What has come of each form so far."""
+        return [*self.by_name.values()]
+
+    def begin(self, kind: type[Form]) -> None:
+        """Time the first step of a form and its second, compilation included, in a process that has made no other."""
+        found = self._found(kind)
+        with self._blaming(found):
+            form = kind(self.net, self.arrays)
+            first, second = (sum(self._timed(form, 1, number)) for number in (1, 2))
+            found.first, found.second = [first], [second]
+            self.begun[kind.name] = form
 
     def verify(self, kinds: Sequence[type[Form]]) -> None:
         """Train by each form, and compare."""
         for kind in kinds:
-            found = Found(kind.name, kind.how, getattr(kind, "eager", None), kind.missing(self.place))
-            self.found.append(found)
-            if found.missing is None:
-                try:
+            found = self._found(kind)
+            if found.missing is None and found.fault is None:
+                with self._blaming(found):
                     self.right[kind.name] = self._trained(kind, found)
-                except Wrong as error:
-                    found.fault = str(error)
-                except Exception as error:  # whatever a framework raises of an operation that it refuses
-                    found.fault = _raised(error)
 
     def time(self, repetitions: Sequence[int], rounds: int) -> None:
         """`rounds` samples of each number of steps, the forms in turns. A form that goes wrong here loses its times."""
-        of = {one.name: one for one in self.found}
         for n in repetitions:
             for _ in range(rounds):
                 for name, form in list(self.right.items()):
                     try:
-                        of[name].samples.setdefault(n, []).append(self._sample(form, n))
+                        self.by_name[name].samples.setdefault(n, []).append(self._sample(form, n))
                     except Wrong as error:
-                        of[name].fault, of[name].samples = str(error), {}
-                        del self.right[name]
-
-    def first_calls(self, kind: type[Form]) -> tuple[float, float]:
-        """Seconds of its first step and of its second; in a process that has made no other. Raises Wrong."""
-        form = kind(self.net, self.arrays)
-        first, second = (sum(self._timed(form, 1, number)) for number in (1, 2))
-        return first, second
+                        self._blame(self.by_name[name], str(error))
 
     def save(self, folder: Path) -> None:
         """Save the graphs that are right, each in a folder of its name."""
@@ -108,9 +116,31 @@ class Bench:
             except Exception as error:  # whatever a framework raises of a graph that it cannot write
                 one.unsaved = _raised(error)
 
+    def _found(self, kind: type[Form]) -> Found:
+        return self.by_name.setdefault(kind.name, found_of(kind, self.place))
+
+    @contextmanager
+    def _blaming(self, found: Found) -> Iterator[None]:
+        """A form that raises, or is wrong, is named with the reason."""
+        try:
+            yield
+        except Wrong as error:
+            self._blame(found, str(error))
+        except Exception as error:  # whatever a framework raises of an operation that it refuses
+            self._blame(found, _raised(error))
+
+    def _blame(self, found: Found, why: str) -> None:
+        """What is wrong has no times."""
+        found.fault, found.samples, found.first, found.second = why, {}, [], []
+        self.right.pop(found.name, None)
+
     def _trained(self, kind: type[Form], found: Found) -> Form:
-        """The form after `steps` steps, compared with the reference. Raises Wrong."""
-        form = kind(self.net, self.arrays)
+        """The form after `steps` steps from the start, compared with the reference. Raises Wrong."""
+        form = self.begun.get(kind.name)
+        if form is None:
+            form = kind(self.net, self.arrays)
+        else:
+            form.restart()
         losses = []
         for _ in range(self.reference.steps):
             form.step()

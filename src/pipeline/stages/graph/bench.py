@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Literal
 
 from pipeline.backends.shared.form_bench import Found
-from pipeline.errors import RunError
 from pipeline.runs.run import Run
 from pipeline.stages.graph.amortised import spread, steps
-from pipeline.stages.graph.processes import Asked, Job, Saved, first_calls, measured
+from pipeline.stages.graph.processes import Asked, FormProcess, Job, Saved, form_process, in_turns, read, reading
 
 MODULES = {
     "numpy": "pipeline.backends.shared.two_layer_numpy",
@@ -23,12 +22,14 @@ MODULES = {
 class Bench:
     """What was found, as it is found. `absent`: the frameworks that cannot use the device, and why.
 
-    `ways`: by framework. `saved`: by the way whose graph it is. `ended`: frameworks whose process did not end well.
+    `listed`: the ways of each framework, before they are run; `ways`: after. `saved`: by the way whose graph it is.
+    `ended`: frameworks whose process did not end well.
     """
 
     def __init__(self, job: Job, absent: Mapping[str, str], run: Run) -> None:
         self.job, self.absent, self.run = job, absent, run
         self.forms: list[Found] = []
+        self.listed: dict[str, list[Found]] = {}
         self.ways: dict[str, list[Found]] = {}
         self.saved: dict[str, Saved] = {}
         self.ended: dict[str, str] = {}
@@ -38,42 +39,93 @@ class Bench:
         """The forms, then the ways."""
         return [*self.forms, *(one for found in self.ways.values() for one in found)]
 
-    def measure_forms(self, framework: str) -> None:
-        """Verify and time the forms of a framework, and say of each what it is."""
-        found, _ = self._measured(framework, "FORMS")
-        self.forms += found
+    def measure_forms(self, *frameworks: str) -> None:
+        """Verify the forms of each framework, time all in turns, and say of each what it is."""
+        with ExitStack() as stack:
+            started = {
+                framework: stack.enter_context(form_process(self._job(framework), asked(framework)))
+                for framework in frameworks
+                if framework not in self.absent
+            }
+            for framework, process in started.items():
+                listed = process.listed()
+                self.listed[framework] = listed["WAYS"]
+                process.obey(do="verify", names=[one.name for one in listed["FORMS"]])
+            in_turns(started.values(), self.job.form_steps, self.job.rounds)
+        for framework, process in started.items():
+            if process.ended is not None:
+                self.ended[framework] = process.ended
+                self.run.say(f"{framework}: {process.ended}")
+            else:
+                self.forms += process.found
+                self._say(process.found)
 
     def measure_ways(self, framework: str) -> None:
-        """The same of the ways to run a step and of their first calls; and run the graphs that can be saved."""
-        self.ways[framework], saved = self._measured(framework, "WAYS")
-        self.saved |= saved
-        for _ in range(self.job.starts):
-            for one in self.ways[framework]:
-                if one.samples:
-                    self._start(framework, one)
-
-    def _measured(self, framework: str, kinds: Literal["FORMS", "WAYS"]) -> tuple[list[Found], dict[str, Saved]]:
+        """Each way in its own process: its first two calls, then as a form; and its graph, saved and run."""
         if framework in self.absent or framework in self.ended:
-            return [], {}
-        job = replace(self.job, place="cpu") if framework == "numpy" else self.job
-        try:
-            found, saved = measured(job, asked(framework, kinds))
-        except RunError as error:
-            self.ended[framework] = str(error)
-            self.run.say(f"{framework}: {error}")
-            return [], {}
+            return
+        found = {one.name: one for one in self.listed[framework]}
+        with ExitStack() as stack:
+            started = {
+                name: stack.enter_context(form_process(self.job, asked(framework)))
+                for name, one in found.items()
+                if one.missing is None
+            }
+            for process in started.values():
+                process.listed()
+            for name, process in started.items():
+                process.obey(do="begin", name=name)
+            for name, process in started.items():
+                process.obey(do="verify", names=[name])
+            for n in self.job.repetitions:
+                in_turns(started.values(), n, self.job.rounds)
+            found |= {name: self._saved(framework, found[name], process) for name, process in started.items()}
+            self._read(framework, found, started)
+        self.ways[framework] = list(found.values())
+        self._start_again(framework)
+        self._say(self.ways[framework])
+
+    def _saved(self, framework: str, listed: Found, process: FormProcess) -> Found:
+        """What was found of a way in the end; a process that ended early is what is wrong with it."""
+        process.obey(do="save", folder=str(process.folder / "saved"))
+        if process.ended is not None:
+            return replace(listed, fault=process.ended)
+        (found,) = process.found
+        return found
+
+    def _read(self, framework: str, found: Mapping[str, Found], started: Mapping[str, FormProcess]) -> None:
+        """Run the graphs that could be saved, side by side."""
+        folders = {name: process.folder for name, process in started.items() if found[name].saved_as}
+        with ExitStack() as stack:
+            readers = {
+                name: stack.enter_context(reading(self.job, asked(framework), found[name], folder))
+                for name, folder in folders.items()
+            }
+            for name, reader in readers.items():
+                self.saved[name] = read(self.job, found[name], folders[name], reader)
+
+    def _start_again(self, framework: str) -> None:
+        """More first calls, each in a new process."""
+        for _ in range(self.job.starts - 1):
+            for one in self.ways[framework]:
+                if not one.samples:
+                    continue
+                with form_process(self.job, asked(framework)) as process:
+                    process.listed()
+                    process.obey(do="begin", name=one.name)
+                fault = process.ended or process.found[0].fault
+                if fault:
+                    one.fault, one.samples, one.first, one.second = f"its first calls: {fault}", {}, [], []
+                else:
+                    one.first += process.found[0].first
+                    one.second += process.found[0].second
+
+    def _job(self, framework: str) -> Job:
+        return replace(self.job, place="cpu") if framework == "numpy" else self.job
+
+    def _say(self, found: list[Found]) -> None:
         for one in found:
             self.run.say(f"{one.name}: {described(one)}")
-        return found, saved
-
-    def _start(self, framework: str, found: Found) -> None:
-        try:
-            first, second = first_calls(self.job, asked(framework, "WAYS"), found.name)
-        except RunError as error:
-            found.fault, found.samples = f"its first calls: {error}", {}
-        else:
-            found.first.append(first)
-            found.second.append(second)
 
     def faults(self) -> Iterator[str]:
         """What went wrong, by which the run is FAILED."""
@@ -84,9 +136,9 @@ class Bench:
                 yield f"not timed, because wrong: {one.name}: {one.fault}"
             if one.unsaved:
                 yield f"{one.name} could not be saved: {one.unsaved}"
-        for name, read in self.saved.items():
-            if read.fault:
-                yield f"{name}, saved and run without this package: {read.fault}"
+        for name, saved in self.saved.items():
+            if saved.fault:
+                yield f"{name}, saved and run without this package: {saved.fault}"
 
     def facts(self) -> list[dict[str, object]]:
         """For the receipt: what was observed of each form and way."""
@@ -96,9 +148,9 @@ class Bench:
         ]
 
 
-def asked(framework: str, kinds: Literal["FORMS", "WAYS"]) -> Asked:
+def asked(framework: str) -> Asked:
     """Keras is there on TensorFlow or on JAX; torch has no use for it."""
-    return Asked(MODULES[framework], kinds, "jax" if framework == "jax" else "tensorflow")
+    return Asked(MODULES[framework], "jax" if framework == "jax" else "tensorflow")
 
 
 def described(found: Found) -> str:

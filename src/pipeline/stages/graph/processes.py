@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +18,12 @@ from pipeline.backends.shared import run_saved
 from pipeline.backends.shared.form_bench import Found, Wrong, compared
 from pipeline.backends.shared.two_layer import Net, Reference
 from pipeline.errors import RunError
-from pipeline.machine.own_process import OwnProcess
+from pipeline.machine.own_process import OwnProcess, Running
 
 READER = Path(run_saved.__file__)
+PAUSE = 0.02  # seconds before a sample, in which the threads of the process that was timed before fall asleep
+# Several processes share a GPU: none takes all of its memory, as TensorFlow and JAX do by themselves.
+SHARED = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,50 +57,68 @@ class Saved:
 
 @dataclass(frozen=True)
 class Asked:
-    """`module`: the framework's forms. `kinds`: its list of them. `keras_on`: Keras's backend in that process."""
+    """`module`: the framework's forms. `keras_on`: Keras's backend in its processes."""
 
     module: str
-    kinds: Literal["FORMS", "WAYS"]
     keras_on: str
 
 
-def measured(job: Job, asked: Asked) -> tuple[list[Found], dict[str, Saved]]:
-    """What comes of the forms, and of the graphs that they save. Raises RunError where the process fails."""
+class FormProcess:
+    """A process with the forms of one framework (form_process.py), and what has come of its orders.
+
+    `found`: of the forms that it was given. `ended`: why it takes no more orders.
+    """
+
+    def __init__(self, running: Running, folder: Path) -> None:
+        self.running, self.folder = running, folder
+        self.found: list[Found] = []
+        self.ended: str | None = None
+
+    def listed(self) -> dict[str, list[Found]]:
+        """Its FORMS and its WAYS before they are run, once the framework is imported; none where that fails."""
+        try:
+            return {kinds: [Found.read(one) for one in each] for kinds, each in self.running.answer().items()}
+        except RunError as error:
+            self.ended = str(error)
+            return {"FORMS": [], "WAYS": []}
+
+    def obey(self, **order: Any) -> None:
+        """Have something done, if it still takes orders."""
+        if self.ended is None:
+            try:
+                self.found = [Found.read(one) for one in self.running.ask(order)]
+            except RunError as error:
+                self.ended = str(error)
+
+
+def in_turns(processes: Iterable[FormProcess], steps: int, rounds: int) -> None:
+    """`rounds` samples of so many steps from each form, a process after the other; all others wait for orders."""
+    every = list(processes)
+    for _ in range(rounds):
+        for process in every:
+            time.sleep(PAUSE)
+            process.obey(do="time", steps=steps)
+
+
+@contextlib.contextmanager
+def form_process(job: Job, asked: Asked) -> Iterator[FormProcess]:
+    """It begins to import the framework; the block may start others before it looks what is listed."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        found = [Found.read(one) for one in answer(job, asked, None, folder)]
-        saved = {one.name: reread(job, one, folder, asked.keras_on) for one in found if one.saved_as}
-        return found, saved
+        write(job, asked, folder)
+        command = [sys.executable, "-m", "pipeline.backends.shared.form_process", str(folder)]
+        with own_process(job, asked, folder).started(command) as running:
+            yield FormProcess(running, folder)
 
 
-def first_calls(job: Job, asked: Asked, name: str) -> tuple[float, float]:
-    """Seconds of a form's first two steps, in a process that has made no other. Raises RunError where that fails."""
-    with tempfile.TemporaryDirectory() as temporary:
-        first, second = answer(job, asked, name, Path(temporary))
-        return first, second
+def own_process(job: Job, asked: Asked, folder: Path) -> OwnProcess:
+    """On the device and the cores of the job."""
+    return OwnProcess(place=job.place, cores=job.cores, folder=folder, keras_on=asked.keras_on, variables=SHARED)
 
 
-def answer(job: Job, asked: Asked, first: str | None, folder: Path) -> Any:
-    """Start the process, and read what it found."""
-    write(job, asked, first, folder)
-    command = [sys.executable, "-m", "pipeline.backends.shared.form_process", str(folder)]
-    OwnProcess(place=job.place, cores=job.cores, folder=folder, keras_on=asked.keras_on).run(command)
-    return json.loads((folder / "found.json").read_text(encoding="utf-8"))
-
-
-def write(job: Job, asked: Asked, first: str | None, folder: Path) -> None:
+def write(job: Job, asked: Asked, folder: Path) -> None:
     """What the process reads."""
-    repetitions = (job.form_steps,) if asked.kinds == "FORMS" else job.repetitions
-    plain = {
-        "module": asked.module,
-        "kinds": asked.kinds,
-        "first": first,
-        "place": job.place,
-        "rate": job.net.rate,
-        "steps": job.reference.steps,
-        "repetitions": repetitions,
-        "rounds": job.rounds,
-    }
+    plain = {"module": asked.module, "place": job.place, "rate": job.net.rate, "steps": job.reference.steps}
     (folder / "job.json").write_text(json.dumps(plain), encoding="utf-8")
     net, reference = job.net, job.reference
     w1, w2 = zip(*reference.weights.values(), strict=True)
@@ -111,18 +135,25 @@ def write(job: Job, asked: Asked, first: str | None, folder: Path) -> None:
     )
 
 
-def reread(job: Job, found: Found, folder: Path, keras_on: str) -> Saved:
-    """Train by a graph that was saved, where the code that made it cannot be imported."""
+@contextlib.contextmanager
+def reading(job: Job, asked: Asked, found: Found, folder: Path) -> Iterator[Running]:
+    """A training by a graph that was saved, where the code that made it cannot be imported."""
     assert found.saved_as is not None
     graph, target = folder / "saved" / found.name, folder / "trained.npz"
-    size = sum(path.stat().st_size for path in graph.rglob("*") if path.is_file())
     arguments = (found.saved_as, str(graph), str(folder / "net.npz"), str(target), str(job.reference.steps))
+    with own_process(job, asked, folder).started([sys.executable, "-I", str(READER), *arguments]) as running:
+        yield running
+
+
+def read(job: Job, found: Found, folder: Path, running: Running) -> Saved:
+    """What comes of it."""
+    assert found.saved_as is not None
+    files = (folder / "saved" / found.name).rglob("*")
+    size = sum(path.stat().st_size for path in files if path.is_file())
     try:
-        OwnProcess(place=job.place, cores=job.cores, folder=folder, keras_on=keras_on).run(
-            [sys.executable, "-I", str(READER), *arguments]
-        )
-        with np.load(target) as read:
-            losses, weights = compared(read["losses"], [read["w1"], read["w2"]], job.reference)
+        running.wait()
+        with np.load(folder / "trained.npz") as trained:
+            losses, weights = compared(trained["losses"], [trained["w1"], trained["w2"]], job.reference)
     except (RunError, Wrong) as error:
         return Saved(found.saved_as, size, fault=str(error))
     return Saved(found.saved_as, size, losses, weights)

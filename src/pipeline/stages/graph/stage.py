@@ -127,8 +127,7 @@ class Graph(Stage):
         run.journal.write_receipt(receipt)
         bench = Bench(self._job(experiment.seed, resolved), self._absent(resolved), run)
         samples = run.artifact("tables/samples.csv")
-        for framework in ("numpy", *self.frameworks):
-            bench.measure_forms(framework)
+        bench.measure_forms("numpy", *self.frameworks)
         tables.write_csv(samples, bench)  # what an interrupted run leaves
         for framework in self.frameworks:
             bench.measure_ways(framework)
@@ -138,7 +137,7 @@ class Graph(Stage):
         return Result(
             metrics=tuple(tables.metrics(bench)),
             tables=tables.shown(bench),
-            details=(tables.of_dispatch(bench, bench.job.repetitions),),
+            details=(tables.of_dispatch(bench, bench.job.repetitions), tables.of_kinds(bench)),
             table=tuple(tables.summary(bench)),
             failed="; ".join(bench.faults()) or None,
         )

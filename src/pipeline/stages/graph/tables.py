@@ -17,7 +17,7 @@ from pipeline.stages.graph.bench import Bench
 def shown(bench: Bench) -> tuple[Table, ...]:
     """Those that have rows."""
     few = sorted({min(bench.job.repetitions), max(bench.job.repetitions)})
-    every = (of_forms(bench), of_ways(bench), of_dispatch(bench, few), of_saved(bench))
+    every = (of_forms(bench), of_calls(bench), of_cost(bench), of_dispatch(bench, few), of_saved(bench))
     return tuple(one for one in every if one.rows)
 
 
@@ -27,26 +27,39 @@ def of_forms(bench: Bench) -> Table:
     for one in bench.forms:
         if one.samples:
             times = steps(one, n)
-            row = (one.name, one.how, *spread(times), str(len(times)), *apart(one.losses, one.weights))
+            row = (one.name, *spread(times), str(len(times)), *apart(one.losses, one.weights))
             rows.append((*row, str(one.dtype), str(one.device)))
-    columns = ("form", "written with", "ms/step", "range", "n", "losses", "weights", "dtype", "device")
+    columns = ("form", "ms/step", "range", "n", "losses", "weights", "dtype", "device")
     return Table(f"one training in every form; a sample is {n} steps", columns, tuple(rows))
 
 
-def of_ways(bench: Bench) -> Table:
-    """The first two calls and later steps, all together, and the crossover (rows C3, C4, E8)."""
-    rows, repetitions = [], bench.job.repetitions
-    for found in bench.ways.values():
-        for one in (each for each in found if each.samples):
-            times = steps(one, max(repetitions))
-            among = [ms(with_first(one, n)) for n in repetitions]
-            n = f"{len(one.first)}, {len(times)}"
-            times_of = (*spread(one.first), *spread(one.second), *spread(times))
-            rows.append((one.name, one.how, *times_of, n, *among, said(found, one)))
-    columns = ["way", "a step is run", "first call", "range", "second", "range", "later", "range", "n"]
-    columns += [f"of {n:,}" for n in repetitions] + ["quicker from"]
-    title = "milliseconds of a step: the first, the second, a later one, and one of several with the first two"
-    return Table(title, tuple(columns), tuple(rows))
+def of_calls(bench: Bench) -> Table:
+    """The first two calls, which compile, and later steps (rows C3, C4)."""
+    rows, most = [], max(bench.job.repetitions)
+    for one in (each for found in bench.ways.values() for each in found if each.samples):
+        times = steps(one, most)
+        row = (one.name, first_of(one.first), first_of(one.second), *spread(times))
+        rows.append((*row, str(len(one.first)), str(len(times))))
+    columns = ("way", "first call", "second", "later", "range", "n first", "n later")
+    return Table(f"milliseconds of a step: the first, the second, and one among {most:,}", columns, tuple(rows))
+
+
+def of_cost(bench: Bench) -> Table:
+    """A step among several, the first two of which compile, and the crossover (row E8)."""
+    repetitions = bench.job.repetitions
+    rows = [
+        (one.name, *(ms(with_first(one, n)) for n in repetitions), said(found, one))
+        for found in bench.ways.values()
+        for one in found
+        if one.samples
+    ]
+    columns = ("way", *(f"of {n:,}" for n in repetitions), "quicker from")
+    return Table("milliseconds of a step of so many, the first two calls included", columns, tuple(rows))
+
+
+def of_kinds(bench: Bench) -> Table:
+    """What each form is written with, and how each way runs a step."""
+    return Table("forms and ways", ("name", "how"), tuple((one.name, one.how) for one in bench.every))
 
 
 def of_dispatch(bench: Bench, numbers: Sequence[int]) -> Table:
@@ -151,6 +164,12 @@ def said(found: Sequence[Found], one: Found) -> str:
         return "not distinguishable"
     at = crossed(found, one)
     return "never" if at is None else f"step {at:,}"
+
+
+def first_of(times: Sequence[float]) -> str:
+    """The median, and the range where there are several."""
+    median, between = spread(times)
+    return f"{median} ({between})" if len(times) > 1 else median
 
 
 def apart(*differences: float | None) -> tuple[str, ...]:
