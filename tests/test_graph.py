@@ -209,7 +209,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], graph_bench.Benc
         net = drawn(SQUARE, RATE, seed=0)
         job = Job(
             net=net,
-            reference=trained(net, STEPS, (1, 3)),
+            reference=trained(net, STEPS, (1, 2, 3)),
             place="cpu",
             cores=1,
             form_steps=3,
@@ -235,6 +235,20 @@ def test_what_is_wrong_in_a_process_fails_the_run(planted: Callable[[str], graph
 def test_a_process_that_ends_is_named(planted: Callable[[str], graph_bench.Bench]) -> None:
     (said,) = planted("no_such_forms").faults()
     assert said == "numpy: ended with exit status 1: ModuleNotFoundError: No module named 'no_such_forms'"
+
+
+def test_each_way_is_timed_in_its_own_process(planted: Callable[[str], graph_bench.Bench]) -> None:
+    """One whose process ends, or that is wrong, is named; the others are timed all the same, and start twice."""
+    bench = planted("own_ways")
+    bench.job = replace(bench.job, starts=2)
+    bench.measure_ways("numpy")
+    plain, dying, late, lacking = bench.ways["numpy"]
+    assert plain.fault is None and [len(each) for each in (plain.first, plain.second, plain.samples[1])] == [2, 2, 2]
+    assert dying.fault == "ended with exit status 3: the compiler has crashed"
+    assert str(late.fault).startswith("the loss of step 1 is ")
+    assert (late.first, late.samples) == ([], {})
+    assert lacking.missing == "a machine of another kind" and lacking.samples == {}
+    assert [said.split(": ")[1] for said in bench.faults()] == ["dying", "late"]
 
 
 REFUSED = {
