@@ -79,19 +79,11 @@ class Bench:
                 process.obey(do="verify", names=[name])
             for n in self.job.repetitions:
                 in_turns(started.values(), n, self.job.rounds)
-            found |= {name: self._saved(framework, found[name], process) for name, process in started.items()}
+            found |= {name: _saved(found[name], process) for name, process in started.items()}
             self._read(framework, found, started)
         self.ways[framework] = list(found.values())
         self._start_again(framework)
         self._say(self.ways[framework])
-
-    def _saved(self, framework: str, listed: Found, process: FormProcess) -> Found:
-        """What was found of a way in the end; a process that ended early is what is wrong with it."""
-        process.obey(do="save", folder=str(process.folder / "saved"))
-        if process.ended is not None:
-            return replace(listed, fault=process.ended)
-        (found,) = process.found
-        return found
 
     def _read(self, framework: str, found: Mapping[str, Found], started: Mapping[str, FormProcess]) -> None:
         """Run the graphs that could be saved, side by side."""
@@ -151,6 +143,15 @@ class Bench:
 def asked(framework: str) -> Asked:
     """Keras is there on TensorFlow or on JAX; torch has no use for it."""
     return Asked(MODULES[framework], "jax" if framework == "jax" else "tensorflow")
+
+
+def _saved(listed: Found, process: FormProcess) -> Found:
+    """What was found of a way in the end; a process that ended early is what is wrong with it."""
+    process.obey(do="save", folder=str(process.folder / "saved"))
+    if process.ended is not None:
+        return replace(listed, fault=process.ended)
+    (found,) = process.found
+    return found
 
 
 def described(found: Found) -> str:
