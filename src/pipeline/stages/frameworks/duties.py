@@ -228,5 +228,11 @@ DUTIES = (
         "exchange", "a model for other frameworks: ONNX", "stage=export run=latest stage.format=onnx {words}", exchange
     ),
     Duty("installing", "in one command, with a first training", "{words}", extra, packages_here, installs=True),
-    Duty("overhead", "what a step takes through Python", GRAPH, overhead, overhead_here),
+    Duty(
+        "overhead",
+        "how long a step holds Python up; a CPU may have computed it by then",
+        GRAPH,
+        overhead,
+        overhead_here,
+    ),
 )
