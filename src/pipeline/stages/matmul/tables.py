@@ -181,7 +181,7 @@ def _title_of_memory(bench: Bench) -> str:
 
 
 def _of_interval(plan: Plan) -> str:
-    samples = f"{plan.rounds} samples in each of {plan.starts} processes"
+    samples = f"{plan.samples} samples, {plan.rounds} in each new process"
     if of_median(range(plan.samples)) is None:
         return f"{NOT_MEASURED}: {samples} are too few for an interval of the median; use more stage.rounds"
     return f"interval of the median by order statistics, of {samples}"
