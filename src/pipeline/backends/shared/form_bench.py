@@ -156,7 +156,10 @@ class Bench:
         return form
 
     def _sample(self, form: Form, n: int) -> tuple[float, float]:
-        """As `_timed`, from the start of a training."""
+        """As `_timed`, from the start of a training, after a step that is not counted: the process may have slept, and
+        the system may have taken its memory meanwhile."""
+        form.step()
+        form.wait()
         form.restart()
         return self._timed(form, n, n)
 

@@ -13,7 +13,7 @@ from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, 
 
 SAMPLE_S = 0.02  # that the products of a sample take together, where one does not take as long
 MOST_CALLS = 2000
-TRIAL, TRIAL_S, TRIALS = 64, 2e-3, 3  # size and number of trials, and seconds by which a product tells others' rate
+TRIAL, TRIALS = 64, 3  # size and number of the products that tell the rate of others
 
 
 @dataclass
@@ -126,13 +126,17 @@ class Timing:
             self.references[found.problem] = made.reference.without_matrix()
 
     def _rate(self, dtype: str, largest: int) -> float:
-        """FLOP per second of a product that takes TRIAL_S or is of the largest size; larger ones are rarely slower."""
+        """FLOP per second of a product of twice whose size one may take too long, or of the largest size.
+
+        Not of a small one: where another process has a core, threads that wait for each other take the time of a
+        hundred such products, and of the larger ones' hardly a part.
+        """
         size = min(TRIAL, largest)
         while True:
             a, b = self._put(operands(Problem(dtype, size), self.seed))
             self._launched(a, b)
             took = min(self._seconds_launched(a, b) for _ in range(TRIALS))
-            if took >= TRIAL_S or size == largest:
+            if 8 * took > self.longest or size == largest:
                 return Problem(dtype, size).flop / took
             size = min(2 * size, largest)
 
