@@ -16,17 +16,19 @@ from typing import Any
 import pytest
 from command import environment, pipeline, refused
 
-from pipeline.backends import TensorFlow, Torch
+from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.command_line import composed
 from pipeline.errors import UserError
-from pipeline.runner import load_checked
+from pipeline.machine.host import cpu_name
+from pipeline.runner import check_stage, load_checked
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Result, count, seconds
 from pipeline.stages.export import WRITTEN_BY
 from pipeline.stages.frameworks.checked import FIRST_OF_TWO, commands
 from pipeline.stages.frameworks.duties import DUTIES, FRAMEWORKS, Cell, cells
-from pipeline.stages.frameworks.installed import installed
+from pipeline.stages.frameworks.installed import installed, installed_version
 from pipeline.stages.frameworks.overhead import measured
+from pipeline.stages.graph.stage import Graph
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "tensorflow", "jax", "keras", "deepxde", "mlflow", "matplotlib")
@@ -57,9 +59,7 @@ def verdict(words: Sequence[str]) -> str | None:
     said: list[str | None] = []
 
     def check(config: Mapping[str, Any], keys: Sequence[str]) -> int:
-        experiment = load_checked(config)
-        experiment.stage.check(experiment)
-        experiment.stage.check_keys(experiment, keys)
+        check_stage(load_checked(config), keys)
         return 0
 
     try:
@@ -144,18 +144,35 @@ def test_no_framework_is_imported(tmp_path: Path) -> None:
 
 def test_the_overhead_is_that_of_the_newest_run_with_the_framework(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    assert measured(runs, "torch") is None
+    assert measured(runs, Torch()) is None
     for way, step in (("torch_eager", 0.002), ("torch_eager", 0.004), ("jax_jit", 0.001)):
-        journal = Journal.begin(runs, "graph", {"stage": {"_target_": "pipeline.stages.graph.stage.Graph"}})
-        times = [seconds(f"{way}/{n}/{what}", step * share) for n in (1, 10) for what, share in PARTS]
-        journal.write_result(Result(metrics=(*times, count("verified", 1))))
-        journal.finish("FINISHED")
-    assert str(measured(runs, "torch")).startswith("torch_eager 4.00 ms, 25% until the call returns (run ")
-    assert str(measured(runs, "jax")).startswith("jax_jit 1.00 ms, 25% until the call returns (run ")
-    assert measured(runs, "tensorflow") is None
+        journal = overhead_of(runs, way, step)
+    assert str(measured(runs, Torch())).startswith("torch_eager 4.00 ms, 25% until the call returns (run ")
+    assert str(measured(runs, Jax())).startswith("jax_jit 1.00 ms, 25% until the call returns (run ")
+    assert measured(runs, TensorFlow()) is None
     status = json.loads((journal.folder / "status.json").read_text())
     (journal.folder / "status.json").write_text(json.dumps({**status, "state": "FAILED"}))
-    assert measured(runs, "jax") is None
+    assert measured(runs, Jax()) is None
+
+
+@pytest.mark.parametrize("other", [{"torch": "2.0.0"}, {"device": "another"}, {"sizes": (1, 1, 1, 1)}])
+def test_an_overhead_of_other_circumstances_is_not_shown(tmp_path: Path, other: dict[str, Any]) -> None:
+    overhead_of(tmp_path, "torch_eager", 0.002, **other)
+    assert measured(tmp_path, Torch()) is None
+
+
+def overhead_of(runs: Path, way: str, step: float, **other: Any) -> Journal:
+    """A finished run of stage=graph, of today where nothing else is said."""
+    target, names = "pipeline.stages.graph.stage.Graph", (*Torch.packages, *Jax.packages)
+    sizes = list(other.get("sizes", Graph.sizes))
+    journal = Journal.begin(runs, "graph", {"stage": {"_target_": target, "sizes": sizes}})
+    versions = {name: other.get(name, installed_version(name)) for name in names}
+    device = {"hardware": {"name": other.get("device", cpu_name())}}
+    journal.write_receipt({"versions": versions, "device": device})
+    times = [seconds(f"{way}/{n}/{what}", step * share) for n in (1, 10) for what, share in PARTS]
+    journal.write_result(Result(metrics=(*times, count("verified", 1))))
+    journal.finish("FINISHED")
+    return journal
 
 
 PARTS = (("step", 1.0), ("launch", 0.25))

@@ -15,6 +15,7 @@ import numpy as np
 import own_forms
 import pytest
 from command import done, pipeline, refused
+from in_backend import experiment
 
 from pipeline.backends.shared import arrays_numpy
 from pipeline.backends.shared.arrays import Arrays
@@ -183,6 +184,17 @@ def test_a_gain_within_the_ranges_has_no_crossover() -> None:
         assert said([eager, way], way) == expected
         assert crossed([eager, way], way) == (3 if expected == "step 3" else None)
     assert said([eager], eager) == ""
+
+
+def test_the_versions_of_every_framework_are_kept() -> None:
+    """Also of the backends, which share the module by which other parts are told apart."""
+    found = experiment("torch", stage="graph").packages
+    assert {"torch", "tensorflow", "jax"} <= {*found}
+
+
+def test_a_single_sample_has_no_range() -> None:
+    eager, way = timed("eager", (0.010, 0.012), eager=True), timed("way", (0.007, 0.008))
+    assert said([eager, way], way) == "not distinguishable"
 
 
 def test_what_a_second_call_compiles_is_charged() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.command_line import composed
 from pipeline.errors import UserError
-from pipeline.runner import load_checked
+from pipeline.runner import check_stage, load_checked
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EVERY = tuple(
@@ -44,8 +44,10 @@ def test_its_command_is_taken(words: str, tmp_path: Path, monkeypatch: pytest.Mo
     """As far as no machine is asked: a grid is listed, all else composed and checked."""
     taken: list[str] = []
 
-    def check(config: Mapping[str, Any], _: Sequence[str]) -> int:
-        taken.append(load_checked(config).name)
+    def check(config: Mapping[str, Any], keys: Sequence[str]) -> int:
+        experiment = load_checked(config)
+        check_stage(experiment, keys)
+        taken.append(experiment.name)
         return 0
 
     monkeypatch.chdir(tmp_path)

@@ -134,7 +134,7 @@ def _on_this_machine(
     from pipeline.machine.launched import check_launched, launched, refuse_launched
     from pipeline.runs.code.unseen import check_seen
 
-    _check_stage(experiment, overridden, swept)
+    check_stage(experiment, overridden, swept)
     if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
         check_seen(experiment)
     else:
@@ -161,7 +161,7 @@ def planned(
 
     experiment = _built(config, overridden)
     if not experiment.stage.has_cells:  # which it tries on this machine's devices
-        _check_stage(experiment, overridden, swept)
+        check_stage(experiment, overridden, swept)
     if kind == "cpu":
         resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
     _check_device(experiment, Place(kind))
@@ -198,7 +198,8 @@ def load_checked(config: Config) -> Experiment:
     return experiment
 
 
-def _check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str]) -> None:
+def check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()) -> None:
+    """Ask the stage, and refuse keys that it does not read. Raises UserError."""
     from pipeline.experiment.effects import check_read
 
     check_read(experiment, overridden, swept)

@@ -161,9 +161,8 @@ class Experiment:
         """The distributions that each part names in `packages`, the backend's first, by `group=choice`."""
         read = ("backend", *(group for group in GROUPS if group == "stage" or self.reads(group)))
         parts = {group: self.part(group) for group in dict.fromkeys(read)}
-        names = {group: part.name if isinstance(part, Backend) else choice(part) for group, part in parts.items()}
-        found = {f"{group}={names[group]}": part.packages for group, part in parts.items()}
-        found |= {f"{group}: {choice(one)}": one.packages for group, part in parts.items() for one in part.inside}
+        found = {f"{group}={_called(part)}": part.packages for group, part in parts.items()}
+        found |= {f"{group}: {_called(one)}": one.packages for group, part in parts.items() for one in part.inside}
         return {what: packages for what, packages in found.items() if packages}
 
     def reads(self, group: str) -> bool:
@@ -197,6 +196,11 @@ class Experiment:
         if not locations:
             return self.config[key]
         return {name: value for name, value in self.config[key].items() if name not in locations}
+
+
+def _called(part: Part) -> str:
+    """A part by its choice; the backends share a module and have names."""
+    return part.name if isinstance(part, Backend) else choice(part)
 
 
 def hash_of(deciding: Mapping[str, object]) -> str:

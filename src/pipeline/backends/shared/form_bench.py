@@ -98,10 +98,9 @@ class Bench:
         for n in repetitions:
             for _ in range(rounds):
                 for name, form in list(self.right.items()):
-                    try:
-                        self.by_name[name].samples.setdefault(n, []).append(self._sample(form, n))
-                    except Wrong as error:
-                        self._blame(self.by_name[name], str(error))
+                    found = self.by_name[name]
+                    with self._blaming(found):
+                        found.samples.setdefault(n, []).append(self._sample(form, n))
 
     def save(self, folder: Path) -> None:
         """Save the graphs that are right, each in a folder of its name."""

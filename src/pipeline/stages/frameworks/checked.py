@@ -22,7 +22,7 @@ from pipeline.cli.interpolation import resolved
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.machine.launched import Launched, check_launched
-from pipeline.runner import load_checked
+from pipeline.runner import check_stage, load_checked
 
 RUN_ALONE = ("hydra/sweeper=basic", "hydra/launcher=basic")  # how a grid would be run is of no concern here
 FIRST_OF_TWO = Launched(rank=0, count=2, local_rank=0, local_count=1, by="torchrun")
@@ -52,8 +52,7 @@ class Commands:
         overrides = [word.split("=", 1) for word in shlex.split(words)]
         try:
             experiment = load_checked(self._config(overrides))
-            experiment.stage.check(experiment)
-            experiment.stage.check_keys(experiment, [key for key, _ in overrides])
+            check_stage(experiment, [key for key, _ in overrides])
             backend = experiment.backend
             check_launched(launched, experiment.device, backend.name, distributes=backend.distributes)
         except UserError as error:

@@ -210,7 +210,7 @@ def overhead(experiment: Experiment, framework: Framework) -> str:
 
 def overhead_here(experiment: Experiment, framework: Framework, runs: Path) -> str:
     """The newest measurement."""
-    return measured(runs, framework.backend.name) or "not measured yet"
+    return measured(runs, framework.backend) or "not measured yet"
 
 
 GRAPH = "stage=graph 'stage.frameworks=[{backend}]'"

@@ -20,7 +20,15 @@ def installed(names: Iterable[str]) -> str:
         return versions
     every = _with_required(there)
     bytes_ = sum(map(_bytes, every.values()))
-    return f"{versions}; {size(bytes_)} on disk with what is required ({len(every) - len(there)} more)"
+    unknown = sum(one.read_text("RECORD") is None for one in every.values())
+    but = f"; {unknown} of them have no list of files" if unknown else ""
+    return f"{versions}; {size(bytes_)} on disk with what is required ({len(every) - len(there)} more{but})"
+
+
+def installed_version(name: str) -> str | None:
+    """None where it is not there."""
+    one = _found(name)
+    return one.version if one else None
 
 
 def _found(name: str) -> Distribution | None:

@@ -1,27 +1,47 @@
-"""How long Python is held up by a step, from the newest run of stage=graph that measured the framework."""
+"""How long Python is held up by a step, from the newest run of stage=graph that measured the framework here, as it is
+installed now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pipeline.contracts import Backend
+from pipeline.machine.device import gpus
+from pipeline.machine.host import cpu_name
+from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
-from pipeline.runs.records import read_status
+from pipeline.runs.records import read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
+from pipeline.stages.frameworks.installed import installed_version
 from pipeline.stages.graph.amortised import ms
+from pipeline.stages.graph.stage import Graph
 
 WAYS = {"torch": "torch_", "tensorflow": "tf_", "jax": "jax_"}  # how the names of its ways begin
 STAGE = "pipeline.stages.graph.stage.Graph"
 
 
-def measured(root: Path, backend: str) -> str | None:
-    """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it."""
+def measured(root: Path, backend: Backend) -> str | None:
+    """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it.
+
+    Of another version, another processor or GPU, or a net of other sizes nothing is taken.
+    """
     for folder in _runs(root):
+        if not _is_of_today(folder, backend):
+            continue
         metrics = metrics_of(folder)
-        found = [_step(metrics, way) for way in _ways(metrics, WAYS[backend])]
+        found = [_step(metrics, way) for way in _ways(metrics, WAYS[backend.name])]
         if found:
             return f"{'; '.join(found)} (run {folder.name})"
     return None
+
+
+def _is_of_today(folder: Path, backend: Backend) -> bool:
+    """Whether it ran with what is installed, on a device of this machine, at the sizes that the stage ships with."""
+    receipt, sizes = read_json(folder / "receipt.json"), read_config(folder).get("stage", {}).get("sizes", ())
+    names = [name for name in backend.packages if installed_version(name) != receipt.get("versions", {}).get(name)]
+    device = (receipt.get("device", {}).get("hardware") or {}).get("name")
+    return not names and tuple(sizes) == Graph.sizes and device in (cpu_name(), *(gpu.name for gpu in gpus()))
 
 
 def _runs(root: Path) -> Iterator[Path]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from pipeline.backends.shared.form_bench import Found
 
+FEWEST = 3  # samples
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -35,8 +37,10 @@ def crossover(eager: Cost, compiled: Cost) -> int | None:
 
 
 def distinguishable(one: Found, other: Found) -> bool:
-    """Whether the ranges of their later steps lie apart; both were timed."""
+    """Whether the ranges of their later steps lie apart; both were timed. Fewer than FEWEST samples have no range."""
     ours, theirs = (steps(each, max(each.samples)) for each in (one, other))
+    if min(len(ours), len(theirs)) < FEWEST:
+        return False
     return max(ours) < min(theirs) or max(theirs) < min(ours)
 
 
