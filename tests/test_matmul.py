@@ -30,8 +30,8 @@ from pipeline.stages.matmul import figures, tables
 from pipeline.stages.matmul import stage as matmul_stage
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import misplaced
-from pipeline.stages.matmul.problem import Operands, Problem, Wrong, operands
-from pipeline.stages.matmul.rates import Rates, wins_from
+from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands, rounded, signs_of
+from pipeline.stages.matmul.rates import Rates, why_no_win, wins_from
 from pipeline.stages.matmul.stage import BACKENDS, Matmul
 from pipeline.stages.matmul.timing import Found, Timing
 
@@ -103,6 +103,35 @@ def test_tf32_is_not_float32() -> None:
     assert "its result differs from float64's by " in str(found.fault)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_zeros_and_another_product_are_refused_of_a_large_short_one(dtype: str) -> None:
+    """By sums alone: no product of that size is made. √N roundings would be more than all of it."""
+    size = 8192
+    generator, found = np.random.default_rng(0), np.zeros((size, size))
+    sums, other = (each / np.linalg.norm(each) for each in generator.standard_normal((2, size)))
+    reference = Reference(Problem(dtype, size), np.empty((0, 0)), sums, 1.0)
+    with pytest.raises(Wrong, match=r"differs from float64's by 1\.0e\+00 of its norm"):
+        reference.compare_sums(found)
+    found[:, 0] = signs_of(size)[0] * other  # whose sums are those of another product
+    with pytest.raises(Wrong, match="when it was timed"):
+        reference.compare_sums(found)
+    found[:, 0] = signs_of(size)[0] * sums
+    reference.compare_sums(found)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_bfloat16_is_not_float16(size: int) -> None:
+    """Float16 summed term by term is right, and a result that has bfloat16's bits is not."""
+    made = operands(Problem("float16", size), 0)
+    a, b = (each.astype(np.float16) for each in (made.a, made.b))
+    by_terms = np.zeros((size, size), np.float16)
+    for k in range(size):
+        by_terms += a[:, k : k + 1] * b[k : k + 1]
+    made.reference.compare(by_terms.astype(np.float64))
+    with pytest.raises(Wrong, match="its result differs from float64's by "):
+        made.reference.compare(rounded(made.reference.exact, "bfloat16"))
+
+
 def test_a_dtype_that_is_refused_or_too_slow_is_named() -> None:
     """Without a fault: nothing is wrong."""
     (found,) = timed(own_matrices.Right(), ("bfloat16",))
@@ -168,6 +197,32 @@ def test_a_gpu_wins_from_the_size_on_from_which_it_always_does() -> None:
     assert wins_from(back, cpu, copies=False) == 512
 
 
+def test_why_no_gpu_wins_is_said() -> None:
+    """Slower, unclear, never timed and too few samples are not the same."""
+    few = Rates(Found("float32", 64, samples=[1e-9] * 5, calls=[1] * 5, ceilings=[None] * 5))
+    largest = "than it at 64, the largest that both were timed at"
+    for gpu, said in {
+        at(64, 1e-4): f"slower {largest}",
+        at(64, 1e-6): f"not clearly quicker {largest}",
+        at(128, 1e-9): "not measured: no size was timed by both",
+        few: "not known: too few samples for an interval at 64",
+    }.items():
+        assert wins_from([gpu], [at(64, 1e-6)], copies=False) is None
+        assert why_no_win([gpu], [at(64, 1e-6)], "it", copies=False) == said
+    assert why_no_win([few], [few], "it", copies=True) == "not measured: no size was timed by both"
+
+
+def test_copies_of_bfloat16_are_not_called_slow() -> None:
+    sides = (Side("torch"), Side("torch", "gpu:0"))
+    bench = Bench(replace(PLAN, sides=sides, dtypes=("bfloat16",)), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    for side, seconds in zip(sides, (1e-3, 1e-5), strict=True):
+        bench.products[side] = [replace(at(64, seconds).found, dtype="bfloat16", error=0.0)]
+    table = dict(tables.summary(bench))
+    assert table["torch gpu:0 bfloat16"] == "quicker than torch on the CPU from 64 on"
+    said = "not measured: the host's matrices are NumPy's, which has no bfloat16"
+    assert table["torch gpu:0 bfloat16 with copies"] == said
+
+
 def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> None:
     """By times as a GPU would have them."""
     sides = (Side("torch"), Side("torch", "gpu:0"))
@@ -180,8 +235,8 @@ def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> Non
         for one in bench.products[side]:
             one.error = 1e-7
     table = dict(tables.summary(bench))
-    assert table["torch gpu:0 float32"] == "quicker than the CPU from 512 on"
-    assert table["torch gpu:0 float32 with copies"] == "quicker than the CPU from 1,024 on"
+    assert table["torch gpu:0 float32"] == "quicker than torch on the CPU from 512 on"
+    assert table["torch gpu:0 float32 with copies"] == "quicker than torch on the CPU from 1,024 on"
     assert "a GPU wins" not in table
     found = {metric.name: metric.value for metric in tables.metrics(bench)}
     assert (found["torch_gpu0/float32/wins_from"], found["torch_gpu0/float32/wins_from_with_copies"]) == (512, 1024)

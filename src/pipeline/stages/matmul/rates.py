@@ -67,7 +67,8 @@ class Rates:
 def wins_from(gpu: Sequence[Rates], cpu: Sequence[Rates], *, copies: bool) -> int | None:
     """The smallest size from which on the GPU is clearly quicker at every size that both were timed at.
 
-    `copies`: with operands from the host's memory and the result back to it. None: not at the largest one either.
+    `copies`: with operands from the host's memory and the result back to it. None: not at the largest one, for
+    the reason that `why_no_win` says.
     """
     of_cpu, found = {one.found.size: one.rate for one in cpu}, None
     for one in sorted(gpu, key=lambda each: -each.found.size):
@@ -78,6 +79,20 @@ def wins_from(gpu: Sequence[Rates], cpu: Sequence[Rates], *, copies: bool) -> in
             break
         found = one.found.size
     return found
+
+
+def why_no_win(gpu: Sequence[Rates], cpu: Sequence[Rates], other: str, *, copies: bool) -> str:
+    """What is known where `wins_from` is None; `other`: what the CPU's are called."""
+    of_cpu = {one.found.size: one.rate for one in cpu}
+    pairs = [(one.found.size, one.with_copies if copies else one.rate, of_cpu.get(one.found.size)) for one in gpu]
+    both = [(size, ours, theirs) for size, ours, theirs in pairs if ours is not None and theirs is not None]
+    if not both:
+        return "not measured: no size was timed by both"
+    size, ours, theirs = max(both, key=lambda one: one[0])
+    if ours.ends is None or theirs.ends is None:
+        return f"not known: too few samples for an interval at {size:,}"
+    how = "slower" if theirs.above(ours) else "not clearly quicker"
+    return f"{how} than {other} at {size:,}, the largest that both were timed at"
 
 
 def digits(value: float) -> str:

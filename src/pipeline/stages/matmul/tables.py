@@ -12,7 +12,7 @@ from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, memory, seconds
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import Misplaced
-from pipeline.stages.matmul.rates import Median, Rates, digits, wins_from
+from pipeline.stages.matmul.rates import Median, Rates, digits, why_no_win, wins_from
 
 NOT_MEASURED = "not measured"
 
@@ -132,14 +132,20 @@ def crossovers(bench: Bench, dtype: str) -> Iterator[tuple[Side, bool, int]]:
 
 
 def _crossovers(bench: Bench) -> Iterator[tuple[Side, str, bool, int | None]]:
+    for side, dtype, gpu, cpu in _against_cpu(bench):
+        for copies in (False, True):
+            yield side, dtype, copies, wins_from(gpu, cpu, copies=copies)
+
+
+def _against_cpu(bench: Bench) -> Iterator[tuple[Side, str, list[Rates], list[Rates]]]:
+    """Each side on a GPU and dtype, its products, and those of the same framework on the CPU; both were timed."""
     for side in bench.products:
         if side.place == "cpu":
             continue
         for dtype in bench.plan.dtypes:
             gpu, cpu = ([one for at, one in _timed(bench, dtype) if at == which] for which in (side, Side(side.name)))
             if gpu and cpu:
-                for copies in (False, True):
-                    yield side, dtype, copies, wins_from(gpu, cpu, copies=copies)
+                yield side, dtype, gpu, cpu
 
 
 def _timed(bench: Bench, dtype: str) -> list[tuple[Side, Rates]]:
@@ -227,12 +233,18 @@ def _not_timed(bench: Bench) -> Iterator[tuple[str, str]]:
 def _wins(bench: Bench) -> Iterator[tuple[str, str]]:
     if all(side.place == "cpu" for side in bench.plan.sides):
         yield "a GPU wins", f"{NOT_MEASURED}: the device is the CPU"
-    for side, dtype, copies, at in _crossovers(bench):
-        what = " with copies" * copies
-        yield (
-            f"{side} {dtype}{what}",
-            "never quicker than the CPU" if at is None else f"quicker than the CPU from {at:,} on",
-        )
+    for side, dtype, gpu, cpu in _against_cpu(bench):
+        other = f"{side.name} on the CPU"
+        for copies in (False, True):
+            yield f"{side} {dtype}{' with copies' * copies}", _win(gpu, cpu, other, copies=copies)
+
+
+def _win(gpu: list[Rates], cpu: list[Rates], other: str, *, copies: bool) -> str:
+    if copies and not any(one.with_copies for one in gpu):
+        why = ": the host's matrices are NumPy's, which has no bfloat16" * (gpu[0].found.dtype == "bfloat16")
+        return f"{NOT_MEASURED}{why}"
+    at = wins_from(gpu, cpu, copies=copies)
+    return why_no_win(gpu, cpu, other, copies=copies) if at is None else f"quicker than {other} from {at:,} on"
 
 
 def _with_ends(name: str, value: Median | None, unit: str) -> Iterator[Metric]:
