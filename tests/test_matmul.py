@@ -140,6 +140,40 @@ def test_a_dtype_that_is_refused_or_too_slow_is_named() -> None:
     assert str(found.missing).startswith("a product would take about ") and not found.samples
 
 
+class NoLarge(own_matrices.Right):
+    """Raises of 128 × 128, as for lack of memory."""
+
+    def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if len(a) >= 128:
+            raise MemoryError("no room")
+        return super().product(a, b)
+
+
+def test_a_size_that_raises_faults_no_other() -> None:
+    timing = Timing(NoLarge(), "cpu", lambda _dtype: None, seed=0, longest=10.0)
+    timing.verify(["float64"], [32, 64, 128])
+    timing.time(1)
+    assert [one.fault for one in timing.found] == [None, None, "raised MemoryError: no room"]
+    assert [len(one.samples) for one in timing.found] == [1, 1, 0]
+
+
+def test_a_product_that_is_refused_or_too_slow_is_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no process is started for it."""
+    monkeypatch.setattr(matmul_bench, "answer", lambda *_: pytest.fail("a process was started"))
+    sides = (Side("numpy"), Side("torch"), Side("jax"))
+    plan = replace(PLAN, sides=sides, dtypes=("float16",), placed=("float16", 2048))
+    bench = Bench(plan, {"jax": "not run"}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    bench.products[sides[0]] = [replace(at(64, 1e-3).found, dtype="float16", error=0.0)]
+    bench.products[sides[1]] = [Found("float16", 64, missing="has no float16")]
+    for side in sides:
+        bench.place(side)
+    table = dict(tables.summary(bench))
+    said = table["numpy, memory and misplaced"]
+    assert said.startswith("not measured: by the best rate of stage.sizes a float16 product of 2,048 would take about ")
+    assert table["torch, memory and misplaced"] == "not measured: no float16 product: has no float16"
+    assert not list(bench.faults()) and set(bench.unplaced) == set(sides[:2])
+
+
 def test_a_timer_that_does_not_wait_is_found_out() -> None:
     (found,) = timed(own_matrices.Launched())
     assert found.fault is None and min(found.samples) >= own_matrices.PRODUCT_S
@@ -425,7 +459,7 @@ def test_numpy_without_a_compiler(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_every_framework_multiplies(tmp_path: Path) -> None:
     """As it ships but for the sizes; with a kernel of stage=wmma."""
-    run = done(tmp_path, *QUICK, "stage.kernels=[cpu_threads]", "stage.placed=1024")
+    run = done(tmp_path, *QUICK, "stage.kernels=[cpu_threads]", "stage.placed=1024", "stage.longest=10")
     result, metrics = check_result(run, (*FRAMEWORKS, "cpu_threads"), ceilings=True)
     table = dict(result.table)
     for name in FRAMEWORKS[1:]:

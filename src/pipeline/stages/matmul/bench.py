@@ -15,7 +15,8 @@ from pipeline.machine.own_process import OwnProcess
 from pipeline.runs.run import Run
 from pipeline.stages.matmul.memory import Used
 from pipeline.stages.matmul.misplaced import Misplaced
-from pipeline.stages.matmul.rates import Rates
+from pipeline.stages.matmul.problem import Problem
+from pipeline.stages.matmul.rates import GIGA, Rates
 from pipeline.stages.matmul.timing import Found
 
 MODULES = {
@@ -80,6 +81,7 @@ class Bench:
     """What was found, as it is found, by side.
 
     `absent`: by label, why one takes no part. `ended`: why the process of one did not end well.
+    `unplaced`: why the product of `plan.placed` was not looked at.
     """
 
     def __init__(self, plan: Plan, absent: Mapping[str, str], run: Run) -> None:
@@ -88,6 +90,7 @@ class Bench:
         self.memory: dict[Side, Used] = {}
         self.misplaced: dict[Side, Misplaced] = {}
         self.ended: dict[Side, str] = {}
+        self.unplaced: dict[Side, str] = {}
 
     def time(self, side: Side) -> None:
         """Verify and time its products in a new process: each has its own place in memory, and its own spread."""
@@ -107,12 +110,30 @@ class Bench:
 
     def place(self, side: Side) -> None:
         """The memory of a product, and what a misplaced operand costs."""
-        if side.kernel is not None:
+        if side.kernel is not None or side.label in self.absent or side in self.ended:
+            return
+        why = self._not_placed(side)
+        if why is not None:
+            self.unplaced[side] = why
             return
         answer = self._answer(side, "placed")
         if answer is not None:
             self.memory[side] = Used(**answer["memory"])
             self.misplaced[side] = Misplaced(**answer["misplaced"])
+
+    def _not_placed(self, side: Side) -> str | None:
+        """Why its product is not looked at: none of the dtype was timed, or it would take too long by the best rate."""
+        dtype, size = self.plan.placed or ("", 0)
+        found = self.of(side, dtype)
+        rates = [Rates(one).rate.median for one in found if one.samples]
+        if not rates:
+            said = next((why for one in found if (why := one.missing or one.fault)), "none was timed")
+            return f"no {dtype} product: {said}"
+        about = Problem(dtype, size).flop / (GIGA * max(rates))
+        if about > self.plan.longest:
+            at = f"by the best rate of stage.sizes a {dtype} product of {size:,} would take"
+            return f"{at} about {about:.2g} s, more than stage.longest={self.plan.longest:g}"
+        return None
 
     def of(self, side: Side, dtype: str) -> list[Found]:
         """Its products of a dtype, the smallest first."""

@@ -72,6 +72,8 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
         yield "peak", "since the process began: this system does not count it anew"
     for side, one in bench.misplaced.items():
         yield from _about_misplaced(side, one)
+    for side, why in bench.unplaced.items():
+        yield f"{side}, memory and misplaced", f"{NOT_MEASURED}: {why}"
     yield from _not_timed(bench)
     yield from _wins(bench)
 

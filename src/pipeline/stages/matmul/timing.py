@@ -129,22 +129,33 @@ class Timing:
         """FLOP per second of a product of twice whose size one may take too long, or of the largest size.
 
         Not of a small one: where another process has a core, threads that wait for each other take the time of a
-        hundred such products, and of the larger ones' hardly a part.
+        hundred such products, and of the larger ones' hardly a part. Where a larger one raises, it is the last rate:
+        `_verify` finds the fault of that size.
         """
-        size = min(TRIAL, largest)
+        size, rate = min(TRIAL, largest), 0.0
         while True:
-            a, b = self._put(operands(Problem(dtype, size), self.seed))
-            self._launched(a, b)
-            took = min(self._seconds_launched(a, b) for _ in range(TRIALS))
+            try:
+                took = self._quickest(Problem(dtype, size))
+            except Exception:  # whatever a framework raises; of the first size it is the dtype's fault
+                if not rate:
+                    raise
+                return rate
+            rate = Problem(dtype, size).flop / took
             if 8 * took > self.longest or size == largest:
-                return Problem(dtype, size).flop / took
+                return rate
             size = min(2 * size, largest)
+
+    def _quickest(self, problem: Problem) -> float:
+        """Seconds of the quickest of TRIALS products, after one that is not counted."""
+        a, b = self._put(operands(problem, self.seed))
+        self._launched(a, b)
+        return min(self._seconds_launched(a, b) for _ in range(TRIALS))
 
     def _round(self, found: Found, ceiling: float | None) -> None:
         """One sample, with operands that lie anew in memory: where they lie is a part of the spread."""
         reference, calls = self.references[found.problem], self.calls[found.problem]
-        made = operands(found.problem, self.seed)
         try:
+            made = operands(found.problem, self.seed)
             a, b = self._put(made)
             self._launched(a, b)
             seconds = self._seconds(a, b, calls, reference)
