@@ -281,6 +281,19 @@ def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> Non
     assert (tmp_path / "rates.png").stat().st_size > 5000
 
 
+def test_samples_are_counted() -> None:
+    """Each row's, where a process ended or found a product too long."""
+    bench = Bench(replace(PLAN, starts=3, rounds=3), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    bench.products[Side("numpy")] = [replace(at(size, 1e-3).found, error=0.0) for size in (16, 32)]
+    table = tables.of_dtype(bench, "float32")
+    assert table.title == "float32; medians of 9 samples" and "samples" not in table.columns
+    short = bench.products[Side("numpy")][1]
+    short.samples, short.calls, short.ceilings = short.samples[:6], short.calls[:6], short.ceilings[:6]
+    table = tables.of_dtype(bench, "float32")
+    assert table.title == "float32; medians of 6 to 9 samples"
+    assert table.columns[-1] == "samples" and [row[-1] for row in table.rows] == ["9", "6"]
+
+
 def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:
     away = own_matrices.Away()
     found = misplaced(own_matrices.Copying(away.held), away, Problem("float32", 32), 0, 3)

@@ -29,12 +29,16 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
     shares, copies = any(one.share for _, one in timed), any(one.with_copies for _, one in timed)
     columns = ["N", "by", "GFLOP/s", "95 %"]
     columns += ["of FMA", "95 %"] * shares + ["with copies"] * copies + ["error"]
+    counts = {len(one.found.samples) for _, one in timed}
+    columns += ["samples"] * (len(counts) > 1)
     rows = []
     for side, one in timed:
         row = [f"{one.found.size:,}", side.label, *_rate(one.rate)]
         row += _share(one.share) * shares + [str(one.with_copies or "")] * copies
-        rows.append((*row, f"{one.found.error:.1e}"))
-    return Table(f"{dtype}; medians of {bench.plan.samples} samples", tuple(columns), tuple(rows))
+        row += [f"{one.found.error:.1e}", *[str(len(one.found.samples))] * (len(counts) > 1)]
+        rows.append(tuple(row))
+    of = f"{min(counts, default=0)} to {max(counts, default=0)}" if len(counts) > 1 else str(max(counts, default=0))
+    return Table(f"{dtype}; medians of {of} samples", tuple(columns), tuple(rows))
 
 
 def of_memory(bench: Bench) -> Table:
@@ -189,10 +193,10 @@ def _title_of_memory(bench: Bench) -> str:
 
 
 def _of_interval(plan: Plan) -> str:
-    samples = f"{plan.samples} samples, {plan.rounds} in each new process"
+    asked = f"{plan.samples} samples asked for, {plan.rounds} in each new process"
     if of_median(range(plan.samples)) is None:
-        return f"{NOT_MEASURED}: {samples} are too few for an interval of the median; use more stage.rounds"
-    return f"interval of the median by order statistics, of {samples}"
+        return f"{NOT_MEASURED}: {asked}, are too few for an interval of the median; use more stage.rounds"
+    return f"interval of the median by order statistics, as if samples were independent; {asked}"
 
 
 def _of_ceilings(bench: Bench) -> str:
