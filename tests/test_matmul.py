@@ -281,6 +281,14 @@ def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> Non
     assert (tmp_path / "rates.png").stat().st_size > 5000
 
 
+def test_too_long_for_one_process_is_fewer_samples_in_either_order() -> None:
+    for order in (1, -1):
+        ran = Found("float32", 8, error=1e-7, device="cpu", samples=[1.0], calls=[2], ceilings=[None])
+        first, second = (ran, Found("float32", 8, missing="too long"))[::order]
+        first.add(second)
+        assert (first.samples, first.missing, first.error, first.device) == ([1.0], None, 1e-7, "cpu")
+
+
 def test_samples_are_counted() -> None:
     """Each row's, where a process ended or found a product too long."""
     bench = Bench(replace(PLAN, starts=3, rounds=3), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]

@@ -54,8 +54,10 @@ class Found:
         """The samples of the same product in another process; what is wrong there is wrong."""
         if other.fault and not self.fault:
             self.lose_times(other.fault)
-        if self.fault or self.missing:
+        if self.fault or not other.samples:
             return
+        if self.missing:  # too long for the first process, by a rate that was low for a while
+            self.missing, self.error, self.seen_dtype, self.device = None, other.error, other.seen_dtype, other.device
         self.samples += other.samples
         self.calls += other.calls
         self.with_copies += other.with_copies
