@@ -15,7 +15,7 @@ import psutil
 import pytest
 from command import done, failed, pipeline, refused
 
-from pipeline.backends.shared import load_bench, load_settings
+from pipeline.backends.shared import load_bench, load_process, load_settings
 from pipeline.backends.shared.load_bench import Bench, Found, Sample, Source, dropped, in_memory
 from pipeline.backends.shared.load_process import source_of
 from pipeline.backends.shared.load_settings import Asked, Setting, Settings
@@ -29,6 +29,8 @@ from pipeline.machine import installed
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.loading import limit
+from pipeline.stages.loading.bench import Bench as StageBench
+from pipeline.stages.loading.bench import Job
 from pipeline.stages.loading.best import Gain, best, gain
 from pipeline.stages.loading.sources import Stored, stored
 from pipeline.stages.loading.stage import SOURCES, Loading
@@ -56,6 +58,7 @@ QUICK = (
     "stage.prefetch=[4]",
     "stage.mapped_mb=2",
     "stage.rounds=2",
+    "stage.finals=2",
     "stage.seconds=0.001",
     "stage.step_ms=0.5",
 )
@@ -83,7 +86,7 @@ def test_what_torch_is_fed_is_right(name: str, data: Data, tmp_path: Path) -> No
     assert len(source.data.train) == {"memory": 100, "files": 100, "mapped": 556}[name]
     settings = ASKED.of("torch", name)
     bench = Bench(Feed("cpu"), source, 0.001, 0.0001)
-    bench.measure(settings, rounds=1)
+    bench.measure(settings, rounds=1, finals=1)
     assert [one.fault for one in bench.found.values()] == [None] * len(bench.found)
     assert ("memory batch=32" in bench.found) == (name == "memory")
     for found in bench.found.values():
@@ -117,7 +120,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, kind: type[Loader], data: Data, roo
     """A loader in the place of one of ours, measured."""
     monkeypatch.setitem(load_settings.LOADERS, "own", kind)
     bench = Bench(own_loaders.Feed(), lain(data, "memory", root), 0.05, 0.0001)
-    bench.measure(Settings(Setting("own", 32), {}), rounds)
+    bench.measure(Settings(Setting("own", 32), {}), rounds, rounds)
     (found,) = bench.found.values()
     return found
 
@@ -135,6 +138,24 @@ def test_a_loader_that_is_wrong_has_no_times(
     found = planted(monkeypatch, kind, data, tmp_path)
     assert str(found.fault).startswith(said), found.fault
     assert (found.samples, found.final) == ([], [])
+
+
+def test_times_are_kept_where_taking_apart_fails(monkeypatch: pytest.MonkeyPatch, data: Data, tmp_path: Path) -> None:
+    def failing(*_: Any) -> Any:
+        raise OSError("no parts")
+
+    monkeypatch.setattr(Feed, "parts", failing)
+    split = data.train
+    lies = Stored("memory", split.x[:EXAMPLES], split.y[:EXAMPLES], EXAMPLES)
+    job = Job(data=data, asked=ASKED, seed=3, rounds=1, finals=1, seconds=0.001, step_s=0.0001, place="cpu", cores=1)
+    np.savez(tmp_path / "data.npz", x=lies.x, y=lies.y)
+    plain = StageBench(job, {}, NOTHING)._plain(lies, "torch")
+    (tmp_path / "job.json").write_text(json.dumps(plain))
+    with pytest.raises(OSError, match="no parts"):
+        load_process.main(tmp_path)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found["found"]) >= 7 and found["parts"] == []
+    assert all(one["samples"] for one in found["found"][:7])
 
 
 def test_a_slow_loader_makes_steps_wait(monkeypatch: pytest.MonkeyPatch, data: Data, tmp_path: Path) -> None:
@@ -196,15 +217,18 @@ def timed(name: str, *rates: float) -> Found:
 
 
 def test_a_gain_is_of_ranges_that_lie_apart() -> None:
-    plain = timed("plain", 90, 100, 110)
-    clear = gain([plain, timed("fast", 180, 200, 220)])
+    plain = timed("plain", 90, 95, 100, 105, 110)
+    clear = gain([plain, timed("fast", 180, 190, 200, 210, 220)])
     assert clear is not None and clear.distinguishable
     assert (clear.value, clear.low, clear.high) == pytest.approx((2, 180 / 110, 220 / 90))
-    unclear = gain([plain, timed("fast", 105, 120, 130)])
+    unclear = gain([plain, timed("fast", 105, 110, 120, 125, 130)])
     assert str(unclear).startswith("not distinguishable: 1.20 (0.95 to 1.44)")
     assert gain([plain, timed("slow", 50)]) is None
+    few = gain([plain, timed("fast", 180, 190, 200, 210)])
+    assert few is not None and not few.distinguishable
+    assert str(few) == "too few rounds: 1.95 (1.64 to 2.33)"
     assert best([plain, timed("none")]) is plain
-    assert str(Gain(2, 1.5, 2.5)) == "2.00 (1.50 to 2.50)"
+    assert str(Gain(2, 1.5, 2.5, 5)) == "2.00 (1.50 to 2.50)"
 
 
 def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:
@@ -269,6 +293,7 @@ def test_the_limit_is_what_memory_copies() -> None:
 
 REFUSED = {
     "stage.rounds=0: should be greater than 0": {"rounds": 0},
+    "stage.finals=0: should be greater than 0": {"finals": 0},
     "stage.batch_sizes.1=0: should be greater than 0": {"batch_sizes": (32, 0)},
     "stage.batch_sizes=[]: name one at least": {"batch_sizes": ()},
     "stage.workers.0=-1: should be greater than or equal to 0": {"workers": (-1,)},
@@ -363,7 +388,9 @@ def test_a_damaged_cache_is_one_message(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     made = stored("files", Digits().load(cache, 0), 192, 0, cache)
     made.files[7].write_bytes(b"")
-    arguments = (*(one for one in QUICK if one != "tracking=none"), "stage.sources=[files]", "stage.frameworks=[torch]")
+    # `failed` sees to it that the source before it has not been measured for nothing.
+    arguments = (*(one for one in QUICK if one != "tracking=none"), "stage.sources=[memory,files]")
+    arguments = (*arguments, "stage.frameworks=[torch]")
     said = failed(tmp_path, *arguments, PIPELINE_CACHE=str(cache))
     assert said.startswith(f"stage.sources=files: {made.files[7]}: not a readable image (")
 

@@ -168,14 +168,14 @@ class Bench:
         self.seconds, self.step_s = seconds, step_s
         self.found: dict[str, Found] = {}
 
-    def measure(self, settings: Settings, rounds: int) -> None:
-        """Vary the plainest setting; then time the best, and the best combined, in turns with it."""
+    def measure(self, settings: Settings, rounds: int, finals: int) -> None:
+        """Vary the plainest setting; then time the best, and the best combined, in turns with it, `finals` times."""
         varied = settings.varied()
         self.verify(varied)
         self.time(varied, rounds, lambda found: found.samples)
         candidates = self._candidates(settings)
         self.verify(candidates)
-        self.time(candidates, rounds, lambda found: found.final)
+        self.time(candidates, finals, lambda found: found.final)
 
     def verify(self, settings: Iterable[Setting]) -> None:
         """Compare the batches of each with NumPy's, and note what is wrong."""

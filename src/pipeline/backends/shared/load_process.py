@@ -32,11 +32,19 @@ def main(folder: Path) -> None:
     feed = importlib.import_module(job["module"]).Feed(job["place"])
     settings = Settings.read(job["settings"])
     bench = Bench(feed, source, job["seconds"], job["step_s"])
-    bench.measure(settings, job["rounds"])
+    bench.measure(settings, job["rounds"], job["finals"])
     found = [one.plain() for one in bench.found.values()]
+    write(folder, found, [])  # the times are there, whatever becomes of the parts
     # The first time is a warm-up.
     parts = [feed.parts(source, settings.plainest.batch_size) for _ in range(1 + job["rounds"])][1:]
-    (folder / "found.json").write_text(json.dumps({"found": found, "parts": parts}), encoding="utf-8")
+    write(folder, found, parts)
+
+
+def write(folder: Path, found: list[dict[str, Any]], parts: list[dict[str, float]]) -> None:
+    """All of `found.json` or nothing: a process may be ended while it writes."""
+    written = folder / "found.json.new"
+    written.write_text(json.dumps({"found": found, "parts": parts}), encoding="utf-8")
+    written.replace(folder / "found.json")
 
 
 def source_of(job: Mapping[str, Any], x: np.ndarray, y: np.ndarray) -> Source:

@@ -35,6 +35,7 @@ class Job:
     asked: Asked
     seed: int
     rounds: int
+    finals: int
     seconds: float
     step_s: float
     place: str
@@ -66,16 +67,11 @@ class Bench:
             return
         key = source.name, framework
         self.sources[source.name] = source
-        try:
-            self.found[key], self.parts[key] = self._answer(source, framework)
-        except RunError as error:
-            self.ended[key] = str(error)
-            self.run.say(f"{source.name}, {framework}: {error}")
-            return
-        for one in self.found[key]:
+        self._ask(source, framework)
+        for one in self.found.get(key, ()):
             if one.fault:
                 self.run.say(f"{source.name}, {framework}: {one.name}: WRONG, so it is not timed: {one.fault}")
-        fastest = best(self.found[key])
+        fastest = best(self.found.get(key, ()))
         if fastest is not None:
             rate = median_rate(fastest.final)
             self.run.say(f"{source.name}, {framework}: {rate:,.0f} images/s by {fastest.name}")
@@ -84,16 +80,24 @@ class Bench:
         """How fast memory is copied, when nothing else is measured."""
         self.limit = copied(self.job.cores)
 
-    def _answer(self, source: Stored, framework: str) -> tuple[list[Found], list[dict[str, float]]]:
-        """Start the process, and read what it found. Raises RunError where it fails."""
+    def _ask(self, source: Stored, framework: str) -> None:
+        """Start the process, and read what it found, of one that ended badly too."""
+        key = source.name, framework
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             np.savez(folder / "data.npz", x=source.x, y=source.y)
             (folder / "job.json").write_text(json.dumps(self._plain(source, framework)), encoding="utf-8")
             command = [sys.executable, "-m", "pipeline.backends.shared.load_process", str(folder)]
-            OwnProcess(place=self.job.place, cores=self.job.cores, folder=folder).run(command)
-            answer = json.loads((folder / "found.json").read_text(encoding="utf-8"))
-        return [Found.read(one) for one in answer["found"]], answer["parts"]
+            try:
+                OwnProcess(place=self.job.place, cores=self.job.cores, folder=folder).run(command)
+            except RunError as error:
+                self.ended[key] = str(error)
+                self.run.say(f"{source.name}, {framework}: {error}")
+            written = folder / "found.json"
+            if written.exists():
+                answer = json.loads(written.read_text(encoding="utf-8"))
+                self.found[key] = [Found.read(one) for one in answer["found"]]
+                self.parts[key] = answer["parts"]
 
     def _plain(self, source: Stored, framework: str) -> dict[str, Any]:
         job, data = self.job, self.job.data
@@ -106,6 +110,7 @@ class Bench:
             "normalisation": data.normalisation and data.normalisation.plain(),
             "seed": job.seed,
             "rounds": job.rounds,
+            "finals": job.finals,
             "seconds": job.seconds,
             "step_s": job.step_s,
             "place": job.place,

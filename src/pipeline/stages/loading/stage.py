@@ -50,8 +50,8 @@ class Loading(Stage):
     `batch_sizes`: the first is that of the plainest setting. `workers`: processes of torch's DataLoader, calls at once
     of tf.data's map. `prefetch`: batches made ahead. `pinned`, `cache`, `resident`: tried too. `every`: all
     combinations, not one change at a time. `examples`: of a pass (None: EXAMPLES, or as many as there are).
-    `mapped_mb`: what the mapped file has at least. `rounds`: samples of each setting; `seconds`: that one lasts at
-    least, in whole passes. `step_ms`: of a training's step of 128 images. `cores`: of the CPU (None: those that this
+    `mapped_mb`: what the mapped file has at least. `rounds`: samples of each setting; `finals`: of the best ones and
+    the plainest; `seconds`: that one lasts at least, in whole passes. `step_ms`: of a training's step of 128 images. `cores`: of the CPU (None: those that this
     process may use).
     """
 
@@ -71,6 +71,7 @@ class Loading(Stage):
     examples: Count | None = None
     mapped_mb: Annotated[int, Field(gt=0, le=10**7)] = 64
     rounds: Annotated[int, Field(gt=0, le=1000)] = 3
+    finals: Annotated[int, Field(gt=0, le=1000)] = 5
     seconds: Seconds = 0.1
     step_ms: Annotated[float, Field(gt=0, le=60_000, allow_inf_nan=False)] = 3.0
     cores: PositiveInt | None = None
@@ -163,8 +164,9 @@ class Loading(Stage):
         data = load_data(experiment)
         bench = Bench(self._job(experiment.seed, resolved, data), self._absent(resolved), run)
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
-        for name in self.sources:
-            source = stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root)
+        # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
+        made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
+        for source in made:
             for framework in self.frameworks:
                 bench.measure(source, framework)
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
@@ -195,6 +197,7 @@ class Loading(Stage):
             asked=asked,
             seed=seed,
             rounds=self.rounds,
+            finals=self.finals,
             seconds=self.seconds,
             step_s=self.step_ms / 1000,
             place=str(resolved.place),

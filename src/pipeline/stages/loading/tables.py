@@ -123,7 +123,8 @@ def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, s
                 yield f"{source}, {framework}: {one.name}", f"WRONG, so it was not timed: {one.fault}"
     yield from bench.absent.items()
     for (source, framework), why in bench.ended.items():
-        yield f"{source}, {framework}", f"not measured: {why}"
+        lost = "not taken apart" if (source, framework) in bench.found else "not measured"
+        yield f"{source}, {framework}", f"{lost}: {why}"
 
 
 def of_machine(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -162,7 +163,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
         over = gain(found)
         if over is not None:
             yield Metric(f"{source}/{framework}/gain", over.value, "", "time", "max")
-            for end, value in (("low", over.low), ("high", over.high)):
+            for end, value in (("low", over.low), ("high", over.high)) if over.enough else ():
                 yield Metric(f"{source}/{framework}/gain_{end}", value, "", "time", "max", role=end)  # type: ignore[arg-type]
     for (source, framework), each in bench.parts.items():
         if each:
