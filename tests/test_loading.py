@@ -249,6 +249,17 @@ def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:
     assert in_memory(mapped) > 0
 
 
+@pytest.mark.parametrize("content", [b"", b"no array", None])
+def test_another_mapped_file_is_named(content: bytes | None, data: Data, tmp_path: Path) -> None:
+    path = tmp_path / "mapped.npy"
+    np.save(path, np.zeros((3, 2), np.int64))
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        load_process.mapped(path, data.train.x)
+    assert f"{path}: holds other examples (" in str(error.value) and str(error.value).endswith("; delete it")
+
+
 def test_files_are_made_once_and_read_back(data: Data, tmp_path: Path) -> None:
     first = stored("files", data, EXAMPLES, 0, tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.files}
@@ -327,6 +338,10 @@ def test_what_cannot_be_measured_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     said = str(error.value)
     assert said.startswith("stage.frameworks=tensorflow: tensorflow is not installed; ")
     assert said.endswith("; or leave it out: stage.frameworks=[torch]")
+    monkeypatch.undo()
+    bounded: Any = SimpleNamespace(device=SimpleNamespace(memory_limit="1GB"))
+    with pytest.raises(UserError, match="=1GB with stage=loading: no loader is bound by it; leave it out"):
+        build_as(Loading, {"frameworks": ("torch",)}, "stage").check(bounded)
 
 
 def check_result(run: Path, frameworks: tuple[str, ...], sources: tuple[str, ...]) -> Result:

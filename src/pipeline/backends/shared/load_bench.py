@@ -104,7 +104,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sample:
-    """`first_s`: until the first batch is there, workers started. `images` in `seconds`: of whole passes.
+    """`first_s`: until the first batch is there, the stream built and workers started. `images` in `seconds`: of whole passes.
 
     `waits_s` of `stepped_s`: that steps which took `step_s` in all waited for their batches. `before`, `after`:
     the share of a mapped file that was in memory.
@@ -240,8 +240,9 @@ class Bench:
         they read ahead meanwhile. Of the other sources the passes after the first one count.
         """
         before = self.source.begin()
-        stream, feed = self._stream(setting), self.feed
-        began = time.perf_counter()
+        feed = self.feed
+        began = time.perf_counter()  # before the stream is built: some build in the first pass, others here
+        stream = self._stream(setting)
         batches = iter(stream)
         first = next(batches)
         feed.wait()

@@ -21,6 +21,7 @@ from pipeline.backends.shared.load_settings import Settings
 from pipeline.datasets import Data, Split
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.datasets.pictures import Pictures
+from pipeline.errors import UserError
 from pipeline.tasks.classification import Classification
 
 
@@ -57,7 +58,7 @@ def source_of(job: Mapping[str, Any], x: np.ndarray, y: np.ndarray) -> Source:
     if job["pictures"] is not None:
         stored = Pictures([Path(path) for path in job["pictures"]], x.shape[1:])
     elif job["mapped"] is not None:
-        stored = np.load(job["mapped"], mmap_mode="r")
+        stored = mapped(Path(job["mapped"]), x)
         y = np.resize(y, len(stored))
     return Source(
         name=job["source"],
@@ -67,6 +68,18 @@ def source_of(job: Mapping[str, Any], x: np.ndarray, y: np.ndarray) -> Source:
         seed=job["seed"],
         file=None if job["mapped"] is None else Path(job["mapped"]),
     )
+
+
+def mapped(path: Path, x: np.ndarray) -> np.ndarray:
+    """The file of examples like x (N, ...). Raises UserError for another one."""
+    try:
+        found = np.load(path, mmap_mode="r")
+        fault = None if (found.dtype, found.shape[1:]) == (x.dtype, x.shape[1:]) else f"{found.shape} {found.dtype}"
+    except (ValueError, EOFError, OSError) as error:
+        fault = str(error)
+    if fault:
+        raise UserError(f"stage.sources=mapped: {path}: holds other examples ({fault}); delete it")
+    return found
 
 
 if __name__ == "__main__":

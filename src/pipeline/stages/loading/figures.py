@@ -14,7 +14,7 @@ COLOURS = {"torch": ORANGE, "tensorflow": BLUE}
 
 
 def draw(path: Path, bench: Bench) -> None:
-    """A panel for each source; a mark for each setting at its median, the limit of memory as a dotted line."""
+    """A panel for each source; a mark for each setting at its median, the rate of copying as a dotted line."""
     panels = {source: found for source in bench.sources if (found := marks(bench, source))}
     if not panels:
         return
@@ -23,7 +23,9 @@ def draw(path: Path, bench: Bench) -> None:
     for axes, (source, found) in zip(every, panels.items(), strict=True):
         _panel(axes, found)
         if bench.limit is not None:
-            axes.axvline(bench.limit.images_per_s(bench.sources[source].x), color=GREY, ls=":", label="limit of memory")
+            axes.axvline(
+                bench.limit.images_per_s(bench.sources[source].x), color=GREY, ls=":", label="copying large arrays"
+            )
         axes.set_title(source, fontsize=10)
     named = dict(zip(*reversed(every[0].get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)

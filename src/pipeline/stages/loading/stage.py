@@ -51,8 +51,8 @@ class Loading(Stage):
     of tf.data's map. `prefetch`: batches made ahead. `pinned`, `cache`, `resident`: tried too. `every`: all
     combinations, not one change at a time. `examples`: of a pass (None: EXAMPLES, or as many as there are).
     `mapped_mb`: what the mapped file has at least. `rounds`: samples of each setting; `finals`: of the best ones and
-    the plainest; `seconds`: that one lasts at least, in whole passes. `step_ms`: of a training's step of 128 images. `cores`: of the CPU (None: those that this
-    process may use).
+    the plainest; `seconds`: that one lasts at least, in whole passes. `step_ms`: of a training's step of 128 images.
+    `cores`: of the CPU (None: those that this process may use).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("dataset", "device", "seed")
@@ -61,9 +61,9 @@ class Loading(Stage):
 
     frameworks: tuple[str, ...] = ("torch", "tensorflow")
     sources: tuple[str, ...] = SOURCES
-    batch_sizes: tuple[Count, ...] = (128, 32, 256)
+    batch_sizes: tuple[Count, ...] = (128, 256)
     workers: tuple[Workers, ...] = (0, 1, 2)
-    prefetch: tuple[Ahead, ...] = (2, 8)
+    prefetch: tuple[Ahead, ...] = (8,)
     pinned: bool = True
     cache: bool = True
     resident: bool = True
@@ -114,6 +114,9 @@ class Loading(Stage):
                 others = [one for one in self.frameworks if one != name]
                 without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
                 raise Impossible(f"{error}{without}") from error
+        limit = experiment.device.memory_limit
+        if limit is not None:
+            raise UserError(f"device.memory_limit={limit} with stage=loading: no loader is bound by it; leave it out")
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""

@@ -33,13 +33,13 @@ def of_source(bench: Bench, source: str) -> Table:
             samples = one.samples or one.final
             if where == source and samples:
                 rates = [each.rate for each in samples]
-                row = [framework, one.setting.beside(found[0].setting), digits(median_rate(samples))]
-                row += [f"{digits(min(rates))} to {digits(max(rates))}", str(len(rates))]
+                row = [framework, one.setting.beside(found[0].setting), thousands(median_rate(samples))]
+                row += [f"{thousands(min(rates))} to {thousands(max(rates))}", str(len(rates))]
                 row += [f"{1e3 * statistics.median(each.first_s for each in samples):.0f}"]
                 row += [percent(statistics.median(each.waits for each in samples))]
-                rows.append((*row, *([percent(of_limit(bench, source, one))] if bench.limit else [])))
-    columns = ("framework", "setting", "images/s", "range", "n", "first batch, ms", "steps wait")
-    limit = ("of limit",) if bench.limit else ()
+                rows.append((*row, *([of_limit(bench, source, one)] if bench.limit else [])))
+    columns = ("framework", "setting", "1,000 images/s", "range", "n", "first batch, ms", "steps wait")
+    limit = ("of copying",) if bench.limit else ()
     return Table(f"{source}: {described(bench, source)}", (*columns, *limit), tuple(rows))
 
 
@@ -95,10 +95,12 @@ def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
             yield f"best, {source}", f"backend={framework} {fastest.setting.overrides}"
 
 
-def of_limit(bench: Bench, source: str, found: Found) -> float:
-    """A setting's rate as a share of what memory allows."""
+def of_limit(bench: Bench, source: str, found: Found) -> str:
+    """The rate as a share of that of copying; empty where batches are not made of the stored examples each time."""
     assert bench.limit is not None
-    return median_rate(found.samples or found.final) / bench.limit.images_per_s(bench.sources[source].x)
+    if found.setting.loader == "memory" or found.setting.keys.get("cache"):
+        return ""
+    return percent(median_rate(found.samples or found.final) / bench.limit.images_per_s(bench.sources[source].x))
 
 
 def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -113,7 +115,7 @@ def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, s
     yield from ((f"plainest, {framework}", name) for framework, name in plain.items())
     yield from to_train(bench)
     step_ms = 1e3 * bench.job.step_s
-    yield "first batch", "milliseconds until it is there: workers started, files opened"
+    yield "first batch", "milliseconds until it is there: the stream built, workers started, files opened"
     yield "steps wait", f"share of a training's time, if a step takes {step_ms:g} ms for {STEP_OF} images, off the CPU"
     yield from of_machine(bench)
     yield from notes
@@ -134,13 +136,17 @@ def of_machine(bench: Bench) -> Iterator[tuple[str, str]]:
         threads = "one thread" if found.threads == 1 else f"{found.threads} threads"
         copied = f"{max(found.bytes_per_s) / GIGA:.1f} GB/s copied by {threads}"
         each = f"{moved_bytes(x):,} bytes an image, read as stored and written as float32"
-        yield "limit", f"{digits(found.images_per_s(x))} images/s: {copied}, {each}"
+        yield "copying, large arrays", f"{digits(found.images_per_s(x))} images/s: {copied}, {each}"
         if found.doubt:
-            yield "limit in doubt", found.doubt
-    cold = [one for found in bench.every for one in found.samples if one.before is not None]
+            yield "copying in doubt", found.doubt
+    cold = [one for found in bench.every for one in (*found.samples, *found.final) if one.before is not None]
     if cold:
         before, after = max(one.before or 0 for one in cold), max(one.after or 0 for one in cold)
         yield "mapped", f"at most {percent(before)} of the file was in memory before a pass, {percent(after)} after it"
+        yield (
+            "a sample of mapped",
+            "one pass: the order of all the file's rows drawn, the stream built, workers started",
+        )
     yield "cores", str(bench.job.cores)
 
 
@@ -190,6 +196,11 @@ def write_csv(path: Path, bench: Bench) -> None:
 def percent(share: float) -> str:
     """A share for people."""
     return f"{100 * share:.1f} %"
+
+
+def thousands(value: float) -> str:
+    """A rate in thousands, three digits."""
+    return digits(value / 1000)
 
 
 def digits(value: float) -> str:
