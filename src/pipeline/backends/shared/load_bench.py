@@ -104,7 +104,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Sample:
-    """`first_s`: until the first batch is there, the stream built and workers started. `images` in `seconds`: of whole passes.
+    """`first_s`: until the first batch is there, the stream built and workers started.
+
+    `images` in `seconds`: of whole passes.
 
     `waits_s` of `stepped_s`: that steps which took `step_s` in all waited for their batches. `before`, `after`:
     the share of a mapped file that was in memory.
