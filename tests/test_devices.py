@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +21,11 @@ from pipeline.backends.shared.ceiling_bench import Bench as FrameworkBench
 from pipeline.backends.shared.ceiling_bench import Operations, convolved
 from pipeline.errors import UserError
 from pipeline.kernels.cpu.compiled import missing_compiler
-from pipeline.machine import energy, paths
+from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
 from pipeline.machine.device import Place
 from pipeline.machine.energy import Meter
+from pipeline.runs.code.code_hash import closure
 from pipeline.runs.result import read_result
 from pipeline.stages.devices import bench as devices_bench
 from pipeline.stages.devices import kept, probe, sources, tables
@@ -236,21 +238,41 @@ def test_what_is_kept_is_found_again() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "other.cpp").write_text("")
+    monkeypatch.setattr(kept, "compiler", lambda: "/usr/bin/g++")
+    monkeypatch.setattr(kept, "version_of", lambda _: "g++ 13")
     kept.keep([KEPT], kept.facts())
-    (tmp_path / "other.py").write_text("")
     for name, value in (
         ("version", lambda _: "0.0.1"),
         ("driver_version", lambda: "580.1"),
         ("gpus", lambda: (kept_gpu(),)),
         ("environment", lambda: {"MKL_CBWR": "COMPATIBLE"}),
-        ("FILES", (str(tmp_path / "other.py"),)),
+        ("closure", lambda _: {"pipeline.machine.paths": "changed"}),
+        ("COMPILED", (str(tmp_path / "other.cpp"),)),
+        ("compiler", lambda: None),
+        ("version_of", lambda _: "g++ 99"),
+        ("libraries", lambda: {"nvidia-cublas": "0.0.1"}),
+        ("cpu_limits", lambda: ["50000 100000"]),
+        ("memory_gib", lambda: 1),
     ):
         with monkeypatch.context() as changed:
             changed.setattr(kept, name, value)
             assert kept.kept() is None, name
         assert kept.kept() is not None
+    with monkeypatch.context() as changed:
+        changed.setattr(socket, "gethostname", lambda: "another")
+        assert kept.kept() is None
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 77})
     assert kept.kept() is None
+
+
+def test_limits_of_all_groups_around_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pod" / "own").mkdir(parents=True)
+    (tmp_path / "pod" / "cpu.max").write_text("150000 100000\n")
+    (tmp_path.parent / "cpu.max").write_text("none of them\n")
+    monkeypatch.setattr(free_memory, "GROUPS", tmp_path)
+    monkeypatch.setattr(free_memory, "own_group", lambda: "pod/own")
+    assert kept.cpu_limits() == ["150000 100000"]
 
 
 def kept_gpu() -> Any:
@@ -279,10 +301,12 @@ def test_a_cache_that_cannot_be_written_is_one_message(tmp_path: Path, monkeypat
 
 
 def test_all_that_measures_decides_what_is_kept() -> None:
-    for file in kept.FILES:
+    """The sources, and what they import: the reference, and a framework's arrays."""
+    found = closure(kept.MODULES)
+    others = ("backends.shared.form_bench", "backends.torch.two_layer", "kernels.cpu.compiled", "machine.free_memory")
+    assert {*(source.module for source in SOURCES), *(f"pipeline.{name}" for name in others)} <= found.keys()
+    for file in kept.COMPILED:
         assert (kept.ROOT / file).is_file(), file
-    for source in SOURCES:
-        assert f"{source.module.removeprefix('pipeline.').replace('.', '/')}.py" in kept.FILES
 
 
 # The stage

@@ -12,10 +12,10 @@ def free_bytes() -> int:
     """What the machine has free, and no more than the process's control groups leave."""
     import psutil
 
-    return min([int(psutil.virtual_memory().available), *free_in_groups(GROUPS, _own_group())])
+    return min([int(psutil.virtual_memory().available), *free_in_groups(GROUPS, own_group())])
 
 
-def _own_group() -> str:
+def own_group() -> str:
     """This process's group among Linux's control groups of version 2; empty where there are none."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
+import re
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,22 +19,22 @@ from typing import Any
 import pipeline
 from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
 from pipeline.errors import UserError
-from pipeline.machine import host
+from pipeline.kernels.cpu.compiled import compiler, version_of
+from pipeline.machine import free_memory, host
 from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpus
 from pipeline.machine.environment import environment
 from pipeline.machine.own_process import THREADS
+from pipeline.runs.code.code_hash import closure, hash_of
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.stages.devices.sources import SOURCES
 
 SOFTWARE = ("numpy", "torch", "tensorflow", "keras", "jax", "jaxlib")
+LIBRARIES = re.compile(r"nvidia-|jax-cuda")  # how distributions begin that hold cuBLAS, cuDNN and JAX's plugins
 CODE = ("pipeline.stages.devices.process.main", *(f"{source.module}.measured" for source in SOURCES))
+MODULES = (*(name.rpartition(".")[0] for name in CODE), "pipeline.machine.own_process")  # and all that they import
 ROOT = Path(pipeline.__file__).parent
-FILES = (
-    *(f"{source.module.replace('.', '/').removeprefix('pipeline/')}.py" for source in SOURCES),
-    *("backends/shared/ceiling_bench.py", "machine/energy.py", "machine/own_process.py", "machine/resident.py"),
-    *(f"kernels/cpu/{name}" for name in ("ceilings.py", "probe.cpp", "micro.h", "team.h")),
-)
+COMPILED = tuple(f"kernels/cpu/{name}" for name in ("probe.cpp", "micro.h", "team.h"))
 
 
 def kept() -> Ceilings | None:
@@ -56,13 +60,44 @@ def keep(rows: Sequence[Ceiling], measured_with: dict[str, Any]) -> Ceilings:
 def facts() -> dict[str, Any]:
     """What decides the ceilings: a change of any makes those that are kept another machine's."""
     return {
-        "cpu": {**host.cpu(), "allowed": sorted(os.sched_getaffinity(0))},
+        "host": socket.gethostname(),  # machines may share a home directory
+        "cpu": {**host.cpu(), "allowed": sorted(os.sched_getaffinity(0)), "limits": cpu_limits()},
+        "memory_gib": memory_gib(),
         "gpus": [asdict(gpu) for gpu in gpus()],
         "driver": driver_version(),
-        "versions": {name: version(name) for name in SOFTWARE},
+        "versions": {name: version(name) for name in SOFTWARE} | libraries(),
+        "compiler": compiler_found(),
         "environment": {name: value for name, value in environment().items() if name not in THREADS},
-        "code": _digest([(ROOT / name).read_bytes() for name in FILES]),
+        "code": _digest([hash_of(closure(MODULES)).encode(), *((ROOT / name).read_bytes() for name in COMPILED)]),
     }
+
+
+def cpu_limits() -> list[str]:
+    """The shares of processor time (`cpu.max`) of this process's control group and of those around it; as far as
+    Linux tells them."""
+    folder, found = free_memory.GROUPS / free_memory.own_group(), []
+    for one in (folder, *folder.parents):
+        if one.is_relative_to(free_memory.GROUPS):
+            with contextlib.suppress(OSError):
+                found.append((one / "cpu.max").read_text().strip())
+    return found
+
+
+def memory_gib() -> int:
+    """In whole GiB: another kernel leaves a few MiB more or less of the same memory."""
+    return math.ceil(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+
+
+def compiler_found() -> list[str] | None:
+    """The C++ compiler that the probe is compiled by, and its version."""
+    program = compiler()
+    return None if program is None else [program, version_of(program)]
+
+
+def libraries() -> dict[str, str]:
+    """Versions of the distributions that bring a framework NVIDIA's libraries."""
+    named = {(one.name or "").lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()}
+    return {name: named[name] for name in sorted(named) if LIBRARIES.match(name)}
 
 
 def folder() -> Path:
