@@ -30,7 +30,7 @@ from pipeline.runs.result import read_result
 from pipeline.stages.devices import bench as devices_bench
 from pipeline.stages.devices import kept, probe, sources, tables
 from pipeline.stages.devices.sources import SOURCES, Source
-from pipeline.stages.devices.stage import Devices
+from pipeline.stages.devices.stage import Devices, kept_or_why
 
 CPU = Place("cpu")
 NOTHING: Any = None  # the stage asks neither the experiment nor the device
@@ -320,11 +320,11 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(devices_bench, "SOURCES", (Source("lost", "no_such_source", ("cpu",)),))
     monkeypatch.setattr(energy, "meter", lambda _: None)
     said: list[str] = []
-    bench = devices_bench.Bench(1, SimpleNamespace(say=said.append))  # type: ignore[arg-type]
+    bench = devices_bench.Bench(1, SimpleNamespace(say=said.append), tmp_path / "s.csv")  # type: ignore[arg-type]
     bench.measure()
     why = "ended with exit status 1: ModuleNotFoundError: No module named 'no_such_source'"
     assert [*bench.faults()] == [f"cpu/lost: {why}"]
@@ -332,6 +332,32 @@ def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         f"cpu/lost: WRONG, so it is not measured: {why}",
         "cpu/energy: not measured: the machine does not say what energy it takes",
     ]
+
+
+def test_an_interrupted_measurement_leaves_its_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(source: Source, *_: Any) -> list[Ceiling]:
+        if source.name == "second":
+            raise KeyboardInterrupt
+        return [KEPT]
+
+    monkeypatch.setattr(devices_bench, "apart", interrupted)
+    monkeypatch.setattr(devices_bench, "SOURCES", tuple(Source(name, "none", ("cpu",)) for name in ("first", "second")))
+    samples = tmp_path / "samples.csv"
+    with pytest.raises(KeyboardInterrupt):
+        devices_bench.Bench(1, SimpleNamespace(say=print), samples).measure()  # type: ignore[arg-type]
+    assert len(samples.read_text().splitlines()) == 1 + len(KEPT.samples)
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_has_faults_does_not_replace_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    faulty = [Ceiling(name="cpu/torch", unit="FLOP/s", fault="ended")]
+    assert kept_or_why([KEPT], kept.facts(), faulty=False) == "yes"
+    assert kept_or_why(faulty, kept.facts(), faulty=True).startswith("no: something went wrong")
+    found = kept.kept()
+    assert found is not None and [*found.rows] == [KEPT]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "file"))
+    assert "cannot write" in kept_or_why([KEPT], kept.facts(), faulty=False)
 
 
 def test_ceilings_in_a_table() -> None:

@@ -18,14 +18,14 @@ from pipeline.runs.run import Run
 from pipeline.stages.devices import kept
 from pipeline.stages.devices.inventory import physical
 from pipeline.stages.devices.sources import SOURCES, Source
-from pipeline.stages.devices.tables import line
+from pipeline.stages.devices.tables import line, write_csv
 
 
 class Bench:
-    """`found`: what was measured, as it is measured."""
+    """`found`: what was measured, as it is measured; the file `samples` has it after each source."""
 
-    def __init__(self, rounds: int, run: Run) -> None:
-        self.rounds, self.run = rounds, run
+    def __init__(self, rounds: int, run: Run, samples: Path) -> None:
+        self.rounds, self.run, self.samples = rounds, run, samples
         self.found: list[Ceiling] = []
 
     def measure(self) -> None:
@@ -39,6 +39,7 @@ class Bench:
 
     def _add(self, ceilings: list[Ceiling]) -> None:
         self.found += ceilings
+        write_csv(self.samples, self.found)  # what an interrupted run leaves
         for one in ceilings:
             self.run.say(f"{one.name}: {line(one)}")
 

@@ -29,6 +29,7 @@ from pipeline.runs.code.code_hash import closure, hash_of
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.stages.devices.sources import SOURCES
 
+DATE = "%Y-%m-%d %H:%M"
 SOFTWARE = ("numpy", "torch", "tensorflow", "keras", "jax", "jaxlib")
 LIBRARIES = re.compile(r"nvidia-|jax-cuda")  # how distributions begin that hold cuBLAS, cuDNN and JAX's plugins
 CODE = ("pipeline.stages.devices.process.main", *(f"{source.module}.measured" for source in SOURCES))
@@ -48,7 +49,7 @@ def kept() -> Ceilings | None:
 
 def keep(rows: Sequence[Ceiling], measured_with: dict[str, Any]) -> Ceilings:
     """In one step, so that nobody reads half of it. `measured_with`: the `facts` of before. Raises UserError."""
-    ceilings = Ceilings(rows, time.strftime("%Y-%m-%d %H:%M"))
+    ceilings = Ceilings(rows, time.strftime(DATE))
     found = {"date": ceilings.date, "facts": measured_with, "rows": [one.plain() for one in rows]}
     try:
         write_json(folder() / _file(measured_with).name, found)

@@ -3,8 +3,10 @@ ceilings that were measured on it; or the GPUs there are, side by side."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -12,6 +14,7 @@ from pipeline.contracts import Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine import gpu_table
 from pipeline.machine.capability import Resolved
+from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import gpus
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
@@ -106,15 +109,27 @@ class Devices(Stage):
     def _measured(self, run: Run, receipt: dict[str, object], rows: Sequence[tuple[str, str]]) -> Result:
         from pipeline.stages.devices.bench import Bench
 
-        facts, bench = kept.facts(), Bench(self.rounds, run)
+        facts, bench = kept.facts(), Bench(self.rounds, run, run.artifact("tables/samples.csv"))
         run.journal.write_receipt({**receipt, "ceilings": facts})
         bench.measure()
         run.journal.write_receipt({**receipt, "ceilings": {**facts, "seen": bench.seen()}})
-        tables.write_csv(run.artifact("tables/samples.csv"), bench.found)
-        ceilings = kept.keep(bench.found, facts)
-        return Result(
+        failed = "; ".join(bench.faults()) or None
+        result = Result(
             metrics=(*inventory.counts(), *tables.metrics(bench.found)),
             tables=tables.shown(bench.found),
-            table=(*rows, *tables.about(ceilings)),
-            failed="; ".join(bench.faults()) or None,
+            table=(*rows, *tables.about(Ceilings(bench.found, time.strftime(kept.DATE)), "")),
+            failed=failed,
         )
+        return replace(result, table=(*result.table, ("kept", kept_or_why(bench.found, facts, failed is not None))))
+
+
+def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -> str:
+    """Keep what was measured. What minutes went into is shown and recorded whether or not that succeeds, and what has
+    faults does not take the place of what is kept."""
+    if faulty and kept.kept() is not None:
+        return "no: something went wrong; what was kept before is"
+    try:
+        kept.keep(found, facts)
+    except UserError as error:
+        return f"no: {error}"
+    return "yes"

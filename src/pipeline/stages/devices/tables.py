@@ -20,11 +20,11 @@ ALONE = 95  # % of the cores: with less of them, other processes are at work
 NEVER = "not measured: stage.measure=true does it, in a few minutes"
 
 
-def about(ceilings: Ceilings | None) -> list[tuple[str, str]]:
-    """When they were measured, and what was not and why."""
+def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, str]]:
+    """When they were measured (and a `note`), and what was not and why."""
     if ceilings is None:
         return [("ceilings", NEVER)]
-    rows = [("ceilings", f"measured {ceilings.date} on this machine, with its software as it is; kept")]
+    rows = [("ceilings", f"measured {ceilings.date} on this machine, with its software as it is{note}")]
     had = ceilings.median(HAD)
     if had is not None and had < ALONE:
         busy = f"other processes were at work: the probe had {had:.0f} % of the cores; measure again when none is"
