@@ -19,8 +19,9 @@ from command import done, pipeline, refused
 from pipeline.backends.shared import ceiling_bench
 from pipeline.backends.shared.ceiling_bench import Bench as FrameworkBench
 from pipeline.backends.shared.ceiling_bench import Operations, convolved
-from pipeline.errors import UserError
-from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.errors import RunError, UserError
+from pipeline.kernels.cpu import ceilings as cpu_ceilings
+from pipeline.kernels.cpu.compiled import compiled, missing_compiler
 from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
 from pipeline.machine.device import Place
@@ -145,6 +146,46 @@ def test_without_a_compiler_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) 
     (one,) = probe.measured("cpu", 3)
     assert (one.name, one.missing) == ("cpu/probe", f"needs {missing_compiler()}")
     assert "CXX=no-such-compiler is none" in str(one.missing)
+
+
+SHORTER = """
+extern "C" double fused(long rounds, int bytes, double *totals, int threads) {
+    return all_rounds(rounds / 2, bytes, totals, threads);
+}
+"""
+STOPPED = """
+extern "C" double stream(int kernel, long length, int bytes, void *x, const void *y, const void *z, double factor,
+                         int threads) {
+    static int calls = 0;  // three that fill, one that is not timed
+    if (++calls > 4 && kernel != FILL) return 1e-9;
+    return all_passes(kernel, length, bytes, x, y, z, factor, threads);
+}
+"""
+
+
+def changed_probe(folder: Path, old: str, new: str, more: str) -> Any:
+    """The probe with a function renamed, and another in its place."""
+    for name in ("micro.h", "team.h"):
+        (folder / name).write_text((cpu_ceilings.HERE / name).read_text())
+    source = (cpu_ceilings.HERE / "probe.cpp").read_text()
+    assert source.count(f"double {old}(") == 1
+    (folder / "probe.cpp").write_text(source.replace(f"double {old}(", f"double {new}(") + more)
+    made = compiled(folder / "probe.cpp", (folder / "micro.h", folder / "team.h"))
+    return lambda: made
+
+
+@pytest.mark.skipif(missing_compiler() is not None, reason="needs a C++ compiler")
+def test_what_the_probe_does_while_it_is_timed_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cpu_ceilings, "array_bytes", lambda: 2**16)
+    for dtype in cpu_ceilings.DTYPES:
+        assert cpu_ceilings.MultiplyAdds(1, dtype).seconds(2**20 + 1) > 0
+    assert len(cpu_ceilings.stream(1).bytes_per_s) == 4
+    monkeypatch.setattr(cpu_ceilings, "probe", changed_probe(tmp_path, "fused", "all_rounds", SHORTER))
+    with pytest.raises(RunError, match="the probe's multiply-adds give"):
+        cpu_ceilings.MultiplyAdds(1, "float32").seconds(1000)
+    monkeypatch.setattr(cpu_ceilings, "probe", changed_probe(tmp_path, "stream", "all_passes", STOPPED))
+    with pytest.raises(RunError, match=r"the probe's copy gives -1\.0 to -1\.0, not 1\.0"):
+        cpu_ceilings.stream(1)
 
 
 # Paths

@@ -27,6 +27,7 @@ TIMES = 4  # the caches, that an array has to fill so that it lies in memory
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 DTYPES = ("float32", "float64")
 Y, Z, FACTOR = 1.0, 3.0, 3.0  # numbers by which every kernel below has another result
+WRONG = -1.0  # that none has
 
 
 class StreamKernel(NamedTuple):
@@ -108,11 +109,12 @@ class MultiplyAdds:
         return rounds * self.of_a_round * self.threads
 
     def seconds(self, rounds: int) -> float:
-        """What so many rounds take, 100 at least. Raises RunError where they do not give what they have to."""
+        """What so many rounds take. Raises RunError where they do not give what they have to, as fewer would."""
         sizes = ctypes.c_long(rounds), ctypes.c_int(self.bytes)
         took = float(self.fused(*sizes, ctypes.c_void_p(self.totals.ctypes.data), ctypes.c_int(self.threads)))
-        if not (self.totals == self.of_a_round).all():  # each of the chains, two operations a round, has come to 2
-            raise RunError(f"the probe's multiply-adds give {self.totals.tolist()}, not {self.of_a_round}")
+        added = rounds * self.of_a_round // 2  # each of the chains, two operations a round, has added 1 in each
+        if not (self.totals == added).all():
+            raise RunError(f"the probe's multiply-adds give {self.totals.tolist()}, not {added}")
         return took
 
 
@@ -141,15 +143,18 @@ def stream(threads: int, dtype: str = "float64", names: Sequence[str] = tuple(ST
         head = ctypes.c_int(kernel), ctypes.c_long(length), ctypes.c_int(width)
         return float(run(*head, *arrays, ctypes.c_double(factor), ctypes.c_int(threads)))
 
-    for pointer, value in zip(pointers, (0.0, Y, Z), strict=True):
+    def timed(kernel: int) -> float:
+        """Over an x that holds another number: so x shows what the pass that is timed has written."""
+        seconds(FILL, *pointers, factor=WRONG)
+        return seconds(kernel, *pointers, factor=FACTOR)
+
+    for pointer, value in zip(pointers, (WRONG, Y, Z), strict=True):
         seconds(FILL, pointer, *pointers[1:], factor=value)
     found = {}
     for name in names:
         kernel = STREAM[name]
         seconds(kernel.number, *pointers, factor=FACTOR)
-        found[name] = tuple(
-            kernel.arrays * x.nbytes / seconds(kernel.number, *pointers, factor=FACTOR) for _ in range(PASSES)
-        )
+        found[name] = tuple(kernel.arrays * x.nbytes / timed(kernel.number) for _ in range(PASSES))
         if not x.min() == x.max() == kernel.result:
             raise RunError(f"the probe's {name} gives {x.min()} to {x.max()}, not {kernel.result}")
     return Streamed(found, x.nbytes, doubt(x.nbytes, cache_bytes()))

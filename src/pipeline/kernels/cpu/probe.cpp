@@ -38,21 +38,26 @@ static double spread(int threads, Work work) {
 
 static volatile float zero;  // as the compiler cannot know
 
-// Each chain goes to 2, which x / 2 + 1 leaves as it is. The sum of all of them: so the caller sees that they were run.
+// Each chain adds 1 in every round, sum * 1 + 1, which only a program that runs all rounds brings to their number: the
+// sum of all chains. They begin anew after BLOCK rounds, as float counts to 2^24 only.
 template <typename Number, typename Register>
 static double chains(long rounds) {
-    Register sum[COLUMNS][VECTORS] = {}, factor = {}, addend = {}, all = {};
-    constexpr long WIDTH = REGISTER / sizeof(Number);
-    for (long lane = 0; lane < WIDTH; ++lane) factor[lane] = Number(0.5) + zero, addend[lane] = Number(1) + zero;
-    for (long j = 0; j < COLUMNS; ++j)  // read anew for each: equal chains would be computed once
-        for (long v = 0; v < VECTORS; ++v) sum[j][v] += Number(zero);
-    for (long round = 0; round < rounds; ++round)
-        for (long j = 0; j < COLUMNS; ++j)
-            for (long v = 0; v < VECTORS; ++v) sum[j][v] = sum[j][v] * factor + addend;
-    for (long j = 0; j < COLUMNS; ++j)
-        for (long v = 0; v < VECTORS; ++v) all += sum[j][v];
+    constexpr long WIDTH = REGISTER / sizeof(Number), BLOCK = 1 << 20;
+    Register factor = {}, addend = {};
+    for (long lane = 0; lane < WIDTH; ++lane) factor[lane] = addend[lane] = Number(1) + zero;
     double total = 0;
-    for (long lane = 0; lane < WIDTH; ++lane) total += all[lane];
+    for (long done = 0; done < rounds; done += BLOCK) {
+        Register sum[COLUMNS][VECTORS] = {};
+        for (long j = 0; j < COLUMNS; ++j)  // read anew for each: equal chains would be computed once
+            for (long v = 0; v < VECTORS; ++v) sum[j][v] += Number(zero);
+        const long until = std::min(rounds - done, BLOCK);
+        for (long round = 0; round < until; ++round)
+            for (long j = 0; j < COLUMNS; ++j)
+                for (long v = 0; v < VECTORS; ++v) sum[j][v] = sum[j][v] * factor + addend;
+        for (long j = 0; j < COLUMNS; ++j)
+            for (long v = 0; v < VECTORS; ++v)
+                for (long lane = 0; lane < WIDTH; ++lane) total += sum[j][v][lane];
+    }
     return total;
 }
 

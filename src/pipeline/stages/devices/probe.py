@@ -20,10 +20,10 @@ def measured(place: str, rounds: int) -> list[Ceiling]:
     found, on, had = [], f"{threads} thread{'s' * (threads != 1)}", []
     for dtype in DTYPES:
         one = probed(threads, dtype)
-        found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=one.flop_per_s, seen=dtype))
+        found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=one.flop_per_s))
         had.append(100 * one.cores_had)
     streamed = stream(threads)
     of = f"{size(streamed.array)} each" + (f"; uncertain: {streamed.doubt}" if streamed.doubt else "")
     for name, samples in streamed.bytes_per_s.items():
-        found.append(Ceiling(name=f"cpu/probe/{name}", unit="bytes/s", of=of, samples=samples, seen="float64"))
+        found.append(Ceiling(name=f"cpu/probe/{name}", unit="bytes/s", of=of, samples=samples))
     return [*found, Ceiling(name=HAD, unit="%", of="of them, had", samples=tuple(had))]
