@@ -37,6 +37,29 @@ class Narrow(Numpy):
         return lambda: (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
+class InBfloat16(Numpy):
+    """Bfloat16 that is called float16."""
+
+    def product(self, a: Any, b: Any) -> Call:
+        def run() -> Any:
+            return (shortened(a) @ shortened(b)).astype(a.dtype)
+
+        return run if a.dtype == np.float16 else super().product(a, b)
+
+
+def shortened(array: Any) -> np.ndarray:
+    """Cut to the 8 bits of bfloat16, in float32."""
+    return (array.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+class ThreeQuarters(Numpy):
+    """A sum that ends early."""
+
+    def product(self, a: Any, b: Any) -> Call:
+        terms = 3 * len(b) // 4
+        return lambda: a[:, :terms] @ b[:terms]
+
+
 class NarrowOperands(Numpy):
     """The numbers themselves are those of float32."""
 
