@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -252,6 +253,32 @@ def test_a_file_that_stays_in_memory_says_nothing_of_the_disk(monkeypatch: pytes
     for what in ("bandwidth", "latency"):
         assert found[f"cpu/paths/disk read/{what}"].missing == "Linux keeps the file in the page cache"
     assert found["cpu/paths/page cache/bandwidth"].samples
+
+
+@pytest.mark.usefixtures("short")
+def test_a_file_that_stays_in_memory_once_it_was_read_has_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = iter([0.0, 1.0])
+    monkeypatch.setattr(paths, "resident", lambda _: next(shares))
+    found = {one.name: one for one in paths.measured("cpu", 1)}
+    assert found["cpu/paths/disk read/latency"].missing == "Linux keeps the file in the page cache"
+
+
+def keeps_the_first(pipe: Any, size: int) -> None:
+    """Small messages do not arrive: the beginning of the large one stays."""
+    room, got = bytearray(size), 0
+    while True:
+        message = pipe.recv_bytes()
+        if len(message) == size:
+            room[:] = message
+        got = len(message) or got
+        pipe.send_bytes(paths.ANSWER if message else zlib.crc32(room[:got]).to_bytes(8, "little"))
+
+
+@pytest.mark.usefixtures("short")
+def test_a_small_message_that_does_not_arrive_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_receive", keeps_the_first)
+    with pytest.raises(RunError, match="what came through a pipe differs"):
+        paths.by_pipe(paths.random_block(2**20), 1)
 
 
 # Energy

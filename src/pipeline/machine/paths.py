@@ -34,7 +34,7 @@ LEFT = 0.01  # of a file that has been dropped from the page cache: what is read
 def measured(place: str, rounds: int) -> list[Ceiling]:
     """The paths of the host; `place`: `cpu`. Files lie in the current folder."""
     size = min(LARGE, free_bytes() // 8)
-    block = bytearray(os.urandom(2**20) * (size // 2**20))
+    block = random_block(size)
     paths: dict[str, Callable[[bytearray, int], list[Ceiling]]] = {
         "memory": in_memory,
         "shared memory": by_shared_memory,
@@ -48,6 +48,14 @@ def measured(place: str, rounds: int) -> list[Ceiling]:
         except (OSError, RunError) as error:  # no room on the disk, no process to be had
             found.append(Ceiling(name=f"cpu/paths/{name}", unit="bytes/s", fault=str(error)))
     return found
+
+
+def random_block(size: int) -> bytearray:
+    """Of whole MiB, of which no two are alike: one in place of another is found out."""
+    block = bytearray(size // 2**20 * 2**20)
+    for start in range(0, len(block), 2**20):
+        block[start : start + 2**20] = os.urandom(2**20)
+    return block
 
 
 class Transfer(NamedTuple):
@@ -86,7 +94,7 @@ def both(name: str, large: int, small: int, bandwidth: Sequence[float], latency:
 
 def in_memory(block: bytearray, rounds: int) -> list[Ceiling]:
     """A copy by one thread; of few bytes mostly the call itself."""
-    large, small = Transfer(_copier(block), len(block)), Transfer(_copier(block[:SMALL]), SMALL, CALLS)
+    large, small = Transfer(_copier(block), len(block)), Transfer(_copier(block[-SMALL:]), SMALL, CALLS)
     return timed("memory", large, small, rounds)
 
 
@@ -111,7 +119,7 @@ def by_pipe(block: bytearray, rounds: int) -> list[Ceiling]:
             pipe.send_bytes(message)
             pipe.recv_bytes()
 
-        small = bytes(block[:SMALL])
+        small = bytes(block[-SMALL:])  # not what the large message has left at the beginning
         for message in (block, small):
             send(message)
             _check(pipe, zlib.crc32(message), "a pipe")
@@ -129,13 +137,13 @@ def by_shared_memory(block: bytearray, rounds: int) -> list[Ceiling]:
     ):
 
         def hand_over(size: int) -> None:
-            there[:size] = here[:size]
+            there[:size] = here[-size:]  # of few bytes others than the large block has left there
             pipe.send_bytes(size.to_bytes(8, "little"))
             pipe.recv_bytes()
 
         for size in (len(block), SMALL):
             hand_over(size)
-            _check(pipe, zlib.crc32(here[:size]), "shared memory")
+            _check(pipe, zlib.crc32(here[-size:]), "shared memory")
         large = Transfer(lambda: hand_over(len(block)), len(block))
         return timed("shared memory", large, Transfer(lambda: hand_over(SMALL), SMALL, CALLS), rounds)
 
@@ -208,14 +216,19 @@ def _from_disk(handle: int, whole: Transfer, pieces: Transfer, rounds: int) -> l
     bandwidth, latency = [], []
     for _ in range(rounds):
         if not forgotten(handle):
-            why = "Linux keeps the file in the page cache"
-            return [replace(one, samples=(), missing=why) for one in both("disk read", whole.bytes, PAGE, (), ())]
+            return _not_from_disk(whole.bytes)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_NORMAL)
         bandwidth.append(whole.bytes / whole.seconds())
-        forgotten(handle)
+        if not forgotten(handle):  # what was just read
+            return _not_from_disk(whole.bytes)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
         latency.append(pieces.seconds())
     return both("disk read", whole.bytes, PAGE, bandwidth, latency)
+
+
+def _not_from_disk(size: int) -> list[Ceiling]:
+    why = "Linux keeps the file in the page cache"
+    return [replace(one, missing=why) for one in both("disk read", size, PAGE, (), ())]
 
 
 def forgotten(handle: int) -> bool:

@@ -21,7 +21,10 @@ def measured(place: str, rounds: int) -> list[Ceiling]:
     others = [number for number in range(torch.cuda.device_count()) if number != device.index]
     found = []
     for name, (source, target) in _pairs(device, others[0] if others else None).items():
-        found += _path(f"{place}/paths/{name}", source, target, rounds)
+        try:
+            found += _path(f"{place}/paths/{name}", source, target, rounds)
+        except (Wrong, RuntimeError) as error:  # of this path alone
+            found.append(Ceiling(name=f"{place}/paths/{name}", unit="bytes/s", fault=str(error)))
     why = "torch has no unified memory"
     return [*found, Ceiling(name=f"{place}/paths/unified/bandwidth", unit="bytes/s", missing=why)]
 
@@ -46,7 +49,7 @@ def _path(name: str, source: Tensor, target: Tensor, rounds: int) -> list[Ceilin
     target.zero_()
     _seconds(source, target, 1)
     if not torch.equal(target.cpu(), source.cpu()):
-        raise Wrong(f"{name}: what arrives differs from what was sent")
+        raise Wrong("what arrives differs from what was sent")
     bandwidth, latency = [], []
     for _ in range(rounds):
         bandwidth.append(LARGE / _seconds(source, target, 1))
