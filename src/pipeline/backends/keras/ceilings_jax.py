@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from pipeline.backends.keras.two_layer_jax import Arrays
+from pipeline.backends.keras.arrays_jax import Arrays
 from pipeline.backends.shared.ceiling_bench import Bench, Call, Operations
 from pipeline.machine import energy
 from pipeline.machine.ceilings import Ceiling

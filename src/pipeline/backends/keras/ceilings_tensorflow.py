@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from pipeline.backends.keras.two_layer_tensorflow import Arrays
+from pipeline.backends.keras.arrays_tensorflow import Arrays
 from pipeline.backends.shared.ceiling_bench import Bench, Call, Operations
 from pipeline.machine import energy
 from pipeline.machine.ceilings import Ceiling

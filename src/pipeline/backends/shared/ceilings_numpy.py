@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pipeline.backends.shared.arrays_numpy import Arrays
 from pipeline.backends.shared.ceiling_bench import Bench, Call, Operations
-from pipeline.backends.shared.two_layer_numpy import Arrays
 from pipeline.machine.ceilings import Ceiling
 
 

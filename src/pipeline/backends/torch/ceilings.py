@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.backends.shared.ceiling_bench import Bench, Call, Operations
-from pipeline.backends.torch.two_layer import Arrays
+from pipeline.backends.torch.arrays import Arrays
 from pipeline.machine import energy
 from pipeline.machine.ceilings import Ceiling
 

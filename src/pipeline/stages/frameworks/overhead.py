@@ -21,7 +21,7 @@ WAYS = {"torch": "torch_", "tensorflow": "tf_", "jax": "jax_"}  # how the names 
 STAGE = "pipeline.stages.graph.stage.Graph"
 
 
-def measured(root: Path, backend: Backend) -> str | None:
+def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
     """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it.
 
     Of another version, another processor or GPU, or a net of other sizes nothing is taken.
@@ -36,7 +36,7 @@ def measured(root: Path, backend: Backend) -> str | None:
     return None
 
 
-def _is_of_today(folder: Path, backend: Backend) -> bool:
+def _is_of_today(folder: Path, backend: Backend | type[Backend]) -> bool:
     """Whether it ran with what is installed, on a device of this machine, at the sizes that the stage ships with."""
     receipt, sizes = read_json(folder / "receipt.json"), read_config(folder).get("stage", {}).get("sizes", ())
     names = [name for name in backend.packages if installed_version(name) != receipt.get("versions", {}).get(name)]
