@@ -418,6 +418,16 @@ def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ]
 
 
+def test_the_cores_are_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shares = iter([99.0, 60.0])
+    had = lambda *_: [Ceiling(name=HAD, unit="%", samples=(next(shares),))]  # noqa: E731
+    monkeypatch.setattr(devices_bench, "apart", had)
+    monkeypatch.setattr(devices_bench, "SOURCES", (Source("probe", "none", ("cpu",)),))
+    bench = devices_bench.Bench(1, SimpleNamespace(say=print), tmp_path / "s.csv")  # type: ignore[arg-type]
+    bench.measure()
+    assert "had 60 % of the cores" in dict(tables.about(Ceilings(bench.found, "")))["too low"]
+
+
 def test_an_interrupted_measurement_leaves_its_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(source: Source, *_: Any) -> list[Ceiling]:
         if source.name == "second":

@@ -25,7 +25,7 @@ def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, st
     if ceilings is None:
         return [("ceilings", NEVER)]
     rows = [("ceilings", f"measured {ceilings.date} on this machine, with its software as it is{note}")]
-    had = ceilings.median(HAD)
+    had = min((share for one in ceilings.rows if one.name == HAD for share in one.samples), default=None)
     if had is not None and had < ALONE:
         busy = f"other processes were at work: the probe had {had:.0f} % of the cores; measure again when none is"
         rows.append(("too low", busy))
