@@ -387,7 +387,7 @@ def test_a_cache_that_cannot_be_written_is_one_message(tmp_path: Path, monkeypat
 def test_all_that_measures_decides_what_is_kept() -> None:
     """The sources, and what they import: the reference, and a framework's arrays."""
     found = closure(kept.MODULES)
-    others = ("backends.shared.form_bench", "backends.torch.two_layer", "kernels.cpu.compiled", "machine.free_memory")
+    others = ("backends.shared.form_bench", "backends.torch.arrays", "kernels.cpu.compiled", "machine.free_memory")
     assert {*(source.module for source in SOURCES), *(f"pipeline.{name}" for name in others)} <= found.keys()
     for file in kept.COMPILED:
         assert (kept.ROOT / file).is_file(), file

@@ -141,6 +141,11 @@ PARTS = (
     pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_torch_kernels.py"),
     pytest_of("commands", 12, "tests/test_gpu.py"),
     pytest_of(
-        "compiled steps and solvers", 10, "tests/test_compile.py", "tests/test_solvers.py", needs=("hypothesis",)
+        "compiled steps and solvers",
+        10,
+        "tests/test_compile.py",
+        "tests/test_solvers.py",
+        "tests/test_devices.py",
+        needs=("hypothesis",),
     ),
 )

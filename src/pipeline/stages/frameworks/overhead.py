@@ -11,7 +11,7 @@ from pipeline.machine.device import gpus
 from pipeline.machine.host import cpu_name
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
-from pipeline.runs.records import read_config, read_status
+from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.stages.frameworks.installed import installed_version
 from pipeline.stages.graph.amortised import ms
@@ -46,10 +46,16 @@ def _is_of_today(folder: Path, backend: Backend | type[Backend]) -> bool:
 
 def _runs(root: Path) -> Iterator[Path]:
     """Those of stage=graph that have finished, the newest first."""
-    for folder in reversed(run_folders(root)):
-        status, config = read_status(folder), folder / "config.yaml"
-        if status and status.state == "FINISHED" and config.is_file() and STAGE in config.read_text(encoding="utf-8"):
+    found = [(status.started, folder) for folder in run_folders(root) if (status := _finished(folder))]
+    for _, folder in sorted(found, reverse=True):
+        config = folder / "config.yaml"
+        if config.is_file() and STAGE in config.read_text(encoding="utf-8"):
             yield folder
+
+
+def _finished(folder: Path) -> Status | None:
+    status = read_status(folder)
+    return status if status and status.state == "FINISHED" else None
 
 
 def _ways(metrics: Mapping[str, Metric], begins: str) -> list[str]:

@@ -34,13 +34,13 @@ def of_source(bench: Bench, source: str) -> Table:
             if where == source and samples:
                 rates = [each.rate for each in samples]
                 row = [framework, one.setting.beside(found[0].setting), thousands(median_rate(samples))]
-                row += [f"{thousands(min(rates))} to {thousands(max(rates))}", str(len(rates))]
+                row += [thousands(min(rates)), thousands(max(rates)), str(len(rates))]
                 row += [f"{1e3 * statistics.median(each.first_s for each in samples):.0f}"]
                 row += [percent(statistics.median(each.waits for each in samples))]
                 rows.append((*row, *([of_limit(bench, source, one)] if bench.limit else [])))
-    columns = ("framework", "setting", "1,000 images/s", "range", "n", "first batch, ms", "steps wait")
+    columns = ("framework", "setting", "median", "least", "most", "n", "first", "waits")
     limit = ("of copying",) if bench.limit else ()
-    return Table(f"{source}: {described(bench, source)}", (*columns, *limit), tuple(rows))
+    return Table(f"{source}: {described(bench, source)}; 1,000 images/s", (*columns, *limit), tuple(rows))
 
 
 def described(bench: Bench, source: str) -> str:
@@ -115,8 +115,8 @@ def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, s
     yield from ((f"plainest, {framework}", name) for framework, name in plain.items())
     yield from to_train(bench)
     step_ms = 1e3 * bench.job.step_s
-    yield "first batch", "milliseconds until it is there: the stream built, workers started, files opened"
-    yield "steps wait", f"share of a training's time, if a step takes {step_ms:g} ms for {STEP_OF} images, off the CPU"
+    yield "first", "milliseconds until the first batch is there: the stream built, workers started, files opened"
+    yield "waits", f"share of a training's time, if a step takes {step_ms:g} ms for {STEP_OF} images, off the CPU"
     yield from of_machine(bench)
     yield from notes
     for (source, framework), found in bench.found.items():
