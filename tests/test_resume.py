@@ -76,12 +76,20 @@ COMPARED = (
 )
 
 
+def written(checkpoint: Path) -> float:
+    """When; 0 of one that has been replaced meanwhile."""
+    try:
+        return checkpoint.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def killed(folder: Path, words: tuple[str, ...], after: float, number: int = signal.SIGKILL, **changes: str) -> int:
     """Start a command, and send it a signal so many seconds after its first checkpoint or its resumption."""
     folder.mkdir(exist_ok=True)
     started = time.time()
     process = begun(folder, *words, **changes)
-    while process.poll() is None and not any(path.stat().st_mtime > started for path in folder.glob(CHECKPOINTS)):
+    while process.poll() is None and not any(written(path) > started for path in folder.glob(CHECKPOINTS)):
         time.sleep(0.01)
     time.sleep(after)
     process.send_signal(number)
