@@ -225,6 +225,12 @@ def test_adapters_of_another_run_are_gone_on_with_or_refused(base: Path, tuned: 
     assert "has no artifacts/model/adapters.npz; it trained none; model.adapters.rank does" in said
 
 
+def test_a_pattern_that_matches_no_layer_is_refused_before_the_run(base: Path) -> None:
+    words = (*TINY, *SHORT, f"model.start={base.name}", "model.adapters.rank=2", "model.adapters.layers=[nothing*]")
+    said = refused(base.parents[1], *words)
+    assert said.startswith("model.adapters.layers=[nothing*]: matches no dense layer; this model has blocks.0.")
+
+
 def losses(run: Path) -> list[float]:
     return [one.metrics["train/loss"] for one in read_metrics(run) if "train/loss" in one.metrics]
 

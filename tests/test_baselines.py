@@ -97,7 +97,7 @@ def test_what_cannot_be_counted_is_refused(train: bytes, order: int, said: str) 
 @pytest.mark.slow
 def test_what_moby_dick_comes_to() -> None:
     """The figures of docs/transformer.md. Slow, since it fetches the text."""
-    text = MobyDick().texts(cache_root(None), 0)
+    text = MobyDick().texts(MobyDick().documents(cache_root(None)), 0)
     before, test = bytes(text.train) + bytes(text.validation), bytes(text.test)
     found = {order: kneser_ney.bits_per_byte(as_array(before), as_array(test), order) for order in (3, 5)}
     assert found == {3: pytest.approx(2.8573, abs=1e-4), 5: pytest.approx(2.1404, abs=1e-4)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 
 from pipeline.datasets.check import check_data
 from pipeline.datasets.corpus import divided, sequences
+from pipeline.datasets.king_james import KingJames
+from pipeline.datasets.published import PublishedFiles
 from pipeline.datasets.python_docs import PythonDocs
+from pipeline.datasets.sources import File
 from pipeline.datasets.text import Text
 from pipeline.errors import UserError
 from pipeline.losses.cross_entropy import CrossEntropy
@@ -79,6 +83,31 @@ def test_fewer_pairs_of_bytes_than_asked_for_are_said(tmp_path: Path) -> None:
         note,
     )
     assert Text(path=str(tmp_path / "text.txt"), context=4, vocabulary=400).load(tmp_path, 0).notes == ()
+
+
+def test_byte_pairs_are_learned_from_the_training_text_alone(tmp_path: Path) -> None:
+    """Whatever the last quarter of the text has, the merges are the same; in the training text it changes them."""
+    known, other = "the whale and the sea. " * 300, "qzx jkv wyf " * 190
+    merges = {}
+    for name, text in {"as it is": known, "other end": known + other, "other begin": other + known}.items():
+        (tmp_path / "text.txt").write_text(text + " " * (len(known + other) - len(text)))
+        corpus = Text(
+            path=str(tmp_path / "text.txt"), tokens="bpe", vocabulary=300, context=8, validation=0.125, test=0.125
+        )
+        merges[name] = corpus.load(tmp_path, 0).task.card()["tokens"]["merges"]
+    assert merges["as it is"] == merges["other end"] != merges["other begin"]
+
+
+def test_king_james_is_the_string_of_its_module_and_none_of_its_code_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "bible.py"
+    module.write_text('raise SystemExit("it ran")\nTEXT = """\nIn the beginning, \u2014\n\nAmen.\n"""\nOTHER = 1\n')
+    content = module.read_bytes()
+    published = PublishedFiles("bible", (File(module.name, len(content), hashlib.sha256(content).hexdigest()),), ())
+    monkeypatch.setattr(KingJames, "published", published)
+    (document,) = KingJames(folder=str(tmp_path)).documents(tmp_path / "no cache")
+    assert bytes(document).decode() == "In the beginning, \u2014\n\nAmen."
 
 
 def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:

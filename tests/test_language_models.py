@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
+from command import TORCH_THEN_WIDE, done, pipeline, refused, runs, status
 
 from pipeline.machine.device import gpus
 from pipeline.models.gpt import Gpt
 from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
 from pipeline.runs.result import metrics_of
 from pipeline.stages.beside_gpt import sentence
 from pipeline.tokens import from_plain, learned
@@ -111,6 +112,24 @@ def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any
     assert "vocabulary (characters) than that of dataset=python_docs (bytes)" in said
 
 
+@pytest.mark.parametrize("context", [16, 64])
+def test_another_context_than_the_saved_model_has_positions_for_is_refused(
+    trained: Any, tmp_path: Path, context: int
+) -> None:
+    weights = trained("torch") / "artifacts" / "model" / "weights.npz"
+    words = [word for word in DOCS if not word.startswith("dataset.context")]
+    words += [f"dataset.context={context}", f"model.start={weights}"]
+    said = refused(tmp_path, *words)
+    assert said == (
+        f"dataset.context={context} with model.start={weights}: that model has learned 32 positions; "
+        "choose dataset.context=32, or model.start_layers=[tokens,blocks*,norm,logits] takes all but them"
+    )
+    made = done(tmp_path, *words, re.search(r"model\.start_layers=\S+", said)[0])  # type: ignore[index]
+    start = read_json(made / "receipt.json")["initial_weights"]
+    assert "positions.embeddings" not in start["loaded"]
+    assert "logits.kernel" in start["loaded"]
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 @pytest.mark.parametrize("tokens", ["bytes", "bpe"])
@@ -137,7 +156,7 @@ def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -
         "schedule=cosine",
         "optimizer=adamw",
     )
-    left = [f"~stage.rungs.{name}" for name in ("baseline", "transfer", "workers", "amp", "compiled")]
+    left = [f"~stage.rungs.{name}" for name in ("baseline", "transfer", "workers", "compiled")]
     for words in (
         ("stage=amp", "stage.precisions=[fp32,mixed]", "stage.repeats=1", *of_docs),
         ("stage=ladder", *of_docs, *left),
@@ -146,7 +165,42 @@ def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -
     ):
         ended = pipeline(tmp_path, *words)
         assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert len(runs(tmp_path)) >= 4
+    assert {status(run).state for run in runs(tmp_path)} == {"FINISHED"}
+    (ladder,) = [run for run in runs(tmp_path) if (run / "artifacts" / "ladder.csv").exists()]
+    assert "\namp," in (ladder / "artifacts" / "ladder.csv").read_text()
+
+
+@pytest.mark.wide
+def test_a_grid_of_all_positions(tmp_path: Path) -> None:
+    off = ("stage.baselines=false", "stage.attention=false")
+    ended = pipeline(tmp_path, "-m", "model.positions=none,linear,sinusoidal,learned,rotary", *DOCS, *off)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = {read_config(run).get("model", {}).get("positions"): status(run).state for run in runs(tmp_path)}
+    found.pop(None, None)  # the grid's own run
+    assert found == dict.fromkeys(("none", "linear", "sinusoidal", "learned", "rotary"), "FINISHED")
+
+
+@pytest.mark.wide
+def test_torchs_profiler_sees_attention(tmp_path: Path) -> None:
+    left = [word for word in DOCS if not word.startswith("training.steps")]
+    run = done(tmp_path, *left, "training.steps=30", "profiler=torch", "profiler.skip=4", "profiler.steps=2")
+    text = (run / "artifacts" / "profile" / "operations.txt").read_text()
+    assert text.startswith("# profiler=torch: optimizer steps 5 to 6 (counted from 1)")
+    assert "aten::scaled_dot_product_attention" in text
+    assert "[8, 2, 32, 8]" in text  # batch, heads, positions, width of a head
+
+
+@pytest.mark.wide
+def test_a_text_of_ones_own(tmp_path: Path) -> None:
+    """Its baselines are of its own bytes, and its sentence is drawn."""
+    (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 200)
+    run = done(tmp_path, "stage=transformer", "dataset=text", "dataset.path=mine.txt", *TINY)
+    metrics = metrics_of(run)
+    assert 0 < metrics["baseline/5_gram"].value < 0.2  # it repeats itself
+    assert 2 < metrics["test/bits_per_byte"].value < 6
+    card = read_json(run / "artifacts" / "model" / "card.json")
+    assert card["tokens"]["alphabet"] == " ,.Aadefhilmnostw"
+    assert (run / "artifacts" / "attention.html").is_file()
 
 
 @pytest.mark.skipif(bool(gpus()), reason="a GPU: tests/test_gpu.py runs it")

@@ -132,6 +132,14 @@ def test_a_model_leaves_what_it_recalls_and_what_it_costs(run: Path) -> None:
 
 
 @pytest.mark.wide
+def test_jax_compares_models_too(tmp_path: Path) -> None:
+    result = pipeline(tmp_path, *SMALL, "backend=jax", "stage.models.convolution=null", "stage.models.attention=null")
+    assert result.returncode == 0, result.stderr
+    (run,) = [run for run in runs(tmp_path) if (run / "cells").exists()]
+    check(run, ("gru",), 1)
+
+
+@pytest.mark.wide
 def test_models_are_held_against_each_other(tmp_path: Path) -> None:
     two = (word.replace("stage.seeds=1", "stage.seeds=2") for word in SMALL)
     done_below = pipeline(tmp_path, *two)

@@ -333,6 +333,29 @@ def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> No
     assert result.stderr.splitlines()[-1].startswith(wanted)
 
 
+@pytest.mark.wide
+def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
+    """As many characters, and others: the saved embeddings would be those of other tokens."""
+    left = [word for word in LANGUAGE if not word.startswith(("dataset=", "training.steps="))]
+    text = tmp_path / "text.txt"
+    words = (*left, "dataset=text", f"dataset.path={text}", "training.steps=600", "tracking=none")
+    text.write_text("a word or two " * 1000)
+    assert killed(tmp_path, words, 0.0) == -9
+    (run,) = runs(tmp_path)
+    text.write_text("a worx or two " * 1000)
+    result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
+    said = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.returncode == 2, result.stderr
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"error: resume={run.name}: the vocabulary that is learned from the data now differs from the one that it was "
+        "trained with, which training.checkpoint.strict=false does not allow; "
+    )
+    text.write_text("two or a word " * 1000)  # other text of the same characters
+    result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
+    assert result.returncode == 0, result.stderr
+
+
 def test_lost_records_are_a_damage(stopped: Path, tmp_path: Path) -> None:
     """Of a machine whose power was cut: the checkpoint was on the disk, and the journal not."""
     run = copied(stopped, tmp_path)

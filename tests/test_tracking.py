@@ -30,7 +30,7 @@ from pipeline.spec import build
 from pipeline.tracking import record as records
 from pipeline.tracking.follow import lock, send
 from pipeline.tracking.forget import forget
-from pipeline.tracking.store import legal_name
+from pipeline.tracking.names import legal_name
 from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
 SOURCE = str(Path(journals.__file__).parents[1])

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 from command import TWO_THEN_WIDE, done, refused
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.models import Shapes
+from pipeline.models.cnn import Cnn
 from pipeline.models.transformer.torch_vit import patched
 from pipeline.models.vit import Vit
 from pipeline.runs import weights
@@ -47,6 +50,23 @@ def test_one_patch_that_changes_changes_every_logit() -> None:
     other[:, -4:, -4:] += 1
     with torch.no_grad():
         assert ((net(IMAGES) - net(other)).abs() > 1e-6).all()
+
+
+@pytest.mark.parametrize("model", [Cnn(), Vit()])
+def test_the_page_has_the_parameters_and_flop_of_the_models_as_they_ship(model: Cnn | Vit) -> None:
+    """The counter of torch 2.13 knows no fused attention on a CPU, so that it is computed by its two products."""
+    found = []
+    for side in (8, 28):
+        net = model.torch(Shapes((side, side, 1), (10,))).eval()
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            net(torch.zeros(1, side, side, 1))
+        found.append((sum(one.numel() for one in net.parameters()), counter.get_total_flops()))
+    page = (Path(__file__).parents[1] / "docs" / "transformer.md").read_text(encoding="utf-8")
+    name = type(model).__name__.lower()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` | ") and " M; " in line]
+    _, _, parameters, flop, *_ = (cell.strip() for cell in row.split("|"))
+    assert parameters == "; ".join(f"{count:,}" for count, _ in found)
+    assert flop == "; ".join(f"{count / 1e6:#.3g} M" for _, count in found)
 
 
 @pytest.fixture(scope="module")

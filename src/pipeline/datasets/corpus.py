@@ -68,15 +68,15 @@ class Corpus(Dataset):
         """The texts, in an order that is always the same. Raises UserError."""
         raise NotImplementedError
 
-    def texts(self, root: Path, seed: int) -> Divided:
-        """The text of each split. Raises UserError."""
-        return divided(self.documents(root), self.validation, self.test, seed)
+    def texts(self, documents: Sequence[Content], seed: int) -> Divided:
+        """The text of each split of its documents."""
+        return divided(documents, self.validation, self.test, seed)
 
     def load(self, root: Path, seed: int) -> Data:
         """Divide the documents, learn the tokens of those to train on, and cut sequences."""
         documents = self.documents(root)
         who = f"dataset={choice(self)}"
-        text = divided(documents, self.validation, self.test, seed)
+        text = self.texts(documents, seed)
         # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
         known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
         tokens = vocabularies.learned(self.tokens, known, self.vocabulary, who)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, cut
 from pipeline.models.adapters import adapters_of
-from pipeline.models.patterns import matching
+from pipeline.models.patterns import matches, matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
@@ -18,6 +18,7 @@ from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+POSITIONS = "positions.embeddings"  # of a language model, one for each of dataset.context
 COUNT_OF_BATCHES = "num_batches_tracked"  # torch's, which no inference reads
 
 
@@ -43,6 +44,7 @@ def start_of(
     found = Start(shared=tuple(name for name in made if name not in own), own=own)
     if wanted.start is not None:
         saved = _read(Path(wanted.start), names)
+        _check_context(experiment, saved, made)
         loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
         values = {**values, **loaded}
         found = replace(
@@ -68,6 +70,20 @@ def _read(path: Path, names: Names) -> Weights:
         name, axes = names.get(own, (own, ()))
         found[name] = array.transpose(axes) if len(axes) == array.ndim else array
     return {name: array for name, array in found.items() if not name.endswith(COUNT_OF_BATCHES)}
+
+
+def _check_context(experiment: Experiment, saved: Weights, made: Weights) -> None:
+    """Refuse sequences of another length than the saved model has learned positions for. Raises UserError."""
+    wanted, context = experiment.starting, experiment.config["dataset"].get("context")
+    if POSITIONS not in saved or POSITIONS not in made or len(made[POSITIONS]) != context:
+        return
+    length = len(saved[POSITIONS])
+    taken = not wanted.start_layers or any(matches(POSITIONS, pattern) for pattern in wanted.start_layers)
+    if taken and length != context:
+        raise UserError(
+            f"dataset.context={context} with model.start={wanted.start}: that model has learned {length} positions; "
+            f"choose dataset.context={length}, or model.start_layers=[tokens,blocks*,norm,logits] takes all but them"
+        )
 
 
 def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights) -> Weights:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.baselines import compression, kneser_ney
-from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.corpus import Corpus, Divided, sha256
 from pipeline.datasets.fetch import cache_root
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models.gpt import Gpt
 from pipeline.models.transformer import reference
 from pipeline.report.table import size
 from pipeline.runs import weights
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, by_name
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_card
+from pipeline.stages.beside import beside, joined
 from pipeline.tokens import Tokens, from_plain
 
 if TYPE_CHECKING:
@@ -30,7 +36,15 @@ SENTENCE = re.compile(rb"(?<=[.!?]\s)[A-Z][^.!?]{24,}?[.!?]")
 DRAWN = 64  # tokens of a map, at most
 
 
-def baselines(experiment: Experiment) -> Result:
+def text_of(dataset: Corpus, experiment: Experiment, run: Run) -> Divided:
+    """The text that the model was trained on. Raises UserError where a file of it has changed since."""
+    documents = dataset.documents(cache_root(dataset.cache))
+    if sha256(documents) != read_json(run.folder / "receipt.json")["data_sha256"]:
+        raise UserError("the text has changed since the training began")
+    return dataset.texts(documents, experiment.seed)
+
+
+def baselines(experiment: Experiment, run: Run) -> Result:
     """Bits per byte of the test text by n-grams, and by xz, which know the text before it (validation included).
 
     Nothing of a dataset that is not a text of ours.
@@ -38,17 +52,25 @@ def baselines(experiment: Experiment) -> Result:
     dataset = experiment.data_source
     if not isinstance(dataset, Corpus):
         return Result(())
-    text = dataset.texts(cache_root(dataset.cache), experiment.seed)
+    text = text_of(dataset, experiment, run)
     length = len(text.train) + len(text.validation) + len(text.test)
     if length > LARGEST:
         return Result((), notes=(f"baselines: not measured on {size(length)} of text, more than {size(LARGEST)}",))
     before, test = bytes(text.train) + bytes(text.validation), bytes(text.test)
-    train_array, test_array = (np.frombuffer(part, np.uint8) for part in (before, test))
-    bits = {f"{order}_gram": kneser_ney.bits_per_byte(train_array, test_array, order) for order in ORDERS}
-    bits["xz"] = compression.bits_per_byte(before, test)
-    metrics = [Metric(f"baseline/{name}", value, "bits/byte", direction="min") for name, value in bits.items()]
-    said = ", ".join(f"{name.replace('_gram', '-gram')} {value:.4f}" for name, value in bits.items())
-    return Result(tuple(metrics), table=(("baselines", f"{said} bits per byte"),))
+    known, asked = (np.frombuffer(part, np.uint8) for part in (before, test))
+    ways = {f"{order}-gram": partial(kneser_ney.bits_per_byte, known, asked, order) for order in ORDERS}
+    ways["xz"] = partial(compression.bits_per_byte, before, test)
+    found = [beside(f"{name}: not measured", partial(baseline, name, bits)) for name, bits in ways.items()]
+    together = joined(found)
+    said = ", ".join(text for one in found for _, text in one.table)
+    return replace(together, table=(("baselines", f"{said} bits per byte"),) if said else ())
+
+
+def baseline(name: str, bits_per_byte: Callable[[], float]) -> Result:
+    """One of them."""
+    bits = bits_per_byte()
+    metric = Metric(f"baseline/{name.replace('-', '_')}", bits, "bits/byte", direction="min")
+    return Result((metric,), table=(("baselines", f"{name} {bits:.4f}"),))
 
 
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
@@ -73,22 +95,23 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     )
 
 
-def draw_attention(experiment: Experiment, run: Run) -> None:
+def draw_attention(experiment: Experiment, run: Run) -> Result:
     """artifacts/figures/attention.png and attention.html: every layer and head, on a sentence of the test text."""
     from pipeline.report import attention
 
     dataset, model = experiment.data_source, experiment.model
     if not isinstance(dataset, Corpus) or not isinstance(model, Gpt):
-        return
+        return Result(())
     about = saved_card(run.folder)
     vocabulary = from_plain(about["tokens"])
-    text = dataset.texts(cache_root(dataset.cache), experiment.seed).test
+    text = text_of(dataset, experiment, run).test
     tokens = sentence(bytes(text[: 2**20]), vocabulary)[: min(DRAWN, about["x"][0])]
     maps_LHTS = attention_of(model, run, tokens, about["x"][0])
     shown = [vocabulary.decode(tokens[number : number + 1]).decode("utf-8", "replace") for number in range(len(tokens))]
     title = f"{experiment.name}: attention"
     attention.figure(run.artifact("figures/attention.png"), maps_LHTS, title)
     attention.page(run.artifact("attention.html"), maps_LHTS, shown, title)
+    return Result(())
 
 
 def attention_of(model: Gpt, run: Run, tokens: np.ndarray, context: int) -> np.ndarray:

@@ -28,18 +28,21 @@ from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
 from pipeline.stages import training_table
+from pipeline.stages.beside import beside, joined
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import card_of, said_of_inputs, said_of_settings
-from pipeline.tasks import Judge, Task
+from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run, Watcher
+
+VOCABULARY = "vocabulary_sha256"  # of a checkpoint
 
 
 def train(
@@ -74,19 +77,22 @@ def train(
 
     predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
     measured = measure(experiment, resolved, data, predict, judge, partial(check_outputs, experiment, fit))
-    draw(run, experiment, data, fit, judge, measured.metrics)
+    also = [
+        beside("training curves: not drawn", partial(draw_curves, run, experiment, data, fit, measured.metrics)),
+        beside("test set: not drawn", partial(judge.draw, run, experiment.name)),
+    ]
     receipt |= timings(run, fit.epochs, data.task.unit)
     if probe:
         step_s = experiment.training.batch_size * data.task.units / median_rate(fit.epochs)
-        probe_a_step(run, experiment, resolved, data, step_s)
+        also.append(beside("a step: not measured", partial(probe_a_step, run, experiment, resolved, data, step_s)))
     run.journal.write_receipt(receipt)
-    scaled = () if fit.loss_scale is None else fit.loss_scale.metrics()
+    together, scaled = joined(also), () if fit.loss_scale is None else fit.loss_scale.metrics()
     return Result(
         metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *validated, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
-        notes=data.task.notes(data.train.y, data.test.y),
+        notes=(*data.task.notes(data.train.y, data.test.y), *together.notes),
         details=measured.details.tables,
-        failed=measured.fault,
+        failed=measured.fault or together.failed,
     )
 
 
@@ -95,7 +101,7 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     if run.checkpoint is None:  # a run that goes on keeps its own receipt until the data are known to be the same
         run.journal.write_receipt(receipt)
     data = load_data(experiment)
-    run.identity = {**identity(), "data_sha256": data.sha256}
+    run.identity = {**identity(), "data_sha256": data.sha256, **of_vocabulary(data.task)}
     check_same_data(experiment, run)
     run.journal.write_receipt(receipt)
     check_data(experiment, data, task)
@@ -109,11 +115,27 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
 
 
 def check_same_data(experiment: Experiment, run: Run) -> None:
-    """Refuse to go on with other data than the run began with. Raises UserError."""
-    if run.checkpoint is None or not experiment.training.checkpoint.strict:
+    """Refuse to go on with other data than the run began with. Raises UserError.
+
+    Tokens that stand for other text are refused whatever `strict` is: the embeddings would be those of other tokens.
+    """
+    if run.checkpoint is None:
         return
-    if run.checkpoint.progress["identity"]["data_sha256"] != run.identity["data_sha256"]:
+    then, now = run.checkpoint.progress["identity"], run.identity
+    if experiment.training.checkpoint.strict and then["data_sha256"] != now["data_sha256"]:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
+    if then.get(VOCABULARY, now.get(VOCABULARY)) != now.get(VOCABULARY):  # a checkpoint of before may not have it
+        raise UserError(
+            f"resume={run.id}: the vocabulary that is learned from the data now differs from the one that it was "
+            "trained with, which training.checkpoint.strict=false does not allow; give it back its text and the "
+            "version of tokenizers that its receipt names, or train anew"
+        )
+
+
+def of_vocabulary(task: Task) -> dict[str, str]:
+    """What a run that goes on has to share, too, where its tokens stand for text."""
+    tokens = task.card().get("tokens")
+    return {} if tokens is None else {VOCABULARY: card_sha256(tokens)}
 
 
 def said_of_start(experiment: Experiment, data: Data) -> tuple[str | None, ...]:
@@ -241,15 +263,14 @@ def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:
     run.artifact("placement.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def draw(run: Run, experiment: Experiment, data: Data, fit: Fit, judge: Judge, measured: tuple[Metric, ...]) -> None:
-    """Training curves, and what the judge draws of the test set."""
+def draw_curves(run: Run, experiment: Experiment, data: Data, fit: Fit, measured: tuple[Metric, ...]) -> None:
+    """Loss and score by epoch, and of the test set at the end."""
     from pipeline.report import figures
 
     path, found = run.artifact("figures/training_curves.png"), values(measured)
     score = data.task.score
     at_end = {"loss": found["test/loss"]} | ({} if score is None else {score: found[f"test/{score}"]})
     figures.training_curves(path, fit.epochs, at_end, experiment.name)
-    judge.draw(run, experiment.name)
 
 
 def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Data, step_s: float) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.machine.capability import Resolved
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
+from pipeline.stages.beside import beside
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.sequence_to_sequence import SequenceToSequence
@@ -34,6 +37,7 @@ class Seq2seq(Train):
         from pipeline.stages import cross_attention
 
         result = super().run(experiment, resolved, run)
-        if self.attention:
-            cross_attention.draw(experiment, run)
-        return result
+        if not self.attention:
+            return result
+        also = beside("attention: not drawn", partial(cross_attention.draw, experiment, run))
+        return replace(result, notes=(*result.notes, *also.notes), failed=result.failed or also.failed)

@@ -14,6 +14,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import build_as, spec
+from pipeline.stages.beside import beside, joined
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
@@ -91,20 +92,21 @@ class Transformer(Train):
         watched = None if written is None else partial(samples.Sampler, written, experiment, resolved, run)
         result = course.train(experiment, resolved, run, probe=self.probe, task=self.task, watched=watched)
         run.say("measuring the rate of a matmul")
-        found = [beside_gpt.utilization(experiment, resolved, run, result)]
+        measured = partial(beside_gpt.utilization, experiment, resolved, run, result)
+        found = [beside("utilization: not measured", measured)]
         if self.baselines:
             run.say("measuring n-grams and xz on the same text")
-            found.append(beside_gpt.baselines(experiment))
+            measured = partial(beside_gpt.baselines, experiment, run)
+            found.append(beside("baselines: not measured", measured))
         if self.attention:
             run.say("drawing the attention maps")
-            beside_gpt.draw_attention(experiment, run)
-        metrics = [metric for one in found for metric in one.metrics]
-        notes = [note for one in found for note in one.notes]
-        rows = [row for one in found for row in one.table]
+            found.append(beside("attention: not drawn", partial(beside_gpt.draw_attention, experiment, run)))
+        also = joined(found)
         tested = 1 + max(number for number, (name, _) in enumerate(result.table) if name.startswith("test "))
         return replace(
             result,
-            metrics=(*result.metrics, *metrics),
-            notes=(*result.notes, *notes),
-            table=(*result.table[:tested], *rows, *result.table[tested:]),
+            metrics=(*result.metrics, *also.metrics),
+            notes=(*result.notes, *also.notes),
+            table=(*result.table[:tested], *also.table, *result.table[tested:]),
+            failed=result.failed or also.failed,
         )

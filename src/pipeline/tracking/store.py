@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -30,10 +29,10 @@ from pipeline.runs.records import Status, read_chunk, read_config, read_status
 from pipeline.runs.result import metrics_of
 from pipeline.tracking import record as records
 from pipeline.tracking.artifacts import upload
+from pipeline.tracking.names import legal_name
 
 METRICS_A_BATCH = 1000  # MLflow's limit
 ENTRIES_A_BATCH = 50  # params or tags; the limit is 100, but also 1 MB a request
-NAME_LENGTH = 250
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 PARENT = "mlflow.parentRunId"
@@ -198,18 +197,6 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
             text = item if isinstance(item, str) else json.dumps(item, default=str)
             found[f"{prefix}.{key}" if prefix else str(key)] = without_password(text)
     return found
-
-
-def legal_name(name: str) -> str:
-    """The one rule for names: what MLflow does not take becomes `_`, and a long name is cut and marked by a checksum.
-
-    MLflow takes letters, digits and `_ - . : / space`, in a form that is also a plain relative path.
-    """
-    legal = re.sub(r"[^/\w.\- :]", "_", name)
-    legal = "/".join("_" if part in ("", ".", "..") else part for part in legal.split("/"))
-    if len(legal) > NAME_LENGTH:
-        legal = f"{legal[: NAME_LENGTH - 9]}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
-    return legal
 
 
 @contextmanager

@@ -1,0 +1,36 @@
+"""What is measured or drawn beside a training whose result is there already."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+
+from pipeline.errors import RunError, UserError, cut
+from pipeline.machine.memory import is_out_of_memory
+from pipeline.runs.result import Result
+
+
+def beside(what: str, work: Callable[[], Result | None]) -> Result:
+    """What `work` gives, if anything. The training is over and its result is kept: a note says what failed here.
+
+    That is for what the data, the disk or the memory refuse. Any other error is a fault: the run has its result, too,
+    and is FAILED.
+    """
+    try:
+        return work() or Result(())
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if isinstance(error, (UserError, RunError, OSError)) or is_out_of_memory(error):
+            return Result((), notes=(f"{what}: {cut(said, 300)}",))
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return Result((), failed=f"{what}: {type(error).__name__}: {cut(said, 300)} ({at.filename}:{at.lineno})")
+
+
+def joined(results: Sequence[Result]) -> Result:
+    """Of several: all their metrics, notes and rows, and the first fault."""
+    return Result(
+        tuple(metric for one in results for metric in one.metrics),
+        table=tuple(row for one in results for row in one.table),
+        notes=tuple(note for one in results for note in one.notes),
+        failed=next((one.failed for one in results if one.failed), None),
+    )
