@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -279,6 +281,25 @@ def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
     assert compiled.compiled(source).loaded()["one"]() == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
+def test_threads_are_kept_on_different_cores_while_they_work() -> None:
+    """And may go where they could before, afterwards: this process computes other things too."""
+    before, cores, seen = os.sched_getaffinity(0), len(ceilings.allowed_cores()), set[frozenset[int]]()
+    work = ceilings.MultiplyAdds(cores, "float32")
+    rounds = ceilings._enough(work.seconds, 1000)
+    busy = threading.Thread(target=work.seconds, args=(100 * rounds,))  # 0.4 s
+    busy.start()
+    while busy.is_alive():
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):
+                seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+    assert seen >= {frozenset({core}) for core in before}
+    busy.join()
+    assert {frozenset(os.sched_getaffinity(int(task.name))) for task in Path("/proc/self/task").iterdir()} == {
+        frozenset(before)
+    }
+
+
 def test_the_peak_does_not_fall_with_threads_that_have_to_be_started() -> None:
     """Threads beyond the cores add nothing, and their start is not part of the time."""
     cores = len(ceilings.allowed_cores())
@@ -320,11 +341,16 @@ def test_a_wrong_kernel_of_stream_is_found_out(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_kernels_are_timed_in_turns() -> None:
-    class Noted:
+    class Noted(Launch):
         facts: dict[str, object] = {}  # noqa: RUF012
 
         def __init__(self, name: str) -> None:
             self.name = name
+
+        def run(self) -> None: ...
+
+        def result(self) -> np.ndarray:
+            return np.zeros(1)
 
         def seconds(self, calls: int) -> float:  # noqa: ARG002
             order.append(self.name)
@@ -332,8 +358,8 @@ def test_kernels_are_timed_in_turns() -> None:
 
     order: list[str] = []
     launches = {name: Noted(name) for name in "abc"}
-    times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=10)  # type: ignore[arg-type]
+    times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=10)
     assert "".join(order[:12:1]) == "abcacbcabcba"  # none always follows the same one
     assert {len(one.burst) for one in times.values()} == {4}
-    few = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=0.1)  # type: ignore[arg-type]
+    few = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=0.1)
     assert {len(one.sustained) for one in few.values()} == {3}

@@ -261,7 +261,7 @@ def test_two_machines_train_as_one_process(machines: tuple[Machine, Machine], tm
 @pytest.mark.wide
 def test_torchrun_starts_the_processes_of_two_machines(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     words = (*ALWAYS, *PLAIN, "device.processes=2")
-    first, _ = machines
+    first, second = machines
     where = (f"--master-addr={first.address}", f"--master-port={PORT}", "--nnodes=2", "--nproc-per-node=1")
     torchrun = (sys.executable, "-m", "torch.distributed.run", *where)
     processes = [
@@ -270,6 +270,8 @@ def test_torchrun_starts_the_processes_of_two_machines(machines: tuple[Machine, 
     for status_of, said in ended(*processes):
         assert status_of == 0, said
     (run,) = runs(first.folder)
+    assert not runs(second.folder)
+    assert read_json(run / "receipt.json")["processes"]["count"] == 2
     check_same(done(tmp_path, *ALWAYS, *PLAIN), run)
 
 

@@ -23,10 +23,12 @@ class Launch(ABC):
 
     `facts`: what the receipt keeps of how it was made (compiler, flags, source's hash; registers, shared memory, ...).
     `waits`: whether this process waits while D is computed, by a GPU or another process, instead of computing it.
+    `rest_s`: for how many seconds its threads keep cores busy after a run, as those of a BLAS do that wait for work.
     """
 
     facts: Mapping[str, object]
     waits: ClassVar[bool] = False
+    rest_s: float = 0.0
 
     @abstractmethod
     def run(self) -> None:

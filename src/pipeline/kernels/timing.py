@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -44,8 +45,9 @@ def in_turns(
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
     `expected`: seconds of one product, by which the number of calls of a sample is chosen, once for each kernel. Each
-    round begins with another kernel, and every other one goes backwards: none always follows the same one. `failed` is
-    called with what a kernel raises, which then has no more turns.
+    round begins with another kernel, and every other one goes backwards: none always follows the same one. After a
+    kernel whose threads keep cores busy, the next one waits until they sleep. `failed` is called with what a kernel
+    raises, which then has no more turns.
     """
     found = {name: Times(_calls(expected[name], rounds, budget_s)) for name in launches}
     wanted = {name: min(rounds, max(FEWEST, int(budget_s / (2 * expected[name])))) for name in launches}
@@ -65,6 +67,7 @@ def in_turns(
                 continue
             found[name].burst.append(burst)
             found[name].sustained.append(sustained)
+            time.sleep(launches[name].rest_s)
     return found
 
 

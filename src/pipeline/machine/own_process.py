@@ -94,7 +94,13 @@ class Running:
     def answer(self) -> Any:
         """The next answer. Raises RunError, with the last thing that the process said, where none comes."""
         assert self.process.stdout is not None
-        late = threading.Timer(LONG, self.process.kill)
+        too_late = threading.Event()
+
+        def end() -> None:
+            too_late.set()
+            self.process.kill()
+
+        late = threading.Timer(LONG, end)
         late.start()
         try:
             line = self.process.stdout.readline()
@@ -103,6 +109,8 @@ class Running:
         if line:
             return json.loads(line)
         self.process.wait()
+        if too_late.is_set():
+            raise RunError(f"did not answer within {LONG:.0f} s")
         raise self._ended()
 
     def _ended(self) -> RunError:

@@ -81,17 +81,24 @@ def probe() -> Library:
 
 def measured(threads: int, dtype: str = "float32") -> Ceilings:
     """Of float32 or float64; takes about half a second. Raises UserError without a compiler."""
-    multiply_add = MultiplyAdds(threads, dtype)
-    rounds = _enough(multiply_add.seconds, 1000)
     streamed = stream(threads, dtype, ("triad",))
+    flop_per_s, cores_had = multiply_adds(threads, dtype)
     return Ceilings(
-        flop_per_s=tuple(multiply_add.flop(rounds) / multiply_add.seconds(rounds) for _ in range(BURSTS)),
+        flop_per_s=flop_per_s,
         bytes_per_s=streamed.bytes_per_s["triad"],
         threads=threads,
-        cores_had=_share_of_cores(partial(multiply_add.seconds, BURSTS * rounds), min(threads, len(allowed_cores()))),
+        cores_had=cores_had,
         doubt=streamed.doubt,
         dtype=dtype,
     )
+
+
+def multiply_adds(threads: int, dtype: str) -> tuple[tuple[float, ...], float]:
+    """`flop_per_s` and `cores_had` of Ceilings, without bytes from memory. Raises UserError without a compiler."""
+    work = MultiplyAdds(threads, dtype)
+    rounds = _enough(work.seconds, 1000)
+    rates = tuple(work.flop(rounds) / work.seconds(rounds) for _ in range(BURSTS))
+    return rates, _share_of_cores(partial(work.seconds, BURSTS * rounds), min(threads, len(allowed_cores())))
 
 
 class MultiplyAdds:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.kernels.gemm import Operands, views
+from pipeline.machine.blas import SPINS_S
 from pipeline.spec import spec
 
 
@@ -36,6 +37,7 @@ class Matmul(Launch):
         self.operands, self.buffer = operands, operands.room()
         self.a, self.b, self.c, self.d = views(Operands(operands.gemm, operands.a, operands.b, operands.c, self.buffer))
         self.facts: Mapping[str, object] = {"threads": threads} | blas()
+        self.rest_s = SPINS_S if threads > 1 else 0.0
 
     def run(self) -> None:
         alpha, beta = self.operands.gemm.alpha, self.operands.gemm.beta

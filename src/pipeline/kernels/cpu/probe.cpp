@@ -6,12 +6,17 @@
 //   2. stream  copy, scale, add and triad over arrays that no cache holds, as in STREAM: bytes that memory delivers.
 //   3. spread  runs either on several threads at once, and times it from the first that begins to the last that ends:
 //              starting threads and waking them is not part of it.
+//   4. OnCore  keeps each of them on another core: a scheduler may leave two on one for longer than this takes. Kernels
+//              that are timed are left to the scheduler, as whoever uses them would: it moves them away from others.
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
 #include "micro.h"
 #include "team.h"
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 constexpr long SUMS = VECTORS * COLUMNS, REGISTER = LANES * sizeof(float);
 typedef double Doubles __attribute__((vector_size(REGISTER)));  // as many as fit where Vector holds floats
@@ -21,11 +26,49 @@ extern "C" long flop_of_a_round(int bytes) { return 2 * SUMS * (REGISTER / bytes
 
 using Clock = std::chrono::steady_clock;
 
+#ifdef __linux__
+// The cores that the calling thread may use; none where the system does not say.
+struct Cores {
+    cpu_set_t set;
+    Cores() {
+        if (sched_getaffinity(0, sizeof set, &set)) CPU_ZERO(&set);
+    }
+    void allow() const { sched_setaffinity(0, sizeof set, &set); }
+};
+
+// While it lives, the calling thread runs on one core: thread `number` on that number of the allowed ones.
+class OnCore {
+    const Cores before;
+
+public:
+    OnCore(const Cores &allowed, int number) {
+        const int count = CPU_COUNT(&allowed.set);
+        if (!count) return;
+        int core = 0;
+        for (int left = number % count; !CPU_ISSET(core, &allowed.set) || left--;) ++core;
+        Cores one;
+        CPU_ZERO(&one.set);
+        CPU_SET(core, &one.set);
+        one.allow();
+    }
+    ~OnCore() {
+        if (CPU_COUNT(&before.set)) before.allow();
+    }
+};
+#else
+struct Cores {};
+struct OnCore {
+    OnCore(const Cores &, int) {}
+};
+#endif
+
 template <typename Work>
 static double spread(int threads, Work work) {
     std::vector<Clock::time_point> began(threads), ended(threads);
     std::atomic<int> awaited{threads};
+    const Cores allowed;
     team(threads).run([&](int number) {
+        const OnCore held(allowed, number);
         --awaited;
         while (awaited) std::this_thread::yield();
         began[number] = Clock::now();

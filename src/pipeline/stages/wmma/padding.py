@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import fmean
 
 from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
 from pipeline.stages.wmma.bench import Bench
-from pipeline.stages.wmma.tables import digits
 
 UNITS = (8, 16, 64)
 # From a multiple of 64 to the next: some sizes off every multiple of 8, and the multiples that they are padded to.

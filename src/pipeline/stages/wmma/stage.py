@@ -19,6 +19,7 @@ from pipeline.kernels.verify import all_cases, is_ours, raised
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
+from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
@@ -299,7 +300,7 @@ class Wmma(Stage):
             *(() if around is None else padding.tables(around)),
         )
         rows = (*tables.summary(bench), *tables.not_timed(bench))
-        run.artifact("summary.md").write_text(tables.in_markdown(rows, shown), encoding="utf-8")
+        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=(
                 *tables.metrics(bench),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
-from pipeline.report.table import markdown
+from pipeline.report.table import digits
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.bench import Bench
@@ -125,11 +125,6 @@ def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
         yield Metric(f"{key}/{name}/relative_error", bench.errors[gemm, name].relative, direction="min")
 
 
-def in_markdown(rows: Iterable[tuple[str, str]], shown: Iterable[Table]) -> str:
-    """What the study's report shows of a run: what was found, then each table under its title."""
-    return "".join(f"- {name}: {text}\n" for name, text in rows) + "".join(f"\n{markdown(table)}" for table in shown)
-
-
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -167,11 +162,6 @@ def label(gemm: Gemm) -> str:
 def percent(share: float | None) -> str:
     """A share for people."""
     return "" if share is None else f"{100 * share:.1f} %"
-
-
-def digits(value: float) -> str:
-    """Three digits: no rate is known better."""
-    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
 
 
 def plural(number: int, what: str) -> str:

@@ -1,0 +1,33 @@
+"""A command in a process of its own: what is said where it does not answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import RunError
+from pipeline.machine import own_process
+from pipeline.machine.own_process import OwnProcess
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> OwnProcess:
+    return OwnProcess(place="cpu", cores=1, folder=tmp_path)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_one_that_takes_too_long_is_said_to(process: OwnProcess, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    monkeypatch.setattr(own_process, "LONG", 0.5)
+    said = "did not answer within 0 s" if asked else "did not end within 0 s"
+    command = [sys.executable, "-c", "import time; time.sleep(100)"]
+    with process.started(command) as running, pytest.raises(RunError, match=f"^{said}$"):
+        running.ask({"do": "time"}) if asked else running.wait()
+
+
+def test_one_that_ends_instead_of_an_answer_is_quoted(process: OwnProcess) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such device')"]
+    said = r"^ended with exit status 1: no such device$"
+    with process.started(command) as running, pytest.raises(RunError, match=said):
+        running.answer()
