@@ -59,7 +59,7 @@ def main() -> None:
         kept_as = " ".join([name, *(f"--{key} {shown(value)}" for key, value in options.items())])
         results[kept_as] = {"git": git, "rows": benchmark(name)(**options)}
         show(kept_as, results[kept_as]["rows"])
-    print(f"kept in {keep(Path('results'), where, results)}")
+        print(f"kept in {keep(Path('results'), where, results)}")  # each at once: the next one may fail
     if not all(row.get("met", True) for result in results.values() for row in result["rows"]):
         sys.exit(1)
 

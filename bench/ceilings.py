@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from bench.measure import PEERS, Side, alternate, figure_rows, peer, ratios, row
+from bench.measure import PEERS, Side, agree, alternate, figure_rows, peer, ratios, row
 from pipeline.kernels.cpu.ceilings import array_bytes
 from pipeline.machine.device import Place
 from pipeline.stages.devices.bench import apart
@@ -49,6 +49,7 @@ def products(rounds: int) -> list[dict[str, object]]:
     alternate([ours, theirs], rounds, uncounted=0)
     rows = []
     for dtype in DTYPES:
+        agree([ours], f"size_{dtype}", 0)  # it is chosen by the rate, anew each time
         rows += [{**one, "what": f"{one['what']}, {dtype}"} for one in figure_rows([ours, theirs], dtype, "FLOP/s")]
         rows.append(within(f"product {dtype}: ours / torch.utils.benchmark", ratios(ours, theirs, dtype)))
     return rows

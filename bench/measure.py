@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.machine.host import cpu_name
-from pipeline.runs.result import metrics_of, values
+from pipeline.runs.result import read_result, values
 
 PEERS = Path(__file__).parent / "peers"
 
@@ -112,8 +112,9 @@ def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = pipeline_in(folder, *overrides, terminal=terminal)
         receipt = json.loads((run / "receipt.json").read_text())
-        found = values(metrics_of(run).values())
-    return {"receipt": receipt, **found}
+        result = read_result(run)
+        assert result is not None
+    return {"receipt": receipt, **values(result.last_epoch), **values(result.metrics)}
 
 
 def pipeline_in(folder: str, *overrides: str, terminal: bool = False) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import own_ceilings
 import pytest
+import yaml
 from command import done, pipeline, refused
 
 from pipeline.backends.shared import ceiling_bench
@@ -25,12 +27,12 @@ from pipeline.kernels.cpu import ceilings as cpu_ceilings
 from pipeline.kernels.cpu.compiled import compiled, missing_compiler
 from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
-from pipeline.machine.device import Place
+from pipeline.machine.device import Device, Place
 from pipeline.machine.energy import Meter
 from pipeline.runs.code.code_hash import closure
 from pipeline.runs.result import read_result
 from pipeline.stages.devices import bench as devices_bench
-from pipeline.stages.devices import kept, probe, sources, tables
+from pipeline.stages.devices import cores, inventory, kept, probe, sources, tables
 from pipeline.stages.devices.sources import SOURCES, Source
 from pipeline.stages.devices.stage import Devices, kept_or_why
 
@@ -114,6 +116,20 @@ def test_one_that_goes_wrong_late_has_no_times() -> None:
             return run
 
     assert str(measured(Stopping())["product/float64"].fault).startswith("differs from NumPy's by 1.0e+00")
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_compared_at_the_end_is_what_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is wrong in the last sample alone: verified once, timed twice for its size and in three rounds."""
+    monkeypatch.setattr(ceiling_bench, "SAMPLE_S", 1e-9)  # of one call
+
+    class WrongOnce(own_ceilings.Right):
+        def product(self, a: Any, b: Any) -> Any:
+            calls = itertools.count(1)
+            return lambda: np.zeros_like(a) if next(calls) == 1 + 2 + 3 else np.asarray(a @ b)
+
+    one = measured(WrongOnce())["product/float64"]
+    assert str(one.fault).startswith("differs from NumPy's by 1.0e+00") and not one.samples
 
 
 @pytest.mark.usefixtures("small")
@@ -205,6 +221,26 @@ def test_what_the_probe_does_while_it_is_timed_is_checked(monkeypatch: pytest.Mo
         cpu_ceilings.stream(1)
 
 
+@pytest.mark.skipif(missing_compiler() is not None, reason="needs a C++ compiler")
+def test_bytes_are_streamed_once_and_not_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_ceilings, "array_bytes", lambda: 2**16)
+    streamed, stream = [], cpu_ceilings.stream
+
+    def counted(*arguments: Any) -> Any:
+        streamed.append(arguments)
+        return stream(*arguments)
+
+    for module in (cpu_ceilings, probe):
+        monkeypatch.setattr(module, "stream", counted)
+    (one,) = cores.measured("cpu", 1)
+    assert one.name == HAD and len(one.samples) == 2 and min(one.samples) > 0 and not streamed
+    found = probe.measured("cpu", 1)
+    assert [each.name.removeprefix("cpu/probe/") for each in found] == [
+        *("fma/float32", "fma/float64", "copy", "scale", "add", "triad", "cores")
+    ]
+    assert len(streamed) == 1
+
+
 # Paths
 
 
@@ -250,8 +286,10 @@ def test_what_arrives_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_that_stays_in_memory_says_nothing_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "resident", lambda _: 1.0)
     found = {one.name: one for one in paths.measured("cpu", 1)}
-    for what in ("bandwidth", "latency"):
-        assert found[f"cpu/paths/disk read/{what}"].missing == "Linux keeps the file in the page cache"
+    for path in ("disk write", "disk read"):
+        for what in ("bandwidth", "latency"):
+            one = found[f"cpu/paths/{path}/{what}"]
+            assert (one.missing, one.samples) == ("Linux keeps the file in the page cache", ())
     assert found["cpu/paths/page cache/bandwidth"].samples
 
 
@@ -408,7 +446,8 @@ def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(devices_bench, "SOURCES", (Source("lost", "no_such_source", ("cpu",)),))
     monkeypatch.setattr(energy, "meter", lambda _: None)
     said: list[str] = []
-    bench = devices_bench.Bench(1, SimpleNamespace(say=said.append), tmp_path / "s.csv")  # type: ignore[arg-type]
+    log: Any = SimpleNamespace(say=said.append)
+    bench = devices_bench.Bench(1, log, tmp_path / "s.csv", [CPU])
     bench.measure()
     why = "ended with exit status 1: ModuleNotFoundError: No module named 'no_such_source'"
     assert [*bench.faults()] == [f"cpu/lost: {why}"]
@@ -423,9 +462,28 @@ def test_the_cores_are_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path
     had = lambda *_: [Ceiling(name=HAD, unit="%", samples=(next(shares),))]  # noqa: E731
     monkeypatch.setattr(devices_bench, "apart", had)
     monkeypatch.setattr(devices_bench, "SOURCES", (Source("probe", "none", ("cpu",)),))
-    bench = devices_bench.Bench(1, SimpleNamespace(say=print), tmp_path / "s.csv")  # type: ignore[arg-type]
+    log: Any = SimpleNamespace(say=print)
+    bench = devices_bench.Bench(1, log, tmp_path / "s.csv", [CPU])
     bench.measure()
     assert "had 60 % of the cores" in dict(tables.about(Ceilings(bench.found, "")))["too low"]
+
+
+def test_a_fault_of_the_second_probe_is_one_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = iter([[Ceiling(name=HAD, unit="%", samples=(99.0,))]])
+
+    def once(*_: Any) -> list[Ceiling]:
+        for first in calls:
+            return first
+        raise RunError("ended")
+
+    monkeypatch.setattr(devices_bench, "apart", once)
+    monkeypatch.setattr(devices_bench, "SOURCES", (Source("probe", "none", ("cpu",)),))
+    said: list[str] = []
+    log: Any = SimpleNamespace(say=said.append)
+    bench = devices_bench.Bench(1, log, tmp_path / "s.csv", [CPU])
+    bench.measure()
+    assert [*bench.faults()] == ["cpu/cores: ended"]
+    assert said[-1] == "cpu/cores: WRONG, so it is not measured: ended"
 
 
 def test_an_interrupted_measurement_leaves_its_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -437,8 +495,9 @@ def test_an_interrupted_measurement_leaves_its_samples(monkeypatch: pytest.Monke
     monkeypatch.setattr(devices_bench, "apart", interrupted)
     monkeypatch.setattr(devices_bench, "SOURCES", tuple(Source(name, "none", ("cpu",)) for name in ("first", "second")))
     samples = tmp_path / "samples.csv"
+    log: Any = SimpleNamespace(say=print)
     with pytest.raises(KeyboardInterrupt):
-        devices_bench.Bench(1, SimpleNamespace(say=print), samples).measure()  # type: ignore[arg-type]
+        devices_bench.Bench(1, log, samples, [CPU]).measure()
     assert len(samples.read_text().splitlines()) == 1 + len(KEPT.samples)
 
 
@@ -452,6 +511,69 @@ def test_what_has_faults_does_not_replace_what_is_kept(monkeypatch: pytest.Monke
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "file"))
     assert "cannot write" in kept_or_why([KEPT], kept.facts(), faulty=False)
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_was_measured_beside_others_does_not_replace_what_is_kept() -> None:
+    """It is better than nothing, and named as too low."""
+    beside, alone = ([KEPT, Ceiling(name=HAD, unit="%", samples=(99.0, had))] for had in (40.0, 96.0))
+    assert kept_or_why(beside, kept.facts(), faulty=False) == "yes"
+    assert kept_or_why(alone, kept.facts(), faulty=False) == "yes"
+    said = kept_or_why(beside, kept.facts(), faulty=False)
+    assert said == "no: other processes were at work: the probe had 40 % of the cores; what was kept before is"
+    found = kept.kept()
+    assert found is not None and [*found.rows] == alone
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_is_kept_and_worse_is_replaced() -> None:
+    """A first measurement that went wrong does not stand for ever."""
+    faults = [Ceiling(name=f"cpu/{name}", unit="FLOP/s", fault="ended") for name in ("torch", "jax")]
+    assert kept_or_why(faults, kept.facts(), faulty=True) == "yes"
+    assert kept_or_why([KEPT, faults[0]], kept.facts(), faulty=True) == "yes"
+    assert kept_or_why(faults, kept.facts(), faulty=True).startswith("no: something went wrong")
+    found = kept.kept()
+    assert found is not None and [*found.rows] == [KEPT, faults[0]]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_device_that_is_named_is_measured_alone_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a machine with a GPU, by a source that says where it ran."""
+
+    def where(_: Source, place: str, __: int) -> list[Ceiling]:
+        return [Ceiling(name=f"{place}/where/here", unit="s", samples=(1.0,))]
+
+    for module in (inventory, kept):
+        monkeypatch.setattr(module, "gpus", lambda: (kept_gpu(),))
+    monkeypatch.setattr(energy, "meter", lambda _: object())
+    monkeypatch.setattr(devices_bench, "apart", where)
+    monkeypatch.setattr(devices_bench, "SOURCES", (Source("where", "none", ("cpu", "gpu")),))
+    journal = SimpleNamespace(write_receipt=lambda _: None)
+    run: Any = SimpleNamespace(say=print, artifact=lambda _: tmp_path / "samples.csv", journal=journal)
+    gpu, only = Place("gpu", 0), "was measured; leave device out to measure and keep all"
+    for device, place, names, said in (
+        ("auto", gpu, ["cpu/where/here", "gpu:0/where/here"], "yes"),
+        ("cpu", CPU, ["cpu/where/here"], f"no: only cpu {only}"),
+        ("cuda:0", gpu, ["gpu:0/where/here"], f"no: only gpu:0 {only}"),
+    ):
+        result = Devices(measure=True)._measured(inventory.asked_for(device, place), run, {}, ())
+        assert [one.name for one in result.metrics if "where" in one.name] == names
+        assert result.table[-1] == ("kept", said)
+        found = kept.kept()
+        assert found is not None and len(found.rows) == 2
+
+
+@pytest.mark.parametrize("key", ["memory_limit=1GB", "logical_devices=2", "placement_log=true"])
+def test_what_divides_a_device_is_refused_where_it_is_measured(key: str) -> None:
+    name, _, text = key.partition("=")
+    experiment: Any = SimpleNamespace(device=Device(**{name: yaml.safe_load(text)}))
+    named: Any = SimpleNamespace(device=Device(name="cpu"))
+    Devices().check(experiment)
+    Devices(measure=True).check(named)
+    with pytest.raises(UserError) as error:
+        Devices(measure=True).check(experiment)
+    said = f"device.{key} with stage.measure=true: ceilings are of whole devices; leave it out"
+    assert str(error.value) == said
 
 
 def test_ceilings_in_a_table() -> None:
@@ -471,11 +593,16 @@ def test_ceilings_in_a_table() -> None:
 def test_nothing_kept_is_said(tmp_path: Path) -> None:
     shown = pipeline(tmp_path, "stage=devices", COLUMNS="80", PIPELINE_CACHE=str(tmp_path))
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "ceilings           not measured: stage.measure=true does it, in a few minutes" in shown.stdout
+    assert "ceilings           not measured: stage.measure=true does it, in about a minute" in shown.stdout
     assert not list(tmp_path.iterdir())
 
 
 REFUSED = {
+    "device.logical_devices=2 with stage.measure=true: ceilings are of whole devices; leave it out": (
+        "stage.measure=true",
+        "device.logical_devices=2",
+        "backend=tensorflow",
+    ),
     "stage.measure=true with stage.gpus=known: the table is of GPUs, not of this machine; leave it out": (
         "stage.gpus=known",
         "stage.measure=true",

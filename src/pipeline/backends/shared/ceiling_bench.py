@@ -16,7 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from pipeline.backends.shared.arrays import Arrays
 from pipeline.backends.shared.form_bench import Wrong
+from pipeline.machine.blas import SPINS_S, norm
 from pipeline.machine.ceilings import Ceiling
 from pipeline.machine.energy import Meter
 
@@ -32,7 +34,7 @@ ENERGY_S = 1.0  # of operations in a row while the meter runs: it is read a thou
 Call = Callable[[], Any]
 
 
-class Operations(ABC):
+class Operations(Arrays, ABC):
     """A framework's arrays and operations on one device.
 
     `name`: the framework's. `missing`: what it has not, by operation or dtype, in words. Operations may return before
@@ -43,28 +45,8 @@ class Operations(ABC):
     missing: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
-    def put(self, array: np.ndarray) -> Any:
-        """A copy of it on the device."""
-
-    @abstractmethod
     def cast(self, array: Any, dtype: str) -> Any:
         """In a dtype, by its name in NumPy."""
-
-    @abstractmethod
-    def get(self, array: Any) -> np.ndarray:
-        """In NumPy; of an array of a dtype that NumPy has."""
-
-    @abstractmethod
-    def wait(self, arrays: Any) -> None:
-        """Until all are computed."""
-
-    @abstractmethod
-    def ready(self, arrays: Any) -> bool:
-        """Whether all are computed, as far as the framework says; without waiting."""
-
-    @abstractmethod
-    def device(self, array: Any) -> str:
-        """Where it lies: `cpu`, `gpu:0`."""
 
     @abstractmethod
     def dtype(self, array: Any) -> str:
@@ -124,10 +106,10 @@ class Bench:
                 ceiling = Ceiling(name=self._named(f"{what}/{dtype}"), unit="FLOP/s", missing=lacking.get(dtype))
                 self._verify(ceiling, make, dtype)
         self._verify(Ceiling(name=self._named("launch"), unit="s"), self._tiny, "float32")
-        for _ in range(rounds):
+        for number in range(rounds):
             for name, one in [*self.timed.items()]:
                 with self._faults(name):
-                    one.samples.append(self._seconds(one.case.run, one.calls))
+                    self._sample(name, one, last=number == rounds - 1)
         for name, one in [*self.timed.items()]:
             with self._faults(name):
                 self._close(name, one)
@@ -151,10 +133,17 @@ class Bench:
             self.found[name] = replace(self.found[name], fault=_said(error))
             self.timed.pop(name, None)
 
+    def _sample(self, name: str, one: Timed, *, last: bool) -> None:
+        """Time it; and compare what the last sample has computed, so that one such result is held at a time."""
+        seconds, result = self._seconds(one.case.run, one.calls)
+        one.samples.append(seconds)
+        if last:
+            error, seen = self._compared(one.case, result)
+            self.found[name] = replace(self.found[name], of=one.case.of, error=error, seen=seen)
+
     def _close(self, name: str, one: Timed) -> None:
-        """Whether what was timed was computed; then its rates, or seconds, and its energy."""
-        error, seen = self.compare(one.case)
-        ceiling = replace(self.found[name], of=one.case.of, error=error, seen=seen)
+        """The rates, or seconds, of what was timed, and its energy."""
+        ceiling = self.found[name]
         rates = one.samples if ceiling.unit == "s" else [one.case.flop / each for each in one.samples]
         self.found[name] = replace(ceiling, samples=tuple(rates))
         if self.meter is not None and "/product/" in name:
@@ -167,7 +156,8 @@ class Bench:
         for size in SIZES:
             case = self._product(size, dtype)
             self.compare(case)
-            seconds = min(self._seconds(case.run, 1) for _ in range(2))
+            time.sleep(SPINS_S)  # what was expected comes of BLAS
+            seconds = min(self._seconds(case.run, 1)[0] for _ in range(2))
             if size == SIZES[-1] or 8 * seconds > LONGEST_S:
                 break
         return case, seconds
@@ -187,7 +177,7 @@ class Bench:
         run = self.operations.convolution(x, w)
         case = Case(of, run, flop, terms, slice(None), convolved(x_wide, w_wide), dtype)
         self.compare(case)
-        return case, min(self._seconds(run, 1) for _ in range(2))
+        return case, min(self._seconds(run, 1)[0] for _ in range(2))
 
     def _tiny(self, dtype: str) -> tuple[Case, float]:
         (a, a_wide), (b, b_wide) = (self._operand((1,), dtype) for _ in range(2))
@@ -217,10 +207,14 @@ class Bench:
     def _wide(self, array: Any) -> np.ndarray:
         return np.asarray(self.operations.get(self.operations.cast(array, "float64")), np.float64)
 
-    def compare(self, case: Case) -> tuple[float, str]:
-        """How far a result is from NumPy's, and its dtype and device. Raises Wrong."""
+    def compare(self, case: Case) -> None:
+        """Compute it once. Raises Wrong."""
         result = case.run()
         self.operations.wait([result])
+        self._compared(case, result)
+
+    def _compared(self, case: Case, result: Any) -> tuple[float, str]:
+        """How far a result is from NumPy's, and its dtype and device. Raises Wrong."""
         dtype, device = self.operations.dtype(result), self.operations.device(result)
         if dtype != case.dtype:
             raise Wrong(f"computes in {dtype}, not in {case.dtype}")
@@ -229,14 +223,14 @@ class Bench:
         found = self._wide(result)[case.rows]
         if found.shape != case.expected.shape:
             raise Wrong(f"gives the shape {found.shape}, not {case.expected.shape}")
-        error = float(np.linalg.norm(found - case.expected) / np.linalg.norm(case.expected))
+        error = norm(found - case.expected) / norm(case.expected)
         limit = bound(case.dtype, case.terms)
         if not error <= limit:  # so that NaN is wrong
             raise Wrong(f"differs from NumPy's by {error:.1e} of its norm; {case.dtype} by {limit:.1e} at the most")
         return error, f"{dtype} on {device}"
 
-    def _seconds(self, run: Call, calls: int) -> float:
-        """Of a call. Raises Wrong where the last one's result was not there when the timer was stopped."""
+    def _seconds(self, run: Call, calls: int) -> tuple[float, Any]:
+        """Of a call, and the last one's result. Raises Wrong where that was not there when the timer was stopped."""
         began = time.perf_counter()
         for _ in range(calls):
             result = run()
@@ -244,7 +238,7 @@ class Bench:
         took = time.perf_counter() - began
         if not self.operations.ready([result]):
             raise Wrong("the timer was stopped before the result was computed")
-        return took / calls
+        return took / calls, result
 
     def _energy(self, case: Case) -> float:
         """Joules of an operation, with all that the device takes in that time."""

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +17,20 @@ from pipeline.machine.device import Place
 from pipeline.machine.own_process import OwnProcess
 from pipeline.runs.run import Run
 from pipeline.stages.devices import kept
-from pipeline.stages.devices.inventory import physical
-from pipeline.stages.devices.sources import SOURCES, Source
+from pipeline.stages.devices.sources import CORES, SOURCES, Source
 from pipeline.stages.devices.tables import line, write_csv
 
 
 class Bench:
-    """`found`: what was measured, as it is measured; the file `samples` has it after each source."""
+    """`found`: what was measured on `places`, as it is measured; the file `samples` has it after each source."""
 
-    def __init__(self, rounds: int, run: Run, samples: Path) -> None:
-        self.rounds, self.run, self.samples = rounds, run, samples
+    def __init__(self, rounds: int, run: Run, samples: Path, places: Sequence[Place]) -> None:
+        self.rounds, self.run, self.samples, self.places = rounds, run, samples, places
         self.found: list[Ceiling] = []
 
     def measure(self) -> None:
-        """Everything, on the CPU and on each GPU."""
-        for place, _ in physical():
+        """Everything, place after place."""
+        for place in self.places:
             for source in SOURCES:
                 if place.kind in source.on:
                     self._add(self._measured(source, place))
@@ -41,13 +40,13 @@ class Bench:
         self._ask_again()
 
     def _ask_again(self) -> None:
-        """The probe's share of the cores once more, as others may have begun since."""
-        probe = next((one for one in SOURCES if one.name == "probe"), None)
-        if probe is None or not any(one.name == HAD for one in self.found):
+        """The share of the cores once more, as others may have begun since."""
+        if not any(one.name == HAD for one in self.found):
             return
-        again = [share for one in self._measured(probe, Place("cpu")) if one.name == HAD for share in one.samples]
-        self.found = [replace(one, samples=(*one.samples, *again)) if one.name == HAD else one for one in self.found]
-        write_csv(self.samples, self.found)
+        again = self._measured(CORES, Place("cpu"))
+        shares = [share for one in again if one.name == HAD for share in one.samples]
+        self.found = [replace(one, samples=(*one.samples, *shares)) if one.name == HAD else one for one in self.found]
+        self._add([one for one in again if one.fault])
 
     def _add(self, ceilings: list[Ceiling]) -> None:
         self.found += ceilings

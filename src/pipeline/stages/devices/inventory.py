@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline import backends
 from pipeline.machine.capability import runnable
-from pipeline.machine.device import Place, gpus
+from pipeline.machine.device import Place, canonical, gpus
 from pipeline.machine.host import cpu_name
 from pipeline.machine.precision import FORMATS
 from pipeline.report.table import size
@@ -20,6 +20,11 @@ def physical() -> list[tuple[Place, str]]:
     """The CPU and the GPUs, with what they are."""
     cards = [(Place("gpu", gpu.index), f"{gpu.name}, {size(gpu.memory_bytes)}") for gpu in gpus()]
     return [(Place("cpu"), cpu_name()), *cards]
+
+
+def asked_for(device: str, place: Place) -> list[Place]:
+    """What is to be measured: everything where `device` is auto, otherwise the `place` that it came to."""
+    return [one for one, _ in physical()] if canonical(device) == "auto" else [place]
 
 
 def names(place: Place, about: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from pipeline.kernels.cpu.ceilings import DTYPES, stream
-from pipeline.kernels.cpu.ceilings import measured as probed
+from pipeline.kernels.cpu.ceilings import DTYPES, multiply_adds, stream
 from pipeline.kernels.cpu.compiled import missing_compiler
-from pipeline.machine.ceilings import HAD, Ceiling
+from pipeline.machine.ceilings import Ceiling
 from pipeline.report.table import size
+from pipeline.stages.devices.cores import had
 
 
 def measured(place: str, rounds: int) -> list[Ceiling]:
@@ -17,13 +17,13 @@ def measured(place: str, rounds: int) -> list[Ceiling]:
     if compiler is not None:
         return [Ceiling(name="cpu/probe", unit="FLOP/s", missing=f"needs {compiler}")]
     threads = len(os.sched_getaffinity(0))
-    found, on, had = [], f"{threads} thread{'s' * (threads != 1)}", []
+    found, on, shares = [], f"{threads} thread{'s' * (threads != 1)}", []
     for dtype in DTYPES:
-        one = probed(threads, dtype)
-        found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=one.flop_per_s))
-        had.append(100 * one.cores_had)
+        rates, share = multiply_adds(threads, dtype)
+        found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=rates))
+        shares.append(share)
     streamed = stream(threads)
     of = f"{size(streamed.array)} each" + (f"; uncertain: {streamed.doubt}" if streamed.doubt else "")
     for name, samples in streamed.bytes_per_s.items():
         found.append(Ceiling(name=f"cpu/probe/{name}", unit="bytes/s", of=of, samples=samples))
-    return [*found, Ceiling(name=HAD, unit="%", of="of them, had", samples=tuple(had))]
+    return [*found, had(shares)]

@@ -38,3 +38,4 @@ SOURCES = (
     Source("paths", "pipeline.machine.paths", ("cpu",)),
     Source("paths", "pipeline.backends.torch.paths", ("gpu",), backends.Torch),
 )
+CORES = Source("cores", "pipeline.stages.devices.cores", ("cpu",))  # asked after all others, where the probe could run

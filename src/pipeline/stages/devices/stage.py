@@ -15,7 +15,7 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.machine import gpu_table
 from pipeline.machine.capability import Resolved
 from pipeline.machine.ceilings import Ceiling, Ceilings
-from pipeline.machine.device import gpus
+from pipeline.machine.device import Device, Place, gpus
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
@@ -31,12 +31,14 @@ OF_TRAININGS = (
     "seed",
 )
 OF_STEPS = ("backend.compile", "backend.xla", "device.placement_log")
+NOT_MEASURED_WITH = ("memory_limit", "logical_devices", "placement_log")  # of the device
 
 
 @spec
 class Devices(Stage):
     """`gpus`: `here` for this machine, or `known` for the table of GPUs, which needs no framework. `measure`: measure
-    the ceilings of this machine, and keep them. `rounds`: samples of each.
+    the ceilings of this machine, and keep them; with a `device` that is not auto those of that one, which are not kept
+    where there are others. `rounds`: samples of each.
 
     Of this machine the chosen backend is asked for its own (logical) devices, so it is the one that is imported.
     """
@@ -69,6 +71,16 @@ class Devices(Stage):
     def user_code(self) -> tuple[str, ...]:
         """What measures, which other processes import by its name."""
         return kept.CODE if self.measure else ()
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse what divides or bounds a device, or records its steps: a ceiling is of the whole one."""
+        for name in NOT_MEASURED_WITH if self.measure else ():
+            value = getattr(experiment.device, name)
+            if value != getattr(Device(), name):
+                shown = str(value).lower() if isinstance(value, bool) else value
+                raise UserError(
+                    f"device.{name}={shown} with stage.measure=true: ceilings are of whole devices; leave it out"
+                )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that are about a training, and for the table of GPUs those about this machine too."""
@@ -104,12 +116,14 @@ class Devices(Stage):
             return Result(metrics=inventory.counts(), table=(*rows, *tables.about(ceilings)), tables=shown)
         if not self.measure:
             return Result(metrics=inventory.counts(), table=rows)
-        return self._measured(run, receipt, rows)
+        return self._measured(inventory.asked_for(experiment.device.name, resolved.place), run, receipt, rows)
 
-    def _measured(self, run: Run, receipt: dict[str, object], rows: Sequence[tuple[str, str]]) -> Result:
+    def _measured(
+        self, places: Sequence[Place], run: Run, receipt: dict[str, object], rows: Sequence[tuple[str, str]]
+    ) -> Result:
         from pipeline.stages.devices.bench import Bench
 
-        facts, bench = kept.facts(), Bench(self.rounds, run, run.artifact("tables/samples.csv"))
+        facts, bench = kept.facts(), Bench(self.rounds, run, run.artifact("tables/samples.csv"), places)
         run.journal.write_receipt({**receipt, "ceilings": facts})
         bench.measure()
         run.journal.write_receipt({**receipt, "ceilings": {**facts, "seen": bench.seen()}})
@@ -120,16 +134,26 @@ class Devices(Stage):
             table=(*rows, *tables.about(Ceilings(bench.found, time.strftime(kept.DATE)), "")),
             failed=failed,
         )
-        return replace(result, table=(*result.table, ("kept", kept_or_why(bench.found, facts, failed is not None))))
+        if len(places) < len(inventory.physical()):
+            said = f"no: only {places[0]} was measured; leave device out to measure and keep all"
+        else:
+            said = kept_or_why(bench.found, facts, failed is not None)
+        return replace(result, table=(*result.table, ("kept", said)))
 
 
 def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -> str:
     """Keep what was measured. What minutes went into is shown and recorded whether or not that succeeds, and what has
-    faults does not take the place of what is kept."""
-    if faulty and kept.kept() is not None:
-        return "no: something went wrong; what was kept before is"
+    faults, or was measured beside other processes, does not take the place of what is kept, unless that is worse."""
+    why_not, before = "something went wrong" if faulty else tables.busy(found), kept.kept(facts)
+    if why_not and before is not None and _flaws(found) >= _flaws(before.rows):
+        return f"no: {why_not}; what was kept before is"
     try:
         kept.keep(found, facts)
     except UserError as error:
         return f"no: {error}"
     return "yes"
+
+
+def _flaws(ceilings: Sequence[Ceiling]) -> tuple[int, bool]:
+    """How many were not measured because of a fault, and whether other processes were at work."""
+    return sum(bool(one.fault) for one in ceilings), tables.busy(ceilings) is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table, count
 
 SHOWN = {
@@ -17,7 +18,7 @@ SHOWN = {
     "%": (1, "%"),
 }
 ALONE = 95  # % of the cores: with less of them, other processes are at work
-NEVER = "not measured: stage.measure=true does it, in a few minutes"
+NEVER = "not measured: stage.measure=true does it, in about a minute"
 
 
 def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, str]]:
@@ -25,11 +26,18 @@ def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, st
     if ceilings is None:
         return [("ceilings", NEVER)]
     rows = [("ceilings", f"measured {ceilings.date} on this machine, with its software as it is{note}")]
-    had = min((share for one in ceilings.rows if one.name == HAD for share in one.samples), default=None)
-    if had is not None and had < ALONE:
-        busy = f"other processes were at work: the probe had {had:.0f} % of the cores; measure again when none is"
-        rows.append(("too low", busy))
+    others = busy(ceilings.rows)
+    if others:
+        rows.append(("too low", f"{others}; measure again when none is"))
     return rows + [(one.name, line(one)) for one in ceilings.rows if not one.samples]
+
+
+def busy(rows: Sequence[Ceiling]) -> str | None:
+    """That the probe had less than ALONE of the cores, in words; None where it had, or was not measured."""
+    had = min((share for one in rows if one.name == HAD for share in one.samples), default=None)
+    if had is None or had >= ALONE:
+        return None
+    return f"other processes were at work: the probe had {had:.0f} % of the cores"
 
 
 def shown(rows: Sequence[Ceiling]) -> tuple[Table, ...]:
@@ -83,8 +91,3 @@ def write_csv(path: Path, rows: Sequence[Ceiling]) -> None:
         for one in rows:
             for number, value in enumerate(one.samples):
                 writer.writerow((one.name, one.of, one.unit, number, value))
-
-
-def digits(value: float) -> str:
-    """Three digits: no ceiling is known better."""
-    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
