@@ -27,7 +27,7 @@ def run(rounds: int = RUNS) -> list[dict[str, object]]:
 def shares() -> Shares:
     """Of one run of the stage as it ships."""
     found = pipeline("stage=matmul", "stage.placed=null")
-    names = [name for name in found if name.endswith("/share")]
+    names = [name for name in found if name.endswith("/share") and f"{name}_low" in found]
     return {name: (found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in names}
 
 

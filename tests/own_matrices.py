@@ -161,6 +161,13 @@ class Strict(Copying):
         return a @ b
 
 
+class Full(Copying):
+    """A first device that has no memory left once both operands lie on it."""
+
+    def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        raise MemoryError("4 GiB")
+
+
 class Away(Second):
     """The second device, which notes what it has."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -78,7 +79,7 @@ def test_every_command_is_taken_or_refused_as_its_cell_says(
     said: dict[tuple[str, ...], str | None] = {}  # several cells have the same command
     for one in every:
         words = tuple(overrides_of(one.command))
-        if "torchrun" in one.command:  # which is no part of what is composed
+        if "torchrun" in one.command:  # which Hydra does not see
             continue
         if words not in said:
             said[words] = verdict(words)
@@ -101,6 +102,19 @@ def test_what_a_cell_says_is_what_the_code_does(table: dict[str, dict[str, Cell]
     assert "backend=jax trains in one" in str(table["machines"]["JAX"].refused)
     assert "not tf32" in table["tensors"]["PyTorch"].says
     assert "digits" in table["databases"]["JAX"].says and "mnist" in table["databases"]["JAX"].says
+
+
+def test_the_graphs_are_those_that_the_command_makes(table: dict[str, dict[str, Cell]]) -> None:
+    """torch's ways as they are when they are imported; of a framework that keeps them in a class above, its formats."""
+    from pipeline.backends.torch.two_layer import WAYS
+
+    graphs = [way for way in WAYS if not way.eager]
+    made, saved = (way.how for way in graphs), (way.saved_as for way in graphs if way.saved_as)
+    said = f"a step by {'; by '.join(made)}; saved as {', '.join(saved)}, and run without this package"
+    assert table["graphs"]["PyTorch"].says == said
+    for name, kind in (("TensorFlow", "saved_model"), ("JAX", "jax_export")):
+        assert f"; saved as {kind}, and" in table["graphs"][name].says
+    assert table["models out"]["PyTorch"].says == "torch_export, onnx"
 
 
 def test_a_cell_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,15 +161,15 @@ def test_the_overhead_is_that_of_the_newest_run_with_the_framework(tmp_path: Pat
     assert measured(runs, Torch()) is None
     for way, step in (("torch_eager", 0.002), ("torch_eager", 0.004), ("jax_jit", 0.001)):
         journal = overhead_of(runs, way, step)
-    assert str(measured(runs, Torch())).startswith("torch_eager 4.00 ms, 25% until the call returns (run ")
-    assert str(measured(runs, Jax())).startswith("jax_jit 1.00 ms, 25% until the call returns (run ")
+    assert str(measured(runs, Torch())).startswith("torch_eager 4.00 ms, 25% until the call returns (on cpu, run ")
+    assert str(measured(runs, Jax())).startswith("jax_jit 1.00 ms, 25% until the call returns (on cpu, run ")
     assert measured(runs, TensorFlow()) is None
     status = json.loads((journal.folder / "status.json").read_text())
     (journal.folder / "status.json").write_text(json.dumps({**status, "state": "FAILED"}))
     assert measured(runs, Jax()) is None
 
 
-@pytest.mark.parametrize("other", [{"torch": "2.0.0"}, {"device": "another"}, {"sizes": (1, 1, 1, 1)}])
+@pytest.mark.parametrize("other", [{"torch": "2.0.0"}, {"device": "another"}, {"cores": 0}, {"sizes": (1, 1, 1, 1)}])
 def test_an_overhead_of_other_circumstances_is_not_shown(tmp_path: Path, other: dict[str, Any]) -> None:
     overhead_of(tmp_path, "torch_eager", 0.002, **other)
     assert measured(tmp_path, Torch()) is None
@@ -167,8 +181,9 @@ def overhead_of(runs: Path, way: str, step: float, **other: Any) -> Journal:
     sizes = list(other.get("sizes", Graph.sizes))
     journal = Journal.begin(runs, "graph", {"stage": {"_target_": target, "sizes": sizes}})
     versions = {name: other.get(name, installed_version(name)) for name in names}
-    device = {"hardware": {"name": other.get("device", cpu_name())}}
-    journal.write_receipt({"versions": versions, "device": device})
+    device = {"effective": "cpu", "hardware": {"name": other.get("device", cpu_name())}}
+    cores = other.get("cores", len(os.sched_getaffinity(0)))
+    journal.write_receipt({"versions": versions, "device": device, "cores": cores})
     times = [seconds(f"{way}/{n}/{what}", step * share) for n in (1, 10) for what, share in PARTS]
     journal.write_result(Result(metrics=(*times, count("verified", 1))))
     journal.finish("FINISHED")

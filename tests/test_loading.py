@@ -26,6 +26,7 @@ from pipeline.datasets.digits import Digits
 from pipeline.datasets.pictures import Pictures
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
+from pipeline.machine.device import Device
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.loading import limit
@@ -36,7 +37,7 @@ from pipeline.stages.loading.sources import Stored, stored
 from pipeline.stages.loading.stage import SOURCES, Loading
 from pipeline.tasks.classification import Classification
 
-NOTHING: Any = SimpleNamespace()
+NOTHING: Any = SimpleNamespace(device=Device())
 EXAMPLES, SHAPE = 100, (6, 5, 3)
 ASKED = Asked(
     batch_sizes=(32, 8),
@@ -86,7 +87,7 @@ def test_what_torch_is_fed_is_right(name: str, data: Data, tmp_path: Path) -> No
     assert len(source.data.train) == {"memory": 100, "files": 100, "mapped": 556}[name]
     settings = ASKED.of("torch", name)
     bench = Bench(Feed("cpu"), source, 0.001, 0.0001)
-    bench.measure(settings, rounds=1, finals=1)
+    assert len(list(bench.measure(settings, rounds=1, finals=1))) == 2
     assert [one.fault for one in bench.found.values()] == [None] * len(bench.found)
     assert ("memory batch=32" in bench.found) == (name == "memory")
     for found in bench.found.values():
@@ -120,7 +121,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, kind: type[Loader], data: Data, roo
     """A loader in the place of one of ours, measured."""
     monkeypatch.setitem(load_settings.LOADERS, "own", kind)
     bench = Bench(own_loaders.Feed(), lain(data, "memory", root), 0.05, 0.0001)
-    bench.measure(Settings(Setting("own", 32), {}), rounds, rounds)
+    for _ in bench.measure(Settings(Setting("own", 32), {}), rounds, rounds):
+        pass
     (found,) = bench.found.values()
     return found
 
@@ -339,9 +341,28 @@ def test_what_cannot_be_measured_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert said.startswith("stage.frameworks=tensorflow: tensorflow is not installed; ")
     assert said.endswith("; or leave it out: stage.frameworks=[torch]")
     monkeypatch.undo()
-    bounded: Any = SimpleNamespace(device=SimpleNamespace(memory_limit="1GB"))
-    with pytest.raises(UserError, match="=1GB with stage=loading: no loader is bound by it; leave it out"):
-        build_as(Loading, {"frameworks": ("torch",)}, "stage").check(bounded)
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        (Device(memory_limit="1GB"), "device.memory_limit=1GB with stage=loading: has no effect there; leave it out"),
+        (Device(placement_log=True), "device.placement_log=true with stage=loading: has no effect there; leave it out"),
+        (Device(processes=2), "device.processes=2 with stage=loading: has no effect there; leave it out"),
+    ],
+)
+def test_what_no_loader_follows_is_refused(device: Device, why: str) -> None:
+    asked: Any = SimpleNamespace(device=device)
+    with pytest.raises(UserError) as error:
+        build_as(Loading, {"frameworks": ("torch",)}, "stage").check(asked)
+    assert str(error.value) == why
+
+
+def test_batches_ahead_of_no_worker_are_refused() -> None:
+    loading = build_as(Loading, {"frameworks": ("torch",), "workers": (0,), "prefetch": (16,)}, "stage")
+    with pytest.raises(UserError, match=r"^stage\.prefetch: torch's loader makes batches ahead in workers only; "):
+        loading.check_keys(NOTHING, ["stage.workers", "stage.prefetch"])
+    loading.check_keys(NOTHING, ["stage.workers"])
 
 
 def check_result(run: Path, frameworks: tuple[str, ...], sources: tuple[str, ...]) -> Result:

@@ -21,22 +21,23 @@ from bench.matmul import agreeing
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
-from pipeline.machine.device import Place
+from pipeline.machine.device import Device, Place
 from pipeline.report.intervals import of_median
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
+from pipeline.stages.by_framework import BACKENDS
 from pipeline.stages.matmul import bench as matmul_bench
-from pipeline.stages.matmul import figures, tables
+from pipeline.stages.matmul import figures, kernel, tables
 from pipeline.stages.matmul import stage as matmul_stage
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import misplaced
 from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands, rounded, signs_of
 from pipeline.stages.matmul.rates import Rates, why_no_win, wins_from
-from pipeline.stages.matmul.stage import BACKENDS, Matmul
+from pipeline.stages.matmul.stage import Matmul
 from pipeline.stages.matmul.timing import Found, Timing
 
 HERE = Path(__file__).parent
-NOTHING: Any = SimpleNamespace(seed=0)  # the stage asks neither of the experiment for more
+NOTHING: Any = SimpleNamespace(seed=0, device=Device())  # the stage asks neither of the experiment for more
 ROUNDS = 6
 QUICK = ("stage=matmul", "tracking=none", "stage.sizes=[16,48]", "stage.starts=2", "stage.rounds=3")
 PLAN = Plan(
@@ -60,7 +61,8 @@ def timed(matrices: Matrices, dtypes: tuple[str, ...] = ("float64",), longest: f
     rounds = iter(range(1, 1000))
     timing = Timing(matrices, "cpu", lambda _dtype: 1e12 * next(rounds), seed=0, longest=longest)
     timing.verify(dtypes, [48])
-    timing.time(ROUNDS)
+    for _ in range(ROUNDS):
+        timing.time()
     return timing.found
 
 
@@ -152,7 +154,7 @@ class NoLarge(own_matrices.Right):
 def test_a_size_that_raises_faults_no_other() -> None:
     timing = Timing(NoLarge(), "cpu", lambda _dtype: None, seed=0, longest=10.0)
     timing.verify(["float64"], [32, 64, 128])
-    timing.time(1)
+    timing.time()
     assert [one.fault for one in timing.found] == [None, None, "raised MemoryError: no room"]
     assert [len(one.samples) for one in timing.found] == [1, 1, 0]
 
@@ -310,6 +312,8 @@ def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:
     strict = misplaced(own_matrices.Strict(away.held), away, Problem("float32", 32), 0, 3)
     assert (strict.refused, strict.as_written) == ("raised ValueError: operands on two devices", [])
     assert len(strict.copied) == len(strict.in_place) == 3
+    full = misplaced(own_matrices.Full(away.held), away, Problem("float32", 32), 0, 3)
+    assert (full.fault, full.here, full.in_place) == ("raised MemoryError: 4 GiB", "cpu", [])
 
 
 @pytest.fixture
@@ -441,7 +445,7 @@ def check_result(run: Path, names: tuple[str, ...], *, ceilings: bool) -> tuple[
         key, flop = f"{name}/{dtype}/{size}", 2 * int(size) ** 3
         times = [float(row["seconds"]) for row in rows]
         assert len(times) == ROUNDS
-        assert metrics[f"{key}/rate"].value == pytest.approx(flop / statistics.median(times) / 1e9, rel=0.5)
+        assert metrics[f"{key}/rate"].value == pytest.approx(statistics.median(flop / each / 1e9 for each in times))
         assert metrics[f"{key}/rate_low"].value == pytest.approx(flop / max(times) / 1e9)
         assert metrics[f"{key}/rate_low"].value <= metrics[f"{key}/rate"].value <= metrics[f"{key}/rate_high"].value
         assert 0 <= metrics[f"{key}/error"].value <= Problem(dtype, int(size)).rounding
@@ -503,3 +507,15 @@ def test_zero_rounds_are_one_message(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_one_message(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *QUICK, "stage.frameworks=[numpy]", "device=gpu")
     assert result.returncode == 2 and "no NVIDIA GPU found" in result.stderr
+
+
+def test_a_kernel_that_computes_once_is_not_timed(tmp_path: Path) -> None:
+    """Its buffer still has the right product of the launch before, but for what is done about it."""
+    source, own = tmp_path / "once.cpp", HERE / "own_kernel.cpp"
+    once = "float *d, int) {\n    static float *known;\n    if (d == known) return;\n    known = d;"
+    source.write_text(own.read_text(encoding="utf-8").replace("float *d, int) {", once), encoding="utf-8")
+    timing = Timing(kernel.Matrices(str(source), 1), "cpu", lambda _dtype: None, seed=0, longest=10.0)
+    timing.verify(["float32"], [16])
+    (found,) = timing.found
+    assert found.fault is not None and found.fault.startswith("its result, when it was timed")
+    assert found.samples == []

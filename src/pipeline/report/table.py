@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -144,6 +144,11 @@ def markdown(table: Table) -> str:
     return f"{table.title}\n\n{markdown_rows(table.columns, table.rows)}"
 
 
+def in_markdown(rows: Iterable[tuple[str, str]], tables: Iterable[Table]) -> str:
+    """What the study's report shows of a run: what was found, then each table under its title."""
+    return "".join(f"- {name}: {text}\n" for name, text in rows) + "".join(f"\n{markdown(table)}" for table in tables)
+
+
 def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows in Markdown, the first column to the left and the others to the right."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
@@ -164,6 +169,11 @@ def figure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
+
+
+def digits(value: float) -> str:
+    """Three digits of what was measured: 1.23, 12.3, 1,234."""
+    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
 
 
 def seconds(number: float) -> str:

@@ -17,7 +17,9 @@ class Arrays:
         self.on = jax.devices(kind)[int(index or 0)]
 
     def put(self, array: np.ndarray, dtype: str | None = None) -> jax.Array:
-        return jax.device_put(array.astype(array.dtype if dtype is None else jax.numpy.dtype(dtype)), self.on)
+        copied = self.on.platform == "cpu"  # elsewhere the device has its own memory
+        wanted = array.dtype if dtype is None else jax.numpy.dtype(dtype)
+        return jax.device_put(array.astype(wanted, copy=copied), self.on)
 
     def get(self, array: Any) -> np.ndarray:
         return np.asarray(array)

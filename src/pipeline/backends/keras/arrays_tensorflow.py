@@ -18,7 +18,7 @@ class Arrays:
 
     def put(self, array: np.ndarray, dtype: str | None = None) -> tf.Tensor:
         if dtype is not None:
-            array = array.astype(tf.as_dtype(dtype).as_numpy_dtype)
+            array = array.astype(tf.as_dtype(dtype).as_numpy_dtype, copy=not self.waits)  # a GPU has its own memory
         with tf.device(self.on):
             return tf.identity(tf.convert_to_tensor(array))
 

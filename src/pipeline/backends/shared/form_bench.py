@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.backends.shared.arrays import Arrays
 from pipeline.backends.shared.two_layer import Form, Net, Reference, Way
+from pipeline.machine.blas import norm
 
 TOLERANCE = 1e-12  # of a loss in parts of the first one, of a weight matrix's norm in parts of the reference's
 
@@ -217,7 +218,7 @@ def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:
     """The norm of the difference from `expected`, of the same shape, as a part of its norm. Raises Wrong."""
     if weights.shape != expected.shape:
         raise Wrong(f"{which} has the shape {weights.shape}, not {expected.shape}")
-    apart = float(np.linalg.norm(weights.astype(np.float64) - expected) / np.linalg.norm(expected))
+    apart = norm(weights.astype(np.float64) - expected) / norm(expected)
     if not apart <= TOLERANCE:
         raise Wrong(f"{which} differs from NumPy's by {apart:.1e} of its norm")
     return apart

@@ -170,14 +170,17 @@ class Bench:
         self.seconds, self.step_s = seconds, step_s
         self.found: dict[str, Found] = {}
 
-    def measure(self, settings: Settings, rounds: int, finals: int) -> None:
-        """Vary the plainest setting; then time the best, and the best combined, in turns with it, `finals` times."""
+    def measure(self, settings: Settings, rounds: int, finals: int) -> Iterator[None]:
+        """Vary the plainest setting; then time the best, and the best combined, in turns with it, `finals` times.
+
+        Yields after each round, when `found` can be kept.
+        """
         varied = settings.varied()
         self.verify(varied)
-        self.time(varied, rounds, lambda found: found.samples)
+        yield from self.time(varied, rounds, lambda found: found.samples)
         candidates = self._candidates(settings)
         self.verify(candidates)
-        self.time(candidates, finals, lambda found: found.final)
+        yield from self.time(candidates, finals, lambda found: found.final)
 
     def verify(self, settings: Iterable[Setting]) -> None:
         """Compare the batches of each with NumPy's, and note what is wrong."""
@@ -192,7 +195,9 @@ class Bench:
             except Exception as error:  # whatever a loader raises of a file that it cannot read
                 found.fault = raised(error)
 
-    def time(self, settings: Sequence[Setting], rounds: int, samples: Callable[[Found], list[Sample]]) -> None:
+    def time(
+        self, settings: Sequence[Setting], rounds: int, samples: Callable[[Found], list[Sample]]
+    ) -> Iterator[None]:
         """`rounds` samples of each, in turns, every other time backwards. One that goes wrong here loses its times."""
         for number in range(rounds):
             for setting in settings[:: 1 if number % 2 == 0 else -1]:
@@ -205,6 +210,7 @@ class Bench:
                     self._refuse(found, str(error))
                 except Exception as error:
                     self._refuse(found, raised(error))
+            yield
 
     def _refuse(self, found: Found, fault: str) -> None:
         found.fault, found.samples, found.final = f"when it was timed: {fault}", [], []

@@ -22,6 +22,7 @@ from pipeline.datasets import Data, Split
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.datasets.pictures import Pictures
 from pipeline.errors import UserError
+from pipeline.runs.json_files import write_json
 from pipeline.tasks.classification import Classification
 
 
@@ -33,19 +34,17 @@ def main(folder: Path) -> None:
     feed = importlib.import_module(job["module"]).Feed(job["place"])
     settings = Settings.read(job["settings"])
     bench = Bench(feed, source, job["seconds"], job["step_s"])
-    bench.measure(settings, job["rounds"], job["finals"])
-    found = [one.plain() for one in bench.found.values()]
-    write(folder, found, [])  # the times are there, whatever becomes of the parts
+    for _ in bench.measure(settings, job["rounds"], job["finals"]):
+        write(folder, bench, [])  # the times are there, whatever becomes of what follows
     # The first time is a warm-up.
     parts = [feed.parts(source, settings.plainest.batch_size) for _ in range(1 + job["rounds"])][1:]
-    write(folder, found, parts)
+    write(folder, bench, parts)
 
 
-def write(folder: Path, found: list[dict[str, Any]], parts: list[dict[str, float]]) -> None:
-    """All of `found.json` or nothing: a process may be ended while it writes."""
-    written = folder / "found.json.new"
-    written.write_text(json.dumps({"found": found, "parts": parts}), encoding="utf-8")
-    written.replace(folder / "found.json")
+def write(folder: Path, bench: Bench, parts: list[dict[str, float]]) -> None:
+    """What was found so far."""
+    found = [one.plain() for one in bench.found.values()]
+    write_json(folder / "found.json", {"found": found, "parts": parts})
 
 
 def source_of(job: Mapping[str, Any], x: np.ndarray, y: np.ndarray) -> Source:

@@ -20,7 +20,7 @@ class Matrices(arrays.Arrays):
         return a @ b
 
     def numbers(self, array: Tensor) -> np.ndarray:
-        return self.get(array.double())
+        return self.get(array.cpu().double())
 
     def dtype(self, array: Tensor) -> str:
         return str(array.dtype).removeprefix("torch.")

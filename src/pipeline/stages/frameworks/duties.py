@@ -26,10 +26,10 @@ from pipeline.stages.export import PACKAGES, WEIGHTS_ALONE, WRITTEN_BY
 from pipeline.stages.frameworks.checked import FIRST_OF_TWO, Commands
 from pipeline.stages.frameworks.installed import installed
 from pipeline.stages.frameworks.overhead import measured
+from pipeline.stages.frameworks.ways import graphs_of
 
 COMMAND = "python -m pipeline"
 TORCHRUN = "torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=HOST -m pipeline"
-STEP_SETTINGS = ("compile", "xla")  # of a backend, about the graph of a step
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ Here = Callable[[Experiment, Framework, Path], str]
 
 @dataclass(frozen=True)
 class Duty:
-    """`name`, and what it is `about`. `words`: of the command; {words} and {backend} are the framework's.
+    """`name`, and what it is `about`. `words`: of the command; {words} and {backend} are the framework's, {program} is
+    the first format of a whole model that its backend writes.
 
     `says`: what the code declares of it, where the command is taken. `here`: what holds on this machine, given the
     folder of the runs. `several`: torchrun starts the command on two machines. `installs`: make runs it.
@@ -71,7 +72,8 @@ class Duty:
 
     def of(self, framework: Framework) -> str:
         """The overrides of the framework's command."""
-        return self.words.format(words=framework.words, backend=framework.backend.name)
+        backend = framework.backend.name
+        return self.words.format(words=framework.words, backend=backend, program=_programs(backend)[0])
 
     def takes(self, framework: Framework) -> bool:
         """Whether the command can be about it: DeepXDE's stage goes with no other."""
@@ -129,11 +131,9 @@ def dtypes(experiment: Experiment, framework: Framework) -> str:
 
 
 def graphs(experiment: Experiment, framework: Framework) -> str:
-    """The settings that make a step a graph, and the formats that hold a model's."""
-    names = [one.name for one in fields(framework.backend) if one.name in STEP_SETTINGS]  # type: ignore[arg-type]
-    settings = [f"a training's step: backend.{name}" for name in names]
-    saved = [form for form in WRITTEN_BY[framework.backend.name] if form not in WEIGHTS_ALONE]
-    return "; ".join([*settings, f"a trained model, exported: {', '.join(saved)}"])
+    """What makes a graph of a step, and as what it is saved."""
+    found = graphs_of(framework.backend.name)
+    return f"a step by {'; by '.join(found.made)}; saved as {', '.join(found.saved)}, and run without this package"
 
 
 def defaults(experiment: Experiment, framework: Framework) -> str:
@@ -175,6 +175,15 @@ def shares(experiment: Experiment, framework: Framework) -> str:
 def machines(experiment: Experiment, framework: Framework) -> str:
     """How many."""
     return f"{FIRST_OF_TWO.count} machines, the same command on each; or srun"
+
+
+def programs(experiment: Experiment, framework: Framework) -> str:
+    """The formats that hold what computes the outputs too."""
+    return ", ".join(_programs(framework.backend.name))
+
+
+def _programs(backend: str) -> list[str]:
+    return [form for form in WRITTEN_BY[backend] if form not in WEIGHTS_ALONE]
 
 
 def weights(experiment: Experiment, framework: Framework) -> str:
@@ -223,6 +232,12 @@ DUTIES = (
     Duty("a split model", "each GPU with its part of the weights", "device.split=2 {words}", shares),
     Duty("machines", "one training on several", "device.processes=2 {words}", machines, several=True),
     Duty("weights out", "a trained model's, for others", "stage=export run=latest {words}", weights),
+    Duty(
+        "models out",
+        "trained, with the program that computes",
+        "stage=export run=latest stage.format={program} {words}",
+        programs,
+    ),
     Duty("weights in", "pretrained ones, to start from", "model.start=model.safetensors {words}", start),
     Duty(
         "exchange", "a model for other frameworks: ONNX", "stage=export run=latest stage.format=onnx {words}", exchange

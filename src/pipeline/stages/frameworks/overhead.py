@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pipeline.contracts import Backend
 from pipeline.machine.device import gpus
@@ -13,6 +14,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
+from pipeline.stages.by_framework import allowed_cores
 from pipeline.stages.frameworks.installed import installed_version
 from pipeline.stages.graph.amortised import ms
 from pipeline.stages.graph.stage import Graph
@@ -24,24 +26,27 @@ STAGE = "pipeline.stages.graph.stage.Graph"
 def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
     """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it.
 
-    Of another version, another processor or GPU, or a net of other sizes nothing is taken.
+    Of another version, another processor or GPU, other cores, or a net of other sizes nothing is taken.
     """
     for folder in _runs(root):
-        if not _is_of_today(folder, backend):
+        receipt = read_json(folder / "receipt.json")
+        if not _is_of_today(folder, receipt, backend):
             continue
         metrics = metrics_of(folder)
         found = [_step(metrics, way) for way in _ways(metrics, WAYS[backend.name])]
         if found:
-            return f"{'; '.join(found)} (run {folder.name})"
+            return f"{'; '.join(found)} (on {receipt['device'].get('effective')}, run {folder.name})"
     return None
 
 
-def _is_of_today(folder: Path, backend: Backend | type[Backend]) -> bool:
-    """Whether it ran with what is installed, on a device of this machine, at the sizes that the stage ships with."""
-    receipt, sizes = read_json(folder / "receipt.json"), read_config(folder).get("stage", {}).get("sizes", ())
+def _is_of_today(folder: Path, receipt: Mapping[str, Any], backend: Backend | type[Backend]) -> bool:
+    """Whether it ran with what is installed, on a device of this machine and as many cores as this command may use, at
+    the sizes that the stage ships with."""
+    sizes = read_config(folder).get("stage", {}).get("sizes", ())
     names = [name for name in backend.packages if installed_version(name) != receipt.get("versions", {}).get(name)]
     device = (receipt.get("device", {}).get("hardware") or {}).get("name")
-    return not names and tuple(sizes) == Graph.sizes and device in (cpu_name(), *(gpu.name for gpu in gpus()))
+    here = device in (cpu_name(), *(gpu.name for gpu in gpus())) and receipt.get("cores") == allowed_cores()
+    return here and not names and tuple(sizes) == Graph.sizes
 
 
 def _runs(root: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipeline.backends.shared.form_bench import Found
 
-FEWEST = 3  # samples
+FEWEST = 5  # samples
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,15 @@ def crossover(eager: Cost, compiled: Cost) -> int | None:
 
 def distinguishable(one: Found, other: Found) -> bool:
     """Whether the ranges of their later steps lie apart; both were timed. Fewer than FEWEST samples have no range."""
-    ours, theirs = (steps(each, max(each.samples)) for each in (one, other))
-    if min(len(ours), len(theirs)) < FEWEST:
+    if few(one, other):
         return False
+    ours, theirs = (steps(each, max(each.samples)) for each in (one, other))
     return max(ours) < min(theirs) or max(theirs) < min(ours)
+
+
+def few(one: Found, other: Found) -> bool:
+    """Whether either has fewer than FEWEST samples of its later steps; both were timed."""
+    return any(len(each.samples[max(each.samples)]) < FEWEST for each in (one, other))
 
 
 def cost(found: Found) -> Cost | None:

@@ -7,9 +7,20 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from pipeline.backends.shared.form_bench import Found
+from pipeline.machine.blas import SPINS_S
 from pipeline.runs.run import Run
 from pipeline.stages.graph.amortised import spread, steps
-from pipeline.stages.graph.processes import Asked, FormProcess, Job, Saved, form_process, in_turns, read, reading
+from pipeline.stages.graph.processes import (
+    PAUSE_S,
+    Asked,
+    FormProcess,
+    Job,
+    Saved,
+    form_process,
+    in_turns,
+    read,
+    reading,
+)
 
 MODULES = {
     "numpy": "pipeline.backends.shared.two_layer_numpy",
@@ -53,12 +64,12 @@ class Bench:
                 process.obey(do="verify", names=[one.name for one in listed["FORMS"]])
             in_turns(started.values(), self.job.form_steps, self.job.rounds)
         for framework, process in started.items():
+            found = [one for one in process.found if one.samples or one.fault or one.missing]  # before it ended, too
+            self.forms += found
+            self._say(found)
             if process.ended is not None:
                 self.ended[framework] = process.ended
                 self.run.say(f"{framework}: {process.ended}")
-            else:
-                self.forms += process.found
-                self._say(process.found)
 
     def measure_ways(self, framework: str) -> None:
         """Each way in its own process: its first two calls, then as a form; and its graph, saved and run."""
@@ -142,14 +153,18 @@ class Bench:
 
 def asked(framework: str) -> Asked:
     """Keras is there on TensorFlow or on JAX; torch has no use for it."""
-    return Asked(MODULES[framework], "jax" if framework == "jax" else "tensorflow")
+    rest_s = SPINS_S if framework == "numpy" else PAUSE_S
+    return Asked(MODULES[framework], "jax" if framework == "jax" else "tensorflow", rest_s)
 
 
 def _saved(listed: Found, process: FormProcess) -> Found:
     """What was found of a way in the end; a process that ended early is what is wrong with it."""
-    process.obey(do="save", folder=str(process.folder / "saved"))
     if process.ended is not None:
         return replace(listed, fault=process.ended)
+    (timed,) = process.found
+    process.obey(do="save", folder=str(process.folder / "saved"))
+    if process.ended is not None:
+        return replace(timed, saved_as=None, unsaved=process.ended)
     (found,) = process.found
     return found
 

@@ -21,7 +21,7 @@ from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess, Running
 
 READER = Path(run_saved.__file__)
-PAUSE = 0.02  # seconds before a sample, in which the threads of the process that was timed before fall asleep
+PAUSE_S = 0.02  # after a sample, in which the threads of the process that was timed fall asleep
 # Several processes share a GPU: none takes all of its memory, as TensorFlow and JAX do by themselves.
 SHARED = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -57,10 +57,12 @@ class Saved:
 
 @dataclass(frozen=True)
 class Asked:
-    """`module`: the framework's forms. `keras_on`: Keras's backend in its processes."""
+    """`module`: the framework's forms. `keras_on`: Keras's backend in its processes. `rest_s`: seconds after a sample,
+    in which its threads fall asleep."""
 
     module: str
     keras_on: str
+    rest_s: float = PAUSE_S
 
 
 class FormProcess:
@@ -69,8 +71,8 @@ class FormProcess:
     `found`: of the forms that it was given. `ended`: why it takes no more orders.
     """
 
-    def __init__(self, running: Running, folder: Path) -> None:
-        self.running, self.folder = running, folder
+    def __init__(self, running: Running, folder: Path, rest_s: float) -> None:
+        self.running, self.folder, self.rest_s = running, folder, rest_s
         self.found: list[Found] = []
         self.ended: str | None = None
 
@@ -94,10 +96,11 @@ class FormProcess:
 def in_turns(processes: Iterable[FormProcess], steps: int, rounds: int) -> None:
     """`rounds` samples of so many steps from each form, a process after the other; all others wait for orders."""
     every = list(processes)
+    time.sleep(max((process.rest_s for process in every), default=0.0))
     for _ in range(rounds):
         for process in every:
-            time.sleep(PAUSE)
             process.obey(do="time", steps=steps)
+            time.sleep(process.rest_s)
 
 
 @contextlib.contextmanager
@@ -108,7 +111,7 @@ def form_process(job: Job, asked: Asked) -> Iterator[FormProcess]:
         write(job, asked, folder)
         command = [sys.executable, "-m", "pipeline.backends.shared.form_process", str(folder)]
         with own_process(job, asked, folder).started(command) as running:
-            yield FormProcess(running, folder)
+            yield FormProcess(running, folder, asked.rest_s)
 
 
 def own_process(job: Job, asked: Asked, folder: Path) -> OwnProcess:

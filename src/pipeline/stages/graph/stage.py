@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -10,25 +9,32 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from pipeline import backends
 from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, trained
-from pipeline.contracts import Backend, Part, Stage
-from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.contracts import Part, Stage
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import gpus
-from pipeline.machine.installed import check_installed
+from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import group_of, spec
+from pipeline.spec import spec
+from pipeline.stages.by_framework import (
+    BACKENDS,
+    allowed_cores,
+    cannot_use,
+    check_cores,
+    check_device,
+    check_frameworks,
+    check_names,
+    check_taken,
+    of_frameworks,
+)
 from pipeline.stages.graph.bench import MODULES, Bench
 from pipeline.stages.graph.processes import Job
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
-BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
 FORM_STEPS = 100  # in a sample of a form
 Count = Annotated[int, Field(gt=0, le=1_000_000)]
 
@@ -50,22 +56,15 @@ class Graph(Stage):
     steps: Count = 500
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6
     repetitions: tuple[Count, ...] = (1, 10, 100, 1000)
-    rounds: Annotated[int, Field(gt=0, le=1000)] = 3
+    rounds: Annotated[int, Field(gt=0, le=1000)] = 5
     starts: Annotated[int, Field(gt=0, le=100)] = 1
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("frameworks", self.frameworks), ("repetitions", self.repetitions)):
-            if value == ():
-                raise UserError(f"stage.{name}=[]: name one at least")
-        for framework in self.frameworks:
-            if framework not in BACKENDS:
-                raise bad_choice("stage.frameworks", framework, BACKENDS)
-            if self.frameworks.count(framework) > 1:
-                raise UserError(f"stage.frameworks=[{','.join(self.frameworks)}]: {framework} is named twice")
-        allowed = len(os.sched_getaffinity(0))
-        if self.cores is not None and self.cores > allowed:
-            raise UserError(f"stage.cores={self.cores}: this process may use {allowed}")
+        check_names("frameworks", self.frameworks, BACKENDS)
+        if self.repetitions == ():
+            raise UserError("stage.repetitions=[]: name one at least")
+        check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -74,7 +73,7 @@ class Graph(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the forms need."""
-        return tuple(BACKENDS[name]() for name in self.frameworks)
+        return of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -84,22 +83,13 @@ class Graph(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed."""
-        for name in self.frameworks:
-            try:
-                check_installed({f"stage.frameworks={name}": BACKENDS[name].packages})
-            except Impossible as error:
-                others = [one for one in self.frameworks if one != name]
-                without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
-                raise Impossible(f"{error}{without}") from error
+        check_frameworks(self.frameworks)
+        check_device("graph", experiment.device)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
         instead = {"backend": "stage.frameworks names them", "precision": "all forms compute in float64"}
-        for key in keys:
-            group = group_of(key)
-            if group not in TAKES:
-                why = instead.get(group, "the net is the stage's own")
-                raise UserError(f"{key} with stage=graph: {why}; leave it out")
+        check_taken("graph", keys, instead, "the net is the stage's own")
 
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
@@ -125,20 +115,22 @@ class Graph(Stage):
         receipt = receipts.before(experiment, resolved)
         receipt["precision"] = {"requested": "fp64", "effective": "fp64", "reason": "all forms compute in float64"}
         run.journal.write_receipt(receipt)
-        bench = Bench(self._job(experiment.seed, resolved), self._absent(resolved), run)
+        bench = Bench(self._job(experiment.seed, resolved), cannot_use(self.frameworks, resolved.place), run)
         samples = run.artifact("tables/samples.csv")
         bench.measure_forms("numpy", *self.frameworks)
         tables.write_csv(samples, bench)  # what an interrupted run leaves
         for framework in self.frameworks:
             bench.measure_ways(framework)
-        tables.write_csv(samples, bench)
+            tables.write_csv(samples, bench)
         run.journal.write_receipt(receipt | {"cores": bench.job.cores, "forms": bench.facts()})
         figures.draw(run.artifact("figures/crossover.png"), bench.ways)
+        shown, rows = tables.shown(bench), tuple(tables.summary(bench))
+        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=tuple(tables.metrics(bench)),
-            tables=tables.shown(bench),
+            tables=shown,
             details=(tables.of_dispatch(bench, bench.job.repetitions), tables.of_kinds(bench)),
-            table=tuple(tables.summary(bench)),
+            table=rows,
             failed="; ".join(bench.faults()) or None,
         )
 
@@ -148,20 +140,12 @@ class Graph(Stage):
             net=net,
             reference=reference,
             place=str(resolved.place),
-            cores=self.cores or len(os.sched_getaffinity(0)),
+            cores=self.cores or allowed_cores(),
             form_steps=FORM_STEPS,
             repetitions=tuple(sorted(set(self.repetitions))),
             rounds=self.rounds,
             starts=self.starts,
         )
-
-    def _absent(self, resolved: Resolved) -> dict[str, str]:
-        """The frameworks that cannot use the device as they are installed, and why."""
-        if resolved.place.kind == "cpu":
-            return {}
-        gpu = gpus()[resolved.place.index]
-        because = {name: BACKENDS[name]().no_gpu_because(gpu) for name in self.frameworks}
-        return {name: f"not run: {why}" for name, why in because.items() if why}
 
 
 @cache

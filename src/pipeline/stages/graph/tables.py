@@ -10,14 +10,25 @@ from pathlib import Path
 from pipeline.backends.shared.form_bench import TOLERANCE, Found
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, seconds
-from pipeline.stages.graph.amortised import baseline, cost, crossover, distinguishable, ms, spread, steps, with_first
+from pipeline.stages.graph.amortised import (
+    FEWEST,
+    baseline,
+    cost,
+    crossover,
+    distinguishable,
+    few,
+    ms,
+    spread,
+    steps,
+    with_first,
+)
 from pipeline.stages.graph.bench import Bench
 
 
 def shown(bench: Bench) -> tuple[Table, ...]:
     """Those that have rows."""
-    few = sorted({min(bench.job.repetitions), max(bench.job.repetitions)})
-    every = (of_forms(bench), of_calls(bench), of_cost(bench), of_dispatch(bench, few), of_saved(bench))
+    ends = sorted({min(bench.job.repetitions), max(bench.job.repetitions)})
+    every = (of_forms(bench), of_calls(bench), of_cost(bench), of_dispatch(bench, ends), of_saved(bench))
     return tuple(one for one in every if one.rows)
 
 
@@ -160,6 +171,8 @@ def said(found: Sequence[Found], one: Found) -> str:
     eager = baseline(found)
     if one.eager or eager is None:
         return ""
+    if few(eager, one):
+        return f"unknown: fewer than {FEWEST} samples"
     if not distinguishable(eager, one):
         return "not distinguishable"
     at = crossed(found, one)

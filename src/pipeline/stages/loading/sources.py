@@ -25,7 +25,7 @@ LEFT = 1 << 28  # bytes that are left free on the disk
 
 @dataclass(frozen=True)
 class Stored:
-    """A source as its process is told of it. `x`, `y`: the examples in memory; `examples`: that a pass takes.
+    """A source as it is sent to its process. `x`, `y`: the examples in memory; `examples`: that a pass takes.
 
     `files`: a PNG of each. `mapped`: a file of the examples over and over. `bytes`: on the disk.
     """

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline import backends
 from pipeline.backends.shared.load_settings import Asked
-from pipeline.contracts import Backend, Part, Stage
+from pipeline.contracts import Part, Stage
 from pipeline.datasets import Data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import load_ahead, load_data
-from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
-from pipeline.machine.installed import check_installed
+from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import choice, group_of, spec
+from pipeline.spec import choice, spec
+from pipeline.stages.by_framework import (
+    allowed_cores,
+    cannot_use,
+    check_cores,
+    check_device,
+    check_frameworks,
+    check_names,
+    check_taken,
+    of_frameworks,
+)
 from pipeline.stages.data_checks import check_task
 from pipeline.stages.loading.bench import MODULES, Bench, Job
 from pipeline.stages.loading.sources import is_picture, stored
@@ -31,8 +39,7 @@ from pipeline.tasks.classification import Classification
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-TAKES = ("stage", "dataset", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
-BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow}
+FRAMEWORKS = ("torch", "tensorflow")
 SOURCES = ("memory", "files", "mapped")
 MEGA = 10**6
 # Of a pass, where the dataset has so many: from memory it is quick, and its beginning should not count for much.
@@ -77,19 +84,11 @@ class Loading(Stage):
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in (("frameworks", list(BACKENDS)), ("sources", SOURCES)):
-            values: tuple[str, ...] = getattr(self, name)
-            for value in values:
-                if value not in choices:
-                    raise bad_choice(f"stage.{name}", value, choices)
-                if values.count(value) > 1:
-                    raise UserError(f"stage.{name}=[{','.join(values)}]: {value} is named twice")
-        for name in ("frameworks", "sources", "batch_sizes"):
-            if getattr(self, name) == ():
-                raise UserError(f"stage.{name}=[]: name one at least")
-        allowed = len(os.sched_getaffinity(0))
-        if self.cores is not None and self.cores > allowed:
-            raise UserError(f"stage.cores={self.cores}: this process may use {allowed}")
+        check_names("frameworks", self.frameworks, FRAMEWORKS)
+        check_names("sources", self.sources, SOURCES)
+        if self.batch_sizes == ():
+            raise UserError("stage.batch_sizes=[]: name one at least")
+        check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -98,7 +97,7 @@ class Loading(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the loaders need."""
-        return tuple(BACKENDS[name]() for name in self.frameworks)
+        return of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -107,16 +106,8 @@ class Loading(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed."""
-        for name in self.frameworks:
-            try:
-                check_installed({f"stage.frameworks={name}": BACKENDS[name].packages})
-            except Impossible as error:
-                others = [one for one in self.frameworks if one != name]
-                without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
-                raise Impossible(f"{error}{without}") from error
-        limit = experiment.device.memory_limit
-        if limit is not None:
-            raise UserError(f"device.memory_limit={limit} with stage=loading: no loader is bound by it; leave it out")
+        check_frameworks(self.frameworks)
+        check_device("loading", experiment.device)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
@@ -125,10 +116,9 @@ class Loading(Stage):
             "loader": "stage.workers, stage.prefetch, stage.cache and others say what is varied",
             "precision": "batches are float32",
         }
-        for key in keys:
-            group = group_of(key)
-            if group not in TAKES:
-                raise UserError(f"{key} with stage=loading: {instead.get(group, 'nothing is trained')}; leave it out")
+        check_taken("loading", keys, instead, "nothing is trained", also=("dataset",))
+        if "stage.prefetch" in keys and self.frameworks == ("torch",) and not any(self.workers):
+            raise UserError("stage.prefetch: torch's loader makes batches ahead in workers only; add to stage.workers")
 
     def needs_less(self) -> str:
         return "use fewer stage.examples or smaller stage.batch_sizes"
@@ -165,7 +155,7 @@ class Loading(Stage):
         receipt["precision"] = {"requested": "fp32", "effective": "fp32", "reason": "batches are float32"}
         run.journal.write_receipt(receipt)
         data = load_data(experiment)
-        bench = Bench(self._job(experiment.seed, resolved, data), self._absent(resolved), run)
+        bench = Bench(self._job(experiment.seed, resolved, data), cannot_use(self.frameworks, resolved.place), run)
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
@@ -177,10 +167,12 @@ class Loading(Stage):
         facts = {"data_sha256": data.sha256, "cores": bench.job.cores, "loaders": bench.facts()}
         run.journal.write_receipt(receipt | facts)
         figures.draw(run.artifact("figures/loading.png"), bench)
+        shown, rows = tables.shown(bench), tuple(tables.summary(bench, self._not_measured(resolved)))
+        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=tuple(tables.metrics(bench)),
-            tables=tables.shown(bench),
-            table=tuple(tables.summary(bench, self._not_measured(resolved))),
+            tables=shown,
+            table=rows,
             failed="; ".join(bench.faults()) or None,
         )
 
@@ -204,19 +196,11 @@ class Loading(Stage):
             seconds=self.seconds,
             step_s=self.step_ms / 1000,
             place=str(resolved.place),
-            cores=self.cores or len(os.sched_getaffinity(0)),
+            cores=self.cores or allowed_cores(),
         )
 
     def _not_measured(self, resolved: Resolved) -> list[tuple[str, str]]:
-        """What a machine without a GPU cannot show."""
+        """What cannot be shown without a GPU."""
         if resolved.place.kind == "gpu":
             return []
-        return [("copies to a GPU, pinned or not", "not measured: no GPU")]
-
-    def _absent(self, resolved: Resolved) -> dict[str, str]:
-        """The frameworks that cannot use the device as they are installed, and why."""
-        if resolved.place.kind == "cpu":
-            return {}
-        gpu = gpus()[resolved.place.index]
-        because = {name: BACKENDS[name]().no_gpu_because(gpu) for name in self.frameworks}
-        return {name: f"not run: {why}" for name, why in because.items() if why}
+        return [("copies to a GPU, pinned or not", f"not measured: {'device=cpu' if gpus() else 'no GPU'}")]

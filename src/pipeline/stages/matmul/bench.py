@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess
+from pipeline.runs.json_files import read_json
 from pipeline.runs.run import Run
 from pipeline.stages.matmul.memory import Used
 from pipeline.stages.matmul.misplaced import Misplaced
@@ -97,7 +98,7 @@ class Bench:
         answer = self._answer(side, "products")
         if answer is None:
             return
-        found = [Found(**one) for one in answer]
+        found = [Found(**one) for one in answer["products"]]
         for one, other in zip(self.products.setdefault(side, found), found, strict=True):
             if one is not other:
                 one.add(other)
@@ -167,19 +168,18 @@ class Bench:
         ]
 
     def _answer(self, side: Side, what: Literal["products", "placed"]) -> Any:
-        """What its process found; None where it takes no part, or did not end well."""
+        """What its process found, or had found when it was ended; None where it takes no part, or found nothing."""
         if side.label in self.absent or side in self.ended:
             return None
-        try:
-            return answer(self.plan, side, what)
-        except RunError as error:
-            self.ended[side] = str(error)
-            self.run.say(f"{side}: {error}")
-            return None
+        found, why = answer(self.plan, side, what)
+        if why is not None:
+            self.ended[side] = why
+            self.run.say(f"{side}: {why}")
+        return found
 
 
-def answer(plan: Plan, side: Side, what: Literal["products", "placed"]) -> Any:
-    """Start the process, and read what it found. Raises RunError where it fails."""
+def answer(plan: Plan, side: Side, what: Literal["products", "placed"]) -> tuple[Any, str | None]:
+    """Start the process, and read what it found; None where it has found nothing. Then why it did not end well."""
     dtype, size = plan.placed or (None, None)
     job = {
         "what": what,
@@ -201,8 +201,12 @@ def answer(plan: Plan, side: Side, what: Literal["products", "placed"]) -> Any:
         folder = Path(temporary)
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         command = [sys.executable, "-m", "pipeline.stages.matmul.process", str(folder)]
-        OwnProcess(place=side.place, cores=plan.cores, folder=folder).run(command)
-        return json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        try:
+            OwnProcess(place=side.place, cores=plan.cores, folder=folder).run(command)
+            why = None
+        except RunError as error:
+            why = str(error)
+        return read_json(folder / "found.json") or None, why
 
 
 def described(found: list[Found]) -> str:

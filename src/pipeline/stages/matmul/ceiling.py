@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from pipeline.kernels.cpu.ceilings import DTYPES, MultiplyAdds
+from pipeline.machine.blas import SPINS_S
 
-REST_S = 0.05  # before a measurement: threads of BLAS that wait for work keep a core busy about that long
 BURSTS = 11
 BURST_S = 0.004  # shorter than the slice that a scheduler gives to another process
 
@@ -40,5 +40,5 @@ class Burst:
 
     def rate(self) -> float:
         """FLOP per second: the median of BURSTS, after a rest."""
-        time.sleep(REST_S)
+        time.sleep(SPINS_S)
         return self.work.flop(self.rounds) / statistics.median(self.work.seconds(self.rounds) for _ in range(BURSTS))

@@ -9,8 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
-from pipeline.stages.matmul.rates import Rates, digits
+from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers
 
 MARKS = "osD^vPX*"

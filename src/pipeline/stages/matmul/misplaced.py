@@ -59,6 +59,8 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
                 getattr(found, name).append(_seconds(here, way, made))
     except Wrong as error:
         return Misplaced(found.here, found.there, fault=str(error))
+    except Exception as error:  # whatever a framework raises, of memory above all: what was found before is kept
+        return Misplaced(found.here, found.there, fault=raised(error))
     return found
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipeline.runs.json_files import write_json
 from pipeline.stages.matmul import ceiling
 from pipeline.stages.matmul.kernel import Matrices as KernelMatrices
 from pipeline.stages.matmul.memory import used
@@ -24,12 +26,12 @@ from pipeline.stages.matmul.timing import Timing
 def main(folder: Path) -> None:
     """Do the job."""
     job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    found = timed(job) if job["what"] == "products" else placed(job)
-    (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
+    for found in timed(job) if job["what"] == "products" else [placed(job)]:
+        write_json(folder / "found.json", found)
 
 
-def timed(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every product of the framework, or kernel."""
+def timed(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every product of the framework, or kernel: again after each round, as the process may be ended in the next."""
     place, threads = job["place"], job["cores"]
     if job["kernel"] is None:
         matrices = importlib.import_module(job["module"]).matrices(place, job["limit"])
@@ -38,8 +40,9 @@ def timed(job: dict[str, Any]) -> list[dict[str, Any]]:
     now = ceiling.of_cpu(threads) if job["ceilings"] else ceiling.not_measured
     timing = Timing(matrices, place, now, seed=job["seed"], longest=job["longest"], copies=place != "cpu")
     timing.verify(job["dtypes"], job["sizes"])
-    timing.time(job["rounds"])
-    return [one.plain() for one in timing.found]
+    for _ in range(job["rounds"]):
+        timing.time()
+        yield {"products": [one.plain() for one in timing.found]}
 
 
 def placed(job: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.report.intervals import of_median
+from pipeline.report.table import digits
 from pipeline.stages.matmul.timing import Found
 
 GIGA = 1e9
@@ -93,8 +94,3 @@ def why_no_win(gpu: Sequence[Rates], cpu: Sequence[Rates], other: str, *, copies
         return f"not known: too few samples for an interval at {size:,}"
     how = "slower" if theirs.above(ours) else "not clearly quicker"
     return f"{how} than {other} at {size:,}, the largest that both were timed at"
-
-
-def digits(value: float) -> str:
-    """Three digits: no rate is known better."""
-    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"

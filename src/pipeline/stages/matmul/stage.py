@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline import backends
-from pipeline.contracts import Backend, Part, Stage
+from pipeline.contracts import Part, Stage
 from pipeline.contracts.kernels import Kernel
-from pipeline.errors import Impossible, Readable, UserError, bad_choice
+from pipeline.errors import Readable, UserError
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.named import FILES, kernels_of
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import gpu_free_bytes, gpus
+from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
-from pipeline.machine.installed import check_installed
+from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import group_of, spec
+from pipeline.spec import spec
+from pipeline.stages.by_framework import (
+    BACKENDS,
+    allowed_cores,
+    cannot_use,
+    check_cores,
+    check_device,
+    check_frameworks,
+    check_names,
+    check_taken,
+    of_frameworks,
+)
 from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
 from pipeline.stages.matmul.problem import BYTES, Problem
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
-BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
 PLACED = ("float32", "float64", "float16", "bfloat16")  # of stage.placed: the first of them that is asked for
 
 
@@ -61,8 +68,8 @@ class Matmul(Stage):
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        _check_names("frameworks", self.frameworks, MODULES)
-        _check_names("dtypes", self.dtypes, BYTES)
+        check_names("frameworks", self.frameworks, MODULES)
+        check_names("dtypes", self.dtypes, BYTES)
         if self.sizes == ():
             raise UserError("stage.sizes=[]: name one at least")
         for kernel in self._kernels:
@@ -70,9 +77,7 @@ class Matmul(Stage):
                 raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
             if kernel.refusal(Gemm(m=64, n=64, k=64, order="row")) is not None:
                 raise UserError(f"stage.kernels={kernel.name}: does not take float32, row by row; use stage=wmma")
-        allowed = len(os.sched_getaffinity(0))
-        if self.cores is not None and self.cores > allowed:
-            raise UserError(f"stage.cores={self.cores}: this process may use {allowed}")
+        check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -81,7 +86,7 @@ class Matmul(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the products need, and the kernels."""
-        return (*(BACKENDS[name]() for name in self.frameworks if name in BACKENDS), *self._kernels)
+        return (*of_frameworks(self.frameworks), *self._kernels)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -95,9 +100,8 @@ class Matmul(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed, and sizes beyond memory, before anything is allocated."""
-        for name in self.frameworks:
-            if name in BACKENDS:
-                self._check_installed(name)
+        check_frameworks(self.frameworks)
+        check_device("matmul", experiment.device, follows=("name", "memory_limit"))
         free = free_bytes()
         for key, problem in self._problems:
             if problem.needed_bytes > free:
@@ -110,10 +114,7 @@ class Matmul(Stage):
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
         instead = {"backend": "stage.frameworks names them", "precision": "stage.dtypes names them"}
-        for key in keys:
-            group = group_of(key)
-            if group not in TAKES:
-                raise UserError(f"{key} with stage=matmul: {instead.get(group, 'nothing is trained')}; leave it out")
+        check_taken("matmul", keys, instead, "nothing is trained")
 
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
@@ -139,7 +140,9 @@ class Matmul(Stage):
         dtypes = ", ".join(self.dtypes)
         receipt["precision"] = {"requested": dtypes, "effective": dtypes, "reason": "stage.dtypes"}
         run.journal.write_receipt(receipt)
-        bench = Bench(self._plan(experiment, resolved, run), self._absent(resolved), run)
+        place = resolved.place
+        absent = {f"{name} {place}": why for name, why in cannot_use(self.frameworks, place).items()}
+        bench = Bench(self._plan(experiment, resolved, run), absent, run)
         samples = run.artifact("tables/samples.csv")
         for number in range(1, self.starts + 1):
             for side in bench.plan.sides:
@@ -154,10 +157,12 @@ class Matmul(Stage):
         tables.write_csv(samples, bench)
         run.journal.write_receipt(receipt | {"cores": bench.plan.cores, "products": bench.facts()})
         figures.draw(run.artifact("figures/rates.png"), bench)
+        shown, rows = tables.shown(bench), tuple(tables.summary(bench))
+        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=tuple(tables.metrics(bench)),
-            tables=tables.shown(bench),
-            table=tuple(tables.summary(bench)),
+            tables=shown,
+            table=rows,
             failed="; ".join(bench.faults()) or None,
         )
 
@@ -175,14 +180,6 @@ class Matmul(Stage):
         found = [("stage.sizes", Problem(widest, max(self.sizes)))]
         return [*found, ("stage.placed", Problem(*self._placed))] if self._placed else found
 
-    def _check_installed(self, name: str) -> None:
-        try:
-            check_installed({f"stage.frameworks={name}": BACKENDS[name].packages})
-        except Impossible as error:
-            others = [one for one in self.frameworks if one != name]
-            without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
-            raise Impossible(f"{error}{without}") from error
-
     def _plan(self, experiment: Experiment, resolved: Resolved, run: Run) -> Plan:
         names = [str(Path(one).absolute()) if Path(one).suffix in FILES else one for one in self.kernels]
         kernels = [Side(kernel.name, kernel=name) for kernel, name in zip(self._kernels, names, strict=True)]
@@ -193,37 +190,18 @@ class Matmul(Stage):
             starts=self.starts,
             rounds=self.rounds,
             longest=self.longest,
-            cores=self.cores or len(os.sched_getaffinity(0)),
+            cores=self.cores or allowed_cores(),
             seed=experiment.seed,
             limit=experiment.device.memory_limit_bytes,
             placed=self._placed,
             ceilings=_has_ceilings(run),
         )
 
-    def _absent(self, resolved: Resolved) -> dict[str, str]:
-        """The frameworks that cannot use the device as they are installed, and why."""
-        if resolved.place.kind == "cpu":
-            return {}
-        gpu = gpus()[resolved.place.index]
-        because = {name: BACKENDS[name]().no_gpu_because(gpu) for name in self.frameworks if name in BACKENDS}
-        return {f"{name} {resolved.place}": f"not run: {why}" for name, why in because.items() if why}
-
 
 def _sides(frameworks: Sequence[str], place: str) -> list[Side]:
     """Each framework on the CPU, and where there is a GPU on it too; NumPy has none."""
     on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in BACKENDS]
     return [*(Side(name) for name in frameworks), *on_gpu]
-
-
-def _check_names(key: str, names: Sequence[str], choices: Collection[str]) -> None:
-    """Refuse none, one that there is not, and one that is named twice."""
-    if not names:
-        raise UserError(f"stage.{key}=[]: name one at least")
-    for name in names:
-        if name not in choices:
-            raise bad_choice(f"stage.{key}", name, choices)
-        if names.count(name) > 1:
-            raise UserError(f"stage.{key}=[{','.join(names)}]: {name} is named twice")
 
 
 def _has_ceilings(run: Run) -> bool:

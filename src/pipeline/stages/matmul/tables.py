@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.report.intervals import of_median
+from pipeline.report.table import digits
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, memory, seconds
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import Misplaced
-from pipeline.stages.matmul.rates import Median, Rates, digits, why_no_win, wins_from
+from pipeline.stages.matmul.rates import Median, Rates, why_no_win, wins_from
 
 NOT_MEASURED = "not measured"
 
@@ -88,6 +89,9 @@ def metrics(bench: Bench) -> Iterator[Metric]:
     if timed:
         best = max(one.rate.median for _, one in timed)
         yield Metric("best/rate", best, "GFLOP/s", "time", "max")
+    shares = [one.share.median for _, one in timed if one.share]
+    if shares:
+        yield Metric("best/share", max(shares), "", "time", "max")
     yield count("verified", len(timed), "products")
     for dtype in bench.plan.dtypes:
         ceilings = _ceilings(bench, dtype)
@@ -200,10 +204,8 @@ def _of_interval(plan: Plan) -> str:
 
 
 def _of_ceilings(bench: Bench) -> str:
-    found = {
-        dtype: next((one.ceiling for _, one in _timed(bench, dtype) if one.ceiling), None)
-        for dtype in bench.plan.dtypes
-    }
+    each = {dtype: _ceilings(bench, dtype) for dtype in bench.plan.dtypes}
+    found = {dtype: statistics.median(rates) if rates else None for dtype, rates in each.items()}
     known = ", ".join(f"{dtype} {digits(rate)}" for dtype, rate in found.items() if rate is not None)
     other = ", ".join(dtype for dtype, rate in found.items() if rate is None)
     text = f"share of multiply-adds on registers in the same round, GFLOP/s: {known}" if known else ""

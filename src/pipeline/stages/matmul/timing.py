@@ -94,14 +94,13 @@ class Timing:
                 if rate:
                     self._verify(found, rate)
 
-    def time(self, rounds: int) -> None:
-        """So many samples of each product that is right; one that goes wrong here loses its times."""
-        for _ in range(rounds):
-            for dtype in dict.fromkeys(problem.dtype for problem in self.references):
-                ceiling = self.ceiling(dtype)
-                for one in self.found:
-                    if one.dtype == dtype and one.problem in self.references:
-                        self._round(one, ceiling)
+    def time(self) -> None:
+        """One sample of each product that is right; one that goes wrong here loses its times."""
+        for dtype in dict.fromkeys(problem.dtype for problem in self.references):
+            ceiling = self.ceiling(dtype)
+            for one in self.found:
+                if one.dtype == dtype and one.problem in self.references:
+                    self._round(one, ceiling)
 
     def _verify(self, found: Found, rate: float) -> None:
         about = found.problem.flop / rate

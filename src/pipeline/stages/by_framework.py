@@ -1,0 +1,85 @@
+"""What stages share that compare frameworks, each in a process that knows no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+from pipeline import backends
+from pipeline.contracts import Backend
+from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.machine.device import Device, Place, gpus
+from pipeline.machine.installed import check_installed
+from pipeline.spec import group_of
+
+BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
+TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
+
+
+def check_names(key: str, names: Sequence[str], choices: Collection[str]) -> None:
+    """Refuse none, one that there is not, and one that is named twice. Raises UserError."""
+    if not names:
+        raise UserError(f"stage.{key}=[]: name one at least")
+    for name in names:
+        if name not in choices:
+            raise bad_choice(f"stage.{key}", name, choices)
+        if names.count(name) > 1:
+            raise UserError(f"stage.{key}=[{','.join(names)}]: {name} is named twice")
+
+
+def allowed_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_cores(cores: int | None) -> None:
+    """Refuse more than there are. Raises UserError."""
+    if cores is not None and cores > allowed_cores():
+        raise UserError(f"stage.cores={cores}: this process may use {allowed_cores()}")
+
+
+def of_frameworks(names: Iterable[str]) -> tuple[Backend, ...]:
+    """The backends, whose packages the frameworks need; NumPy has none."""
+    return tuple(BACKENDS[name]() for name in names if name in BACKENDS)
+
+
+def check_frameworks(names: Sequence[str]) -> None:
+    """Refuse one that is not installed. Raises Impossible."""
+    for backend in of_frameworks(names):
+        try:
+            check_installed({f"stage.frameworks={backend.name}": backend.packages})
+        except Impossible as error:
+            others = [one for one in names if one != backend.name]
+            without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
+            raise Impossible(f"{error}{without}") from error
+
+
+def check_taken(
+    stage: str, keys: Iterable[str], instead: Mapping[str, str], otherwise: str, also: Collection[str] = ()
+) -> None:
+    """Refuse keys of trainings. `instead`: by group, what says it in its place. `also`: groups beside TAKES.
+
+    Raises UserError.
+    """
+    for key in keys:
+        group = group_of(key)
+        if group not in (*TAKES, *also):
+            raise UserError(f"{key} with stage={stage}: {instead.get(group, otherwise)}; leave it out")
+
+
+def check_device(stage: str, device: Device, follows: Collection[str] = ("name",)) -> None:
+    """Refuse settings of the device that the stage does not follow. Raises UserError."""
+    for key, unset in asdict(Device()).items():
+        value = getattr(device, key)
+        if key not in follows and value != unset:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise UserError(f"device.{key}={shown} with stage={stage}: has no effect there; leave it out")
+
+
+def cannot_use(names: Iterable[str], place: Place) -> dict[str, str]:
+    """The frameworks that cannot use a device as they are installed, and why."""
+    if place.kind == "cpu":
+        return {}
+    because = {one.name: one.no_gpu_because(gpus()[place.index]) for one in of_frameworks(names)}
+    return {name: f"not run: {why}" for name, why in because.items() if why}
