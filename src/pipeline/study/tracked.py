@@ -12,12 +12,13 @@ from pipeline.experiment import load
 from pipeline.passwords import without_password
 from pipeline.study import composed, outcome
 from pipeline.tracking import record as records
+from pipeline.tracking.names import legal_name
 from pipeline.tracking.tracker import Mlflow
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """What MLflow has: its id of the run, the run's receipt (the tags receipt.*) and its results."""
+    """What MLflow has: its id of the run, the receipt (tags receipt.*), the results by the names of the run's files."""
 
     id: str
     receipt: Mapping[str, str]
@@ -39,8 +40,17 @@ def tracked_run(kept: outcome.Outcome, entry: composed.Entry) -> Tracked:
     if found.state != "FINISHED":
         raise RunError(f"{found.id} ({run}) in {address} is {found.state}")
     receipt = {key.removeprefix("receipt."): value for key, value in found.tags.items() if key.startswith("receipt.")}
-    results = {key.removeprefix("result/"): value for key, value in found.metrics.items() if key.startswith("result/")}
-    return Tracked(found.id, receipt, results)
+    return Tracked(found.id, receipt, _results(found.metrics, kept))
+
+
+def _results(metrics: Mapping[str, float], kept: outcome.Outcome) -> dict[str, float]:
+    """Of MLflow's metrics the results, by the names that the run's own files have for them."""
+    names = {legal_name(f"result/{name}"): name for name in (*kept.metrics, *kept.timings)}
+    return {
+        names.get(key, key.removeprefix("result/")): value
+        for key, value in metrics.items()
+        if key.startswith("result/")
+    }
 
 
 def _uri(folder: Path, entry: composed.Entry) -> str:
