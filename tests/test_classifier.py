@@ -13,8 +13,9 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,36 @@ def test_an_epochs_figures_are_means_over_its_images(tmp_path: Path) -> None:
     both = (figures["epoch/train_loss"], figures["epoch/train_accuracy"])
     assert both == (epoch.train_loss, epoch.train_score)
     run.journal.finish("FINISHED")
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_where_blocks_are_cut_changes_no_bit_of_what_is_written(tmp_path: Path, accumulate: int) -> None:
+    """A stop ends a block early; the run that goes on has other blocks than one that nobody stopped."""
+    generator = np.random.default_rng(0)
+    losses, scores = generator.uniform(0.1, 3.0, 21), generator.uniform(0.0, 10.0, 21)
+    found = [watched(tmp_path, losses, scores, cuts, accumulate) for cuts in ((20,), (1, 8, 9, 20), range(1, 21))]
+    assert found[0] == found[1] == found[2]
+    assert found[0]
+
+
+def watched(
+    tmp_path: Path, losses: np.ndarray, scores: np.ndarray, cuts: Iterable[int], accumulate: int
+) -> list[dict[str, float]]:
+    """What the journal has of an epoch whose blocks end at `cuts`, but for its times."""
+    run = Run(Journal.begin(tmp_path, "watched", {}), Console(file=io.StringIO()))
+    settings = {"epochs": 1, "log_every_n_steps": 2, "accumulate": accumulate}
+    wanted = in_backend.experiment("torch", training=("default", settings))
+    plan = Plan.of(wanted, 649)
+    watch = Watch(wanted, run, Classification((8, 8, 1), tuple(NAMES)), plan)
+    watch.begin_epoch()
+    for start, end in pairwise((0, *cuts, 21)):
+        watch.block(Block(plan, 0, start, end - start), losses[start:end], scores[start:end])
+    watch.pause()
+    watch.end_epoch()
+    run.journal.finish("FINISHED")
+    timed = ("_s", "_seconds")
+    records = [record.metrics for record in read_metrics(run.folder)]
+    return [{name: value for name, value in one.items() if not name.endswith(timed)} for one in records]
 
 
 def test_weights_that_are_no_numbers_are_not_saved() -> None:

@@ -118,8 +118,10 @@ class Watch:
         finite = np.isfinite(losses)
         if not finite.all():
             self._diverged(losses, int(updates[: int(np.argmin(finite))].sum()), int(np.argmin(finite)))
-        self.loss_sum += float(losses.sum()) * block.size
-        self.score_sum += float(scores.sum())
+        # One by one: where a stop and a resumption cut the blocks must not show in how the sums are rounded.
+        for loss, score in zip(losses.tolist(), scores.tolist(), strict=True):
+            self.loss_sum += loss * block.size
+            self.score_sum += score
         self.seen += block.size * len(losses)
         self.batches += len(losses)
         self._wait(block, losses, scores, norms)
@@ -136,7 +138,7 @@ class Watch:
     def _wait(self, block: Block, losses: np.ndarray, scores: np.ndarray, norms: np.ndarray | None) -> None:
         """Fold batches into optimizer steps."""
         updates, rates, examples = block.updates, block.rates, block.size
-        if updates.all() and not self.begun[2] and rates is None and norms is None:  # the usual case, without a loop
+        if self.plan.accumulate == 1 and rates is None and norms is None:  # the usual case: each batch is a step
             means = scores / (examples * self.task.units)
             pairs = zip(losses.tolist(), means.tolist(), strict=True)
             self.waiting.extend({"loss": loss, "score": mean} for loss, mean in pairs)
