@@ -24,6 +24,8 @@ from pipeline.machine.host import cpu_name
 from pipeline.runner import check_stage, load_checked
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Result, count, seconds
+from pipeline.runs.saved import code_now
+from pipeline.spec import Config
 from pipeline.stages.export import WRITTEN_BY
 from pipeline.stages.frameworks.checked import FIRST_OF_TWO, commands
 from pipeline.stages.frameworks.duties import DUTIES, FRAMEWORKS, Cell, cells
@@ -161,15 +163,25 @@ def test_the_overhead_is_that_of_the_newest_run_with_the_framework(tmp_path: Pat
     assert measured(runs, Torch()) is None
     for way, step in (("torch_eager", 0.002), ("torch_eager", 0.004), ("jax_jit", 0.001)):
         journal = overhead_of(runs, way, step)
-    assert str(measured(runs, Torch())).startswith("torch_eager 4.00 ms, 25% until the call returns (on cpu, run ")
-    assert str(measured(runs, Jax())).startswith("jax_jit 1.00 ms, 25% until the call returns (on cpu, run ")
+    assert str(measured(runs, Torch())).startswith("torch_eager 4.00 ms, 25% until the call returns, n=5 (on cpu, run ")
+    assert str(measured(runs, Jax())).startswith("jax_jit 1.00 ms, 25% until the call returns, n=5 (on cpu, run ")
     assert measured(runs, TensorFlow()) is None
     status = json.loads((journal.folder / "status.json").read_text())
     (journal.folder / "status.json").write_text(json.dumps({**status, "state": "FAILED"}))
     assert measured(runs, Jax()) is None
 
 
-@pytest.mark.parametrize("other", [{"torch": "2.0.0"}, {"device": "another"}, {"cores": 0}, {"sizes": (1, 1, 1, 1)}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"torch": "2.0.0"},
+        {"device": "another"},
+        {"cores": 0},
+        {"sizes": (1, 1, 1, 1)},
+        {"code": "older"},
+        {"samples": 4},
+    ],
+)
 def test_an_overhead_of_other_circumstances_is_not_shown(tmp_path: Path, other: dict[str, Any]) -> None:
     overhead_of(tmp_path, "torch_eager", 0.002, **other)
     assert measured(tmp_path, Torch()) is None
@@ -177,17 +189,31 @@ def test_an_overhead_of_other_circumstances_is_not_shown(tmp_path: Path, other: 
 
 def overhead_of(runs: Path, way: str, step: float, **other: Any) -> Journal:
     """A finished run of stage=graph, of today where nothing else is said."""
-    target, names = "pipeline.stages.graph.stage.Graph", (*Torch.packages, *Jax.packages)
+    names = (*Torch.packages, *Jax.packages)
     sizes = list(other.get("sizes", Graph.sizes))
-    journal = Journal.begin(runs, "graph", {"stage": {"_target_": target, "sizes": sizes}})
+    journal = Journal.begin(runs, "graph", config_of("stage=graph", f"stage.sizes={sizes}"))
     versions = {name: other.get(name, installed_version(name)) for name in names}
     device = {"effective": "cpu", "hardware": {"name": other.get("device", cpu_name())}}
     cores = other.get("cores", len(os.sched_getaffinity(0)))
-    journal.write_receipt({"versions": versions, "device": device, "cores": cores})
+    code = other.get("code", code_now(journal.folder))
+    journal.write_receipt({"versions": versions, "device": device, "cores": cores, "code_sha256": code})
     times = [seconds(f"{way}/{n}/{what}", step * share) for n in (1, 10) for what, share in PARTS]
-    journal.write_result(Result(metrics=(*times, count("verified", 1))))
+    samples = [count(f"{way}/{n}/samples", other.get("samples", 5), "samples") for n in (1, 10)]
+    journal.write_result(Result(metrics=(*times, *samples, count("verified", 1))))
     journal.finish("FINISHED")
     return journal
+
+
+def config_of(*words: str) -> Config:
+    """The whole config, as the command composes it."""
+    found: list[Config] = []
+
+    def take(config: Config, keys: Sequence[str]) -> int:
+        found.append(config)
+        return 0
+
+    composed(list(words), take)
+    return found[0]
 
 
 PARTS = (("step", 1.0), ("launch", 0.25))

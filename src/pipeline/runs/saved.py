@@ -95,7 +95,7 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
             raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
     if kept.get("config_sha256") not in (None, _config_sha256(folder)):
         notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
-    elif kept.get("code_sha256") not in (None, _code_sha256(folder)):
+    elif kept.get("code_sha256") not in (None, code_now(folder)):
         notes.append(
             f"run={folder.name}: the code, or a file or variable that it reads, is not what trained it (another "
             "code_sha256): what the weights mean may have changed"
@@ -168,8 +168,8 @@ def _config_sha256(folder: Path) -> str | None:
     return _deciding(read_config(folder))[1]
 
 
-def _code_sha256(folder: Path) -> str | None:
-    """Hash of the code that would train the saved run now; None where its config cannot be built."""
+def code_now(folder: Path) -> str | None:
+    """Hash of the code that would make the saved run now; None where its config cannot be built."""
     from pipeline.runs.code.code_hash import code_sha256
     from pipeline.experiment import load
 

@@ -14,9 +14,10 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
+from pipeline.runs.saved import code_now
 from pipeline.stages.by_framework import allowed_cores
 from pipeline.stages.frameworks.installed import installed_version
-from pipeline.stages.graph.amortised import ms
+from pipeline.stages.graph.amortised import FEWEST, ms
 from pipeline.stages.graph.stage import Graph
 
 WAYS = {"torch": "torch_", "tensorflow": "tf_", "jax": "jax_"}  # how the names of its ways begin
@@ -26,7 +27,8 @@ STAGE = "pipeline.stages.graph.stage.Graph"
 def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
     """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it.
 
-    Of another version, another processor or GPU, other cores, or a net of other sizes nothing is taken.
+    Of another version, another processor or GPU, other cores, other code, a net of other sizes, or of fewer samples
+    than stage=graph takes for a range, nothing is taken.
     """
     for folder in _runs(root):
         receipt = read_json(folder / "receipt.json")
@@ -40,13 +42,13 @@ def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
 
 
 def _is_of_today(folder: Path, receipt: Mapping[str, Any], backend: Backend | type[Backend]) -> bool:
-    """Whether it ran with what is installed, on a device of this machine and as many cores as this command may use, at
-    the sizes that the stage ships with."""
+    """Whether it ran with what is installed, by this code, on a device of this machine and as many cores as this
+    command may use, at the sizes that the stage ships with."""
     sizes = read_config(folder).get("stage", {}).get("sizes", ())
     names = [name for name in backend.packages if installed_version(name) != receipt.get("versions", {}).get(name)]
     device = (receipt.get("device", {}).get("hardware") or {}).get("name")
     here = device in (cpu_name(), *(gpu.name for gpu in gpus())) and receipt.get("cores") == allowed_cores()
-    return here and not names and tuple(sizes) == Graph.sizes
+    return here and not names and tuple(sizes) == Graph.sizes and receipt.get("code_sha256") == code_now(folder)
 
 
 def _runs(root: Path) -> Iterator[Path]:
@@ -64,13 +66,21 @@ def _finished(folder: Path) -> Status | None:
 
 
 def _ways(metrics: Mapping[str, Metric], begins: str) -> list[str]:
-    names = (name.partition("/")[0] for name in metrics if name.startswith(begins) and name.endswith("/launch"))
-    return list(dict.fromkeys(names))
+    """Those that were timed often enough."""
+    names = dict.fromkeys(
+        name.partition("/")[0] for name in metrics if name.startswith(begins) and name.endswith("/launch")
+    )
+    return [name for name in names if metrics[f"{name}/{_most(metrics, name)}/samples"].value >= FEWEST]
+
+
+def _most(metrics: Mapping[str, Metric], way: str) -> int:
+    """The largest number of steps that was timed together."""
+    names = (name.split("/") for name in metrics if name.startswith(f"{way}/") and name.endswith("/launch"))
+    return max(int(n) for _, n, _ in names)
 
 
 def _step(metrics: Mapping[str, Metric], way: str) -> str:
     """Among the largest number of steps that was timed together."""
-    numbers = [name.split("/")[1] for name in metrics if name.startswith(f"{way}/") and name.endswith("/launch")]
-    n = max(map(int, numbers))
-    step, launch = (metrics[f"{way}/{n}/{what}"].value for what in ("step", "launch"))
-    return f"{way} {ms(step)} ms, {launch / step:.0%} until the call returns"
+    at = f"{way}/{_most(metrics, way)}"
+    step, launch, samples = (metrics[f"{at}/{what}"].value for what in ("step", "launch", "samples"))
+    return f"{way} {ms(step)} ms, {launch / step:.0%} until the call returns, n={samples:.0f}"

@@ -135,6 +135,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
             yield seconds(f"{one.name}/second_call", statistics.median(one.second))
             for n, pairs in one.samples.items():
                 yield seconds(f"{one.name}/{n}/launch", statistics.median(launch for launch, _ in pairs) / n)
+                yield count(f"{one.name}/{n}/samples", len(pairs), "samples")
             at = crossed(found, one)
             if at is not None:
                 yield Metric(f"{one.name}/quicker_from", at, "steps", "time", "min")
