@@ -208,7 +208,7 @@ def config_of(*words: str) -> Config:
     """The whole config, as the command composes it."""
     found: list[Config] = []
 
-    def take(config: Config, keys: Sequence[str]) -> int:
+    def take(config: Config, _: Sequence[str]) -> int:
         found.append(config)
         return 0
 
