@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +26,7 @@ from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
 from pipeline.machine.device import Device, Place
 from pipeline.report.intervals import of_median
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.by_framework import BACKENDS
@@ -302,6 +306,41 @@ def test_samples_are_counted() -> None:
     table = tables.of_dtype(bench, "float32")
     assert table.title == "float32; medians of 6 to 9 samples"
     assert table.columns[-1] == "samples" and [row[-1] for row in table.rows] == ["9", "6"]
+
+
+def test_a_share_beyond_the_ceiling_is_named() -> None:
+    bench = Bench(PLAN, {}, NOTHING)
+    flop = 2 * 32**3
+    found = [
+        Found("float32", 32, error=0.0, samples=[flop / rate] * ROUNDS, calls=[1] * ROUNDS, ceilings=[1e12] * ROUNDS)
+        for rate in (1.2e12, 0.9e12)
+    ]
+    bench.products = {Side("numpy"): found[:1], Side("torch"): found[1:]}
+    said = dict(tables.summary(bench))["above it"]
+    assert said.startswith(f"numpy {found[0].problem} 120 %: multiply-adds had less of the cores")
+    assert "torch" not in said
+    bench.products = {Side("torch"): found[1:]}
+    assert "above it" not in dict(tables.summary(bench))
+
+
+def test_others_on_the_cores_are_named(tmp_path: Path) -> None:
+    """Two processes for each core, so that none has more than a third of it."""
+    cores = len(os.sched_getaffinity(0))
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores)]
+    try:
+        words = ("stage.frameworks=[numpy]", "stage.dtypes=[float32]", "stage.placed=null")
+        run = done(tmp_path, *QUICK, *words)
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+    had = read_json(run / "receipt.json")["cores_had"]
+    assert len(had) == 2
+    assert min(had) < 0.95
+    found = read_result(run)
+    assert found is not None
+    said = f"other processes are at work: the probe had {min(had):.0%} of {cores} cores; rates are lower than"
+    assert any(one.startswith(said) for one in found.notes), found.notes
 
 
 def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:

@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 BURSTS, PASSES = 30, 5  # measurements of either ceiling
 BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CORES = Path("/sys/devices/system/cpu")
+ALONE = 0.95  # of the cores: with less of them, other processes are at work
 TIMES = 4  # the caches, that an array has to fill so that it lies in memory
 SMALLEST, LARGEST = 2**26, 2**29  # bytes of an array that is to lie in memory
 DTYPES = ("float32", "float64")
@@ -99,6 +100,21 @@ def multiply_adds(threads: int, dtype: str) -> tuple[tuple[float, ...], float]:
     rounds = _enough(work.seconds, 1000)
     rates = tuple(work.flop(rounds) / work.seconds(rounds) for _ in range(BURSTS))
     return rates, _share_of_cores(partial(work.seconds, BURSTS * rounds), min(threads, len(allowed_cores())))
+
+
+def cores_had(threads: int) -> float:
+    """That of Ceilings alone, now. Raises UserError without a compiler."""
+    return multiply_adds(threads, "float32")[1]
+
+
+def others_at_work(had: float, cores: int) -> str | None:
+    """What `cores_had` says of rates and shares, where it is less than ALONE."""
+    if had >= ALONE:
+        return None
+    return (
+        f"other processes are at work: the probe had {had:.0%} of {cores} cores; "
+        "rates are lower than what this machine can, and shares are uncertain"
+    )
 
 
 class MultiplyAdds:

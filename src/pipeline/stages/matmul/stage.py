@@ -143,7 +143,7 @@ class Matmul(Stage):
         place = resolved.place
         absent = {f"{name} {place}": why for name, why in cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
-        samples = run.artifact("tables/samples.csv")
+        samples, had = run.artifact("tables/samples.csv"), [_cores_had(bench.plan)]
         for number in range(1, self.starts + 1):
             for side in bench.plan.sides:
                 run.say(f"{side}, process {number} of {self.starts}")
@@ -155,7 +155,12 @@ class Matmul(Stage):
             for side in bench.plan.sides:
                 bench.place(side)
         tables.write_csv(samples, bench)
-        run.journal.write_receipt(receipt | {"cores": bench.plan.cores, "products": bench.facts()})
+        had.append(_cores_had(bench.plan))
+        others = ceilings.others_at_work(min(had), bench.plan.cores)
+        if others:
+            run.note(others)
+        facts = {"cores": bench.plan.cores, "cores_had": had, "products": bench.facts()}
+        run.journal.write_receipt(receipt | facts)
         figures.draw(run.artifact("figures/rates.png"), bench)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
@@ -202,6 +207,11 @@ def _sides(frameworks: Sequence[str], place: str) -> list[Side]:
     """Each framework on the CPU, and where there is a GPU on it too; NumPy has none."""
     on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in BACKENDS]
     return [*(Side(name) for name in frameworks), *on_gpu]
+
+
+def _cores_had(plan: Plan) -> float:
+    """Before and after all products; 1 where nothing can measure it, which is said already."""
+    return ceilings.cores_had(plan.cores) if plan.ceilings else 1.0
 
 
 def _has_ceilings(run: Run) -> bool:

@@ -71,6 +71,7 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "verified", f"{right} of {len(every)} products, against float64, before they were timed"
     yield "95 %", _of_interval(bench.plan)
     yield "of FMA", _of_ceilings(bench)
+    yield from _above_ceiling(bench)
     yield "error", "norm of the difference from float64, in parts of the result's"
     yield "cores", str(bench.plan.cores)
     if any(one.peak_of == "process" for one in bench.memory.values()):
@@ -210,6 +211,17 @@ def _of_ceilings(bench: Bench) -> str:
     other = ", ".join(dtype for dtype, rate in found.items() if rate is None)
     text = f"share of multiply-adds on registers in the same round, GFLOP/s: {known}" if known else ""
     return "; ".join(one for one in (text, f"{NOT_MEASURED}: {other}" if other else "") if one)
+
+
+def _above_ceiling(bench: Bench) -> Iterator[tuple[str, str]]:
+    """Products beyond what is taken for the limit: then it was not one."""
+    above = [
+        f"{side} {one.found.problem} {100 * one.share.median:.0f} %"
+        for side, one in bench.timed
+        if one.share and (one.share.ends[0] if one.share.ends else one.share.median) > 1
+    ]
+    if above:
+        yield "above it", f"{', '.join(above)}: multiply-adds had less of the cores than these, or a lower clock rate"
 
 
 def _about_misplaced(side: Side, one: Misplaced) -> Iterator[tuple[str, str]]:

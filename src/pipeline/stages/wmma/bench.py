@@ -19,7 +19,6 @@ from pipeline.kernels.timing import Times, in_turns, median_rate
 from pipeline.kernels.verify import LIMIT_S, RUNS, Case, Prepare, Verdict, all_cases, in_words, is_ours, right, verify
 from pipeline.runs.run import Run
 
-ALONE = 0.95  # of the cores: with less of them, other processes are at work
 MEASURED = "fp32"  # what the ceilings are those of
 JUDGED_S = 1e-3  # of a product by which the time of a larger one is judged: a shorter one is mostly the call itself
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
@@ -147,11 +146,9 @@ class Bench:
             return
         if self.ceilings.doubt:
             self.run.note(f"the memory's ceiling is uncertain: {self.ceilings.doubt}")
-        if self.ceilings.cores_had < ALONE:
-            self.run.note(
-                f"other processes are at work: the probe had {self.ceilings.cores_had:.0%} of {self.plan.cores} cores; "
-                "rates are lower than what this machine can, and shares are uncertain"
-            )
+        others = ceilings.others_at_work(self.ceilings.cores_had, self.plan.cores)
+        if others:
+            self.run.note(others)
 
     @property
     def _has_ceilings(self) -> bool:
