@@ -52,7 +52,6 @@ EVERYTHING = (
 LANGUAGE = (
     *("stage=transformer", "dataset=python_docs", "dataset.context=32", "model.layers=1", "model.heads=2"),
     *(
-        "backend.threads=1",
         "model.width=16",
         "stage.attention=false",
         "stage.baselines=false",
@@ -88,7 +87,7 @@ def test_the_parts_make_up_the_batch(count: int, size: int) -> None:
     [
         pytest.param(PLAIN, id="plain", marks=pytest.mark.wide),
         pytest.param(EVERYTHING, id="everything", marks=pytest.mark.wide),
-        pytest.param(LANGUAGE, id="language", marks=pytest.mark.wide),
+        pytest.param((*LANGUAGE, "backend.threads=1"), id="language", marks=pytest.mark.wide),
     ],
 )
 def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> None:
