@@ -192,7 +192,7 @@ def test_torchs_profiler_sees_attention(tmp_path: Path) -> None:
 
 @pytest.mark.wide
 def test_a_text_of_ones_own(tmp_path: Path) -> None:
-    """Its baselines are of its own bytes, and its sentence is drawn."""
+    """Its baselines are computed from the same file, and one sentence of it is drawn."""
     (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 200)
     run = done(tmp_path, "stage=transformer", "dataset=text", "dataset.path=mine.txt", *TINY)
     metrics = metrics_of(run)

@@ -1,4 +1,4 @@
-"""A command in a process of its own: what is said where it does not answer."""
+"""A command in a separate process: the message where it does not answer."""
 
 from __future__ import annotations
 
