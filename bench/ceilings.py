@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -58,7 +59,10 @@ def products(rounds: int) -> list[dict[str, object]]:
 def stage_products() -> Mapping[str, float]:
     """Medians by dtype, and the sizes that they are of."""
     source = next(one for one in SOURCES if one.name == "torch")
-    found = {one.name: one for one in apart(source, str(Place("cpu")), 7)}
+    measured, why = apart(source, str(Place("cpu")), 7)
+    if why is not None:
+        sys.exit(f"stage=devices: torch: {why}")
+    found = {one.name: one for one in measured}
     products = {dtype: found[f"cpu/torch/product/{dtype}"] for dtype in DTYPES}
     sizes = {f"size_{dtype}": float(one.of.split()[0]) for dtype, one in products.items()}
     return {**{dtype: one.median for dtype, one in products.items()}, **sizes}

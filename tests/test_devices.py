@@ -9,6 +9,7 @@ import os
 import socket
 import time
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from pipeline.stages.devices import cores, inventory, kept, probe, sources, tabl
 from pipeline.stages.devices.sources import SOURCES, Source
 from pipeline.stages.devices.stage import Devices, kept_or_why
 
+HERE = Path(__file__).parent
 CPU = Place("cpu")
 NOTHING: Any = None  # the stage asks neither the experiment nor the device
 KEPT = Ceiling(name="cpu/probe/triad", unit="bytes/s", of="64.0 MiB each", samples=(3e9, 1e9, 2e9))
@@ -48,9 +50,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling_bench, "SAMPLE_S", 1e-4)
 
 
+def last(found: Iterable[list[Ceiling]]) -> list[Ceiling]:
+    """All that a source has found, when it is done."""
+    *_, every = found
+    return every
+
+
 def measured(operations: Operations, meter: Meter | None = None) -> dict[str, Ceiling]:
     """By what was done."""
-    found = FrameworkBench(operations, "cpu", meter).measured(rounds=3)
+    found = last(FrameworkBench(operations, "cpu", meter).measured(rounds=3))
     return {one.name.removeprefix("cpu/numpy/"): one for one in found}
 
 
@@ -176,7 +184,7 @@ def test_the_reference_convolves() -> None:
 
 def test_without_a_compiler_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    (one,) = probe.measured("cpu", 3)
+    (one,) = last(probe.measured("cpu", 3))
     assert (one.name, one.missing) == ("cpu/probe", f"needs {missing_compiler()}")
     assert "CXX=no-such-compiler is none" in str(one.missing)
 
@@ -232,9 +240,9 @@ def test_bytes_are_streamed_once_and_not_for_the_cores(monkeypatch: pytest.Monke
 
     for module in (cpu_ceilings, probe):
         monkeypatch.setattr(module, "stream", counted)
-    (one,) = cores.measured("cpu", 1)
+    (one,) = last(cores.measured("cpu", 1))
     assert one.name == HAD and len(one.samples) == 2 and min(one.samples) > 0 and not streamed
-    found = probe.measured("cpu", 1)
+    found = last(probe.measured("cpu", 1))
     assert [each.name.removeprefix("cpu/probe/") for each in found] == [
         *("fma/float32", "fma/float64", "copy", "scale", "add", "triad", "cores")
     ]
@@ -254,7 +262,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("short")
 def test_paths_are_measured() -> None:
-    found = paths.measured("cpu", 2)
+    found = last(paths.measured("cpu", 2))
     names = ["memory", "shared memory", "pipe", "disk write", "disk read", "page cache"]
     assert [one.name for one in found] == [
         f"cpu/paths/{name}/{what}" for name in names for what in ("bandwidth", "latency")
@@ -276,7 +284,7 @@ def wrong_receiver(pipe: Any, _: int) -> None:
 def test_what_arrives_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "_receive", wrong_receiver)
     monkeypatch.setattr(paths, "_write", lambda handle, data: os.pwrite(handle, bytes(len(data)), 0))
-    found = {one.name: one for one in paths.measured("cpu", 1)}
+    found = {one.name: one for one in last(paths.measured("cpu", 1))}
     assert found["cpu/paths/pipe"].fault == "what came through a pipe differs from what was sent"
     assert found["cpu/paths/file"].fault == "a file differs from what was written"
     assert found["cpu/paths/memory/bandwidth"].samples
@@ -285,7 +293,7 @@ def test_what_arrives_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("short")
 def test_a_file_that_stays_in_memory_says_nothing_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "resident", lambda _: 1.0)
-    found = {one.name: one for one in paths.measured("cpu", 1)}
+    found = {one.name: one for one in last(paths.measured("cpu", 1))}
     for path in ("disk write", "disk read"):
         for what in ("bandwidth", "latency"):
             one = found[f"cpu/paths/{path}/{what}"]
@@ -297,7 +305,7 @@ def test_a_file_that_stays_in_memory_says_nothing_of_the_disk(monkeypatch: pytes
 def test_a_file_that_stays_in_memory_once_it_was_read_has_no_latency(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = iter([0.0, 1.0])
     monkeypatch.setattr(paths, "resident", lambda _: next(shares))
-    found = {one.name: one for one in paths.measured("cpu", 1)}
+    found = {one.name: one for one in last(paths.measured("cpu", 1))}
     assert found["cpu/paths/disk read/latency"].missing == "Linux keeps the file in the page cache"
 
 
@@ -452,14 +460,32 @@ def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     why = "ended with exit status 1: ModuleNotFoundError: No module named 'no_such_source'"
     assert [*bench.faults()] == [f"cpu/lost: {why}"]
     assert said == [
-        f"cpu/lost: WRONG, so it is not measured: {why}",
+        f"cpu/lost: went wrong: {why}",
         "cpu/energy: not measured: the machine does not say what energy it takes",
     ]
 
 
+@pytest.mark.usefixtures("cache")
+def test_what_a_source_had_measured_outlives_its_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that ends in its third round: two samples of each operation, and what it lacks, stay."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setattr(devices_bench, "SOURCES", (Source("numpy", "own_ceilings", ("cpu",)),))
+    monkeypatch.setattr(energy, "meter", lambda _: object())
+    log: Any = SimpleNamespace(say=print)
+    bench = devices_bench.Bench(3, log, tmp_path / "s.csv", [CPU])
+    bench.measure()
+    assert [*bench.faults()] == ["cpu/numpy: ended with exit status 9: the machine has no memory left"]
+    found = {one.name: one for one in bench.found}
+    for what in ("product/float32", "product/float64", "launch"):
+        one = found[f"cpu/numpy/{what}"]
+        assert len(one.samples) == 2 and one.error is not None and str(one.seen).endswith("on cpu")
+    assert found["cpu/numpy/convolution"].missing
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 1 + 2 * 4
+
+
 def test_the_cores_are_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shares = iter([99.0, 60.0])
-    had = lambda *_: [Ceiling(name=HAD, unit="%", samples=(next(shares),))]  # noqa: E731
+    had = lambda *_: ([Ceiling(name=HAD, unit="%", samples=(next(shares),))], None)  # noqa: E731
     monkeypatch.setattr(devices_bench, "apart", had)
     monkeypatch.setattr(devices_bench, "SOURCES", (Source("probe", "none", ("cpu",)),))
     log: Any = SimpleNamespace(say=print)
@@ -469,28 +495,22 @@ def test_the_cores_are_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_fault_of_the_second_probe_is_one_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls = iter([[Ceiling(name=HAD, unit="%", samples=(99.0,))]])
-
-    def once(*_: Any) -> list[Ceiling]:
-        for first in calls:
-            return first
-        raise RunError("ended")
-
-    monkeypatch.setattr(devices_bench, "apart", once)
+    calls = iter([([Ceiling(name=HAD, unit="%", samples=(99.0,))], None), ([], "ended")])
+    monkeypatch.setattr(devices_bench, "apart", lambda *_: next(calls))
     monkeypatch.setattr(devices_bench, "SOURCES", (Source("probe", "none", ("cpu",)),))
     said: list[str] = []
     log: Any = SimpleNamespace(say=said.append)
     bench = devices_bench.Bench(1, log, tmp_path / "s.csv", [CPU])
     bench.measure()
     assert [*bench.faults()] == ["cpu/cores: ended"]
-    assert said[-1] == "cpu/cores: WRONG, so it is not measured: ended"
+    assert said[-1] == "cpu/cores: went wrong: ended"
 
 
 def test_an_interrupted_measurement_leaves_its_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupted(source: Source, *_: Any) -> list[Ceiling]:
+    def interrupted(source: Source, *_: Any) -> tuple[list[Ceiling], None]:
         if source.name == "second":
             raise KeyboardInterrupt
-        return [KEPT]
+        return [KEPT], None
 
     monkeypatch.setattr(devices_bench, "apart", interrupted)
     monkeypatch.setattr(devices_bench, "SOURCES", tuple(Source(name, "none", ("cpu",)) for name in ("first", "second")))
@@ -540,8 +560,8 @@ def test_what_is_kept_and_worse_is_replaced() -> None:
 def test_a_device_that_is_named_is_measured_alone_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a machine with a GPU, by a source that says where it ran."""
 
-    def where(_: Source, place: str, __: int) -> list[Ceiling]:
-        return [Ceiling(name=f"{place}/where/here", unit="s", samples=(1.0,))]
+    def where(_: Source, place: str, __: int) -> tuple[list[Ceiling], None]:
+        return [Ceiling(name=f"{place}/where/here", unit="s", samples=(1.0,))], None
 
     for module in (inventory, kept):
         monkeypatch.setattr(module, "gpus", lambda: (kept_gpu(),))

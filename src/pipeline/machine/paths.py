@@ -31,8 +31,8 @@ PIECES = 16  # of a file, in a sample: each waits for the disk
 LEFT = 0.01  # of a file that has been dropped from the page cache: what is read ahead of the rest
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
-    """The paths of the host; `place`: `cpu`. Files lie in the current folder."""
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
+    """The paths of the host, all so far after each; `place`: `cpu`. Files lie in the current folder."""
     size = min(LARGE, free_bytes() // 8)
     block = random_block(size)
     paths: dict[str, Callable[[bytearray, int], list[Ceiling]]] = {
@@ -41,13 +41,13 @@ def measured(place: str, rounds: int) -> list[Ceiling]:
         "pipe": by_pipe,
         "file": by_file,
     }
-    found = []
+    found: list[Ceiling] = []
     for name, measure in paths.items():
         try:
             found += measure(block, rounds)
         except (OSError, RunError) as error:  # no room on the disk, no process to be had
             found.append(Ceiling(name=f"cpu/paths/{name}", unit="bytes/s", fault=str(error)))
-    return found
+        yield found
 
 
 def random_block(size: int) -> bytearray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -41,7 +42,7 @@ class Jax(Arrays, Operations):
         return lambda: compiled(x, w)
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     """Everything in the dtype that it says: float64 as such, and no TF32."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")

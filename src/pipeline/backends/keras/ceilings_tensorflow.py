@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -34,9 +35,9 @@ class TensorFlow(Arrays, Operations):
         return lambda: tf.nn.conv2d(x, w, strides=1, padding="SAME")
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     """Everything in the dtype that it says: without TF32."""
     tf.config.experimental.enable_tensor_float_32_execution(False)
     operations = TensorFlow(place)
     with tf.device(operations.on):
-        return Bench(operations, place, energy.meter(place)).measured(rounds)
+        yield from Bench(operations, place, energy.meter(place)).measured(rounds)

@@ -79,11 +79,10 @@ class Case(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A case that is right, and so is timed: the seconds of a call in each sample of so many calls."""
+    """A case that is right, and so is timed, by samples of so many calls."""
 
     case: Case
     calls: int
-    samples: list[float]
 
 
 class Bench:
@@ -95,8 +94,11 @@ class Bench:
         self.found: dict[str, Ceiling] = {}
         self.timed: dict[str, Timed] = {}
 
-    def measured(self, rounds: int) -> list[Ceiling]:
-        """Verify all, then time what is right, in turns. One that goes wrong on the way has no times."""
+    def measured(self, rounds: int) -> Iterator[list[Ceiling]]:
+        """Verify all, then time what is right, in turns. One that goes wrong on the way has no times.
+
+        Yields all that was found so far, again after each round: the process may be ended in the next.
+        """
         lacking = self.operations.missing
         for what, make in {"product": self._largest_product, "convolution": self._convolution}.items():
             if what in lacking:
@@ -106,14 +108,16 @@ class Bench:
                 ceiling = Ceiling(name=self._named(f"{what}/{dtype}"), unit="FLOP/s", missing=lacking.get(dtype))
                 self._verify(ceiling, make, dtype)
         self._verify(Ceiling(name=self._named("launch"), unit="s"), self._tiny, "float32")
-        for number in range(rounds):
+        for _ in range(rounds):
             for name, one in [*self.timed.items()]:
                 with self._faults(name):
-                    self._sample(name, one, last=number == rounds - 1)
-        for name, one in [*self.timed.items()]:
-            with self._faults(name):
-                self._close(name, one)
-        return [*self.found.values()]
+                    self._sample(name, one)
+            yield [*self.found.values()]
+        if self.meter is not None:
+            for name, one in [*self.timed.items()]:
+                if "/product/" in name:
+                    self._add_energy(name, one.case, self.meter)
+            yield [*self.found.values()]
 
     def _verify(self, ceiling: Ceiling, make: Callable[[str], tuple[Case, float]], dtype: str) -> None:
         self.found[ceiling.name] = ceiling
@@ -122,7 +126,7 @@ class Bench:
         with self._faults(ceiling.name):
             case, seconds = make(dtype)
             calls = TINY_CALLS if ceiling.unit == "s" else math.ceil(SAMPLE_S / seconds)
-            self.timed[ceiling.name] = Timed(case, calls, [])
+            self.timed[ceiling.name] = Timed(case, calls)
 
     @contextlib.contextmanager
     def _faults(self, name: str) -> Iterator[None]:
@@ -130,27 +134,23 @@ class Bench:
         try:
             yield
         except Exception as error:  # whatever a framework raises of an operation that it does not have
-            self.found[name] = replace(self.found[name], fault=_said(error))
+            self.found[name] = replace(self.found[name], fault=_said(error), samples=())
             self.timed.pop(name, None)
 
-    def _sample(self, name: str, one: Timed, *, last: bool) -> None:
-        """Time it; and compare what the last sample has computed, so that one such result is held at a time."""
+    def _sample(self, name: str, one: Timed) -> None:
+        """The rate, or seconds, of a sample, whose last result is compared."""
         seconds, result = self._seconds(one.case.run, one.calls)
-        one.samples.append(seconds)
-        if last:
-            error, seen = self._compared(one.case, result)
-            self.found[name] = replace(self.found[name], of=one.case.of, error=error, seen=seen)
+        error, seen = self._compared(one.case, result)
+        before = self.found[name]
+        samples = (*before.samples, seconds if before.unit == "s" else one.case.flop / seconds)
+        self.found[name] = replace(before, of=one.case.of, error=error, seen=seen, samples=samples)
 
-    def _close(self, name: str, one: Timed) -> None:
-        """The rates, or seconds, of what was timed, and its energy."""
-        ceiling = self.found[name]
-        rates = one.samples if ceiling.unit == "s" else [one.case.flop / each for each in one.samples]
-        self.found[name] = replace(ceiling, samples=tuple(rates))
-        if self.meter is not None and "/product/" in name:
-            energy = name.replace("/product/", "/energy/")
-            self.found[energy] = replace(ceiling, name=energy, unit="J/FLOP")
-            with self._faults(energy):  # its own: the product is right and has its samples
-                self.found[energy] = replace(self.found[energy], samples=(self._energy(one.case),))
+    def _add_energy(self, name: str, case: Case, meter: Meter) -> None:
+        """Of a product that was timed."""
+        energy = name.replace("/product/", "/energy/")
+        self.found[energy] = replace(self.found[name], name=energy, unit="J/FLOP", samples=())
+        with self._faults(energy):  # its own: the product is right and has its samples
+            self.found[energy] = replace(self.found[energy], samples=(self._energy(case, meter),))
 
     def _largest_product(self, dtype: str) -> tuple[Case, float]:
         for size in SIZES:
@@ -240,15 +240,14 @@ class Bench:
             raise Wrong("the timer was stopped before the result was computed")
         return took / calls, result
 
-    def _energy(self, case: Case) -> float:
+    def _energy(self, case: Case, meter: Meter) -> float:
         """Joules of an operation, with all that the device takes in that time."""
-        assert self.meter is not None
         self.operations.wait([case.run()])
-        before, ends, calls = self.meter.joules(), time.perf_counter() + ENERGY_S, 0
+        before, ends, calls = meter.joules(), time.perf_counter() + ENERGY_S, 0
         while time.perf_counter() < ends:
             self.operations.wait([case.run()])
             calls += 1
-        return (self.meter.joules() - before) / (calls * case.flop)
+        return (meter.joules() - before) / (calls * case.flop)
 
     def _named(self, what: str) -> str:
         return f"{self.place}/{self.operations.name}/{what}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +34,6 @@ class Numpy(Arrays, Operations):
         return lambda: a + b
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     """On `cpu`."""
     return Bench(Numpy(), place).measured(rounds)

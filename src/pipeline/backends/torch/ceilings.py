@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -36,11 +37,11 @@ class Torch(Arrays, Operations):
         return lambda: torch.nn.functional.conv2d(images, filters, padding=1).permute(0, 2, 3, 1)
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     """Everything in the dtype that it says: without TF32, and without sums in float16."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     with torch.inference_mode():
-        return Bench(Torch(place), place, energy.meter(place)).measured(rounds)
+        yield from Bench(Torch(place), place, energy.meter(place)).measured(rounds)

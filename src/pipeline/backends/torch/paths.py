@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -14,19 +15,21 @@ LARGE, SMALL = 2**28, 4  # bytes
 CALLS = 100  # of a small block, in a sample
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
-    """Both directions, from pageable and from pinned memory; on the device; to the next GPU, where there is one."""
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
+    """Both directions, from pageable and from pinned memory; on the device; to the next GPU, where there is one.
+
+    All so far after each.
+    """
     device = torch.device(place.replace("gpu", "cuda"))
     torch.cuda.set_device(device)
     others = [number for number in range(torch.cuda.device_count()) if number != device.index]
-    found = []
+    found = [Ceiling(name=f"{place}/paths/unified/bandwidth", unit="bytes/s", missing="torch has no unified memory")]
     for name, (source, target) in _pairs(device, others[0] if others else None).items():
         try:
             found += _path(f"{place}/paths/{name}", source, target, rounds)
         except (Wrong, RuntimeError) as error:  # of this path alone
             found.append(Ceiling(name=f"{place}/paths/{name}", unit="bytes/s", fault=str(error)))
-    why = "torch has no unified memory"
-    return [*found, Ceiling(name=f"{place}/paths/unified/bandwidth", unit="bytes/s", missing=why)]
+        yield found
 
 
 def _pairs(device: torch.device, other: int | None) -> dict[str, tuple[Tensor, Tensor]]:

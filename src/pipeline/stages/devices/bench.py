@@ -15,6 +15,7 @@ from pipeline.machine import energy
 from pipeline.machine.ceilings import HAD, Ceiling
 from pipeline.machine.device import Place
 from pipeline.machine.own_process import OwnProcess
+from pipeline.runs.json_files import read_json
 from pipeline.runs.run import Run
 from pipeline.stages.devices import kept
 from pipeline.stages.devices.sources import CORES, SOURCES, Source
@@ -58,10 +59,8 @@ class Bench:
         name, absent = f"{place}/{source.name}", source.absent(place)
         if absent is not None:
             return [Ceiling(name=name, unit="FLOP/s", missing=absent)]
-        try:
-            return apart(source, str(place), self.rounds)
-        except RunError as error:
-            return [Ceiling(name=name, unit="FLOP/s", fault=str(error))]
+        found, why = apart(source, str(place), self.rounds)
+        return found if why is None else [*found, Ceiling(name=name, unit="FLOP/s", fault=why)]
 
     def faults(self) -> Iterator[str]:
         """What went wrong, by which the run is FAILED."""
@@ -72,8 +71,8 @@ class Bench:
         return {one.name: one.seen for one in self.found if one.seen}
 
 
-def apart(source: Source, place: str, rounds: int) -> list[Ceiling]:
-    """What a source measures, in a process that knows no other. Raises RunError where that fails."""
+def apart(source: Source, place: str, rounds: int) -> tuple[list[Ceiling], str | None]:
+    """What a source measures, in a process that knows no other; or had measured, and why that did not end well."""
     with tempfile.TemporaryDirectory(dir=kept.folder()) as temporary:  # on the disk that the data lie on
         folder = Path(temporary)
         job = {"module": source.module, "place": place, "rounds": rounds}
@@ -84,6 +83,10 @@ def apart(source: Source, place: str, rounds: int) -> list[Ceiling]:
             folder=folder,
             keras_on="jax" if source.name == "jax" else "tensorflow",
         )
-        process.run([sys.executable, "-m", "pipeline.stages.devices.process", str(folder)])
-        found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
-    return [Ceiling.read(one) for one in found]
+        why = None
+        try:
+            process.run([sys.executable, "-m", "pipeline.stages.devices.process", str(folder)])
+        except RunError as error:
+            why = str(error)
+        found = [Ceiling.read(one) for one in read_json(folder / "found.json").get("found", [])]
+    return [one for one in found if one.samples or one.missing or one.fault], why

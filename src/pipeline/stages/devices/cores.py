@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipeline.kernels.cpu.ceilings import DTYPES, multiply_adds
 from pipeline.machine.ceilings import HAD, Ceiling
 
 
-def measured(place: str, rounds: int) -> list[Ceiling]:
+def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     """On all cores that this process may use; `place`: `cpu`. Raises UserError without a compiler."""
     threads = len(os.sched_getaffinity(0))
-    return [had([multiply_adds(threads, dtype)[1] for dtype in DTYPES])]
+    yield [had([multiply_adds(threads, dtype)[1] for dtype in DTYPES])]
 
 
 def had(shares: Sequence[float]) -> Ceiling:

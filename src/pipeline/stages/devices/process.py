@@ -1,6 +1,6 @@
 """One source of ceilings in its own process: python -m pipeline.stages.devices.process <folder>
 
-`<folder>/job.json` names the module, the device and the number of rounds; `found.json` is what comes of it.
+`<folder>/job.json` names the module, the device and the number of rounds; `found.json` is what has come of it so far.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import json
 import sys
 from pathlib import Path
 
+from pipeline.runs.json_files import write_json
+
 
 def main(folder: Path) -> None:
     """Measure."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    found = importlib.import_module(job["module"]).measured(job["place"], job["rounds"])
-    (folder / "found.json").write_text(json.dumps([one.plain() for one in found]), encoding="utf-8")
+    for found in importlib.import_module(job["module"]).measured(job["place"], job["rounds"]):
+        write_json(folder / "found.json", {"found": [one.plain() for one in found]})
 
 
 if __name__ == "__main__":

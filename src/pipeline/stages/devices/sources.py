@@ -1,4 +1,6 @@
-"""What measures ceilings: modules with a function `measured(place, rounds)`, each run in its own process."""
+"""What measures ceilings: modules with a function `measured(place, rounds)`, each run in its own process.
+
+It yields all that it has found so far, as often as there is more: a process may be ended before it is done."""
 
 from __future__ import annotations
 

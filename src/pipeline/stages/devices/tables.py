@@ -66,7 +66,7 @@ def _group(one: Ceiling) -> tuple[str, str]:
 def line(one: Ceiling) -> str:
     """What came of a ceiling, in a line."""
     if one.fault:
-        return f"WRONG, so it is not measured: {one.fault}"
+        return f"went wrong: {one.fault}"  # also a process that had measured something before it ended
     if one.missing:
         return f"not measured: {one.missing}"
     _, of, median, unit, spread, n, _ = _row(one)
