@@ -1,4 +1,4 @@
-"""Ways to run the two-layer net's step in NumPy: one is right, one ends its process, one takes a wrong turn later."""
+"""Ways to run the two-layer net's step in NumPy: one is right, some end their process, one goes wrong later."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ class Dying(Plain):
         os._exit(3)
 
 
+class Ending(Plain):
+    """It starts when it is made, when it is verified and for each sample; for the fourth sample it ends."""
+
+    name: ClassVar[str] = "ending"
+    eager: ClassVar[bool] = False
+    starts = 0
+
+    def restart(self) -> None:
+        self.starts += 1
+        if self.starts == 2 + 4:
+            os.write(2, b"the machine has no memory left\n")
+            os._exit(9)
+        super().restart()
+
+
 class Late(Plain):
     """Right in its first two calls and wrong in the third, which the verification sees."""
 
@@ -55,4 +70,4 @@ class Lacking(Plain):
         return "a machine of another kind"
 
 
-WAYS: tuple[type[Form], ...] = (Plain, Dying, Late, Lacking)
+WAYS: tuple[type[Form], ...] = (Plain, Dying, Ending, Late, Lacking)

@@ -29,6 +29,7 @@ from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.by_framework import BACKENDS
 from pipeline.stages.graph import bench as graph_bench
+from pipeline.stages.graph import tables
 from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
 from pipeline.stages.graph.processes import Job
 from pipeline.stages.graph.stage import Graph
@@ -262,15 +263,42 @@ def test_what_was_found_before_a_process_ended_is_kept(planted: Callable[[str], 
 def test_each_way_is_timed_in_its_own_process(planted: Callable[[str], graph_bench.Bench]) -> None:
     """One whose process ends, or that is wrong, is named; the others are timed all the same, and start twice."""
     bench = planted("own_ways")
-    bench.job = replace(bench.job, starts=2)
+    bench.job = replace(bench.job, starts=2, repetitions=(1, 2))
     bench.measure_ways("numpy")
-    plain, dying, late, lacking = bench.ways["numpy"]
+    plain, dying, ending, late, lacking = bench.ways["numpy"]
     assert plain.fault is None and [len(each) for each in (plain.first, plain.second, plain.samples[1])] == [2, 2, 2]
-    assert dying.fault == "ended with exit status 3: the compiler has crashed"
+    assert bench.ended["dying"] == "ended with exit status 3: the compiler has crashed"
+    assert (dying.samples, dying.first) == ({}, [])
     assert str(late.fault).startswith("the loss of step 1 is ")
     assert (late.first, late.samples) == ([], {})
     assert lacking.missing == "a machine of another kind" and lacking.samples == {}
-    assert [said.split(": ")[1] for said in bench.faults()] == ["dying", "late"]
+    assert [said.partition(":")[0] for said in bench.faults()] == ["dying", "ending", "not timed, because wrong"]
+    check_what_is_kept(bench, ending)
+
+
+def check_what_is_kept(bench: graph_bench.Bench, ending: Found) -> None:
+    """Of the way whose process ended in the second sample of two steps: what was finished, in each table."""
+    assert bench.ended["ending"] == "ended with exit status 9: the machine has no memory left"
+    assert ending.weights is not None and [len(ending.samples[n]) for n in (1, 2)] == [2, 1]
+    assert len(ending.first) == len(ending.second) == 2
+    rows = {table.title: {row[0]: row for row in table.rows} for table in tables.shown(bench)}
+    calls, costs, *_ = (found for found in rows.values() if "ending" in found)
+    assert calls["ending"][-2:] == ("2", "1") and calls["ending"][3] != ""
+    assert costs["ending"][-1] == "unknown: fewer than 5 samples"
+    assert dict(tables.summary(bench))["ending"].startswith("its process ended with exit status 9: the machine")
+
+
+def test_a_way_that_never_came_to_the_largest_number_has_no_later_step() -> None:
+    """Its process ended before: a step of fewer is not shown as one among the largest number of steps."""
+    eager, way = timed("eager", (0.010,) * 5, eager=True), timed("way", (0.001,) * 5)
+    both = replace(eager, samples={1: eager.samples[10], **eager.samples})
+    way.samples = {1: way.samples[10]}
+    job: Any = SimpleNamespace(repetitions=(1, 10))
+    bench: Any = SimpleNamespace(job=job, ways={"numpy": [both, way]})
+    assert tables.of_calls(bench).rows[1][3:] == ("", "", "1", "0")
+    assert tables.of_cost(bench).rows[1] == ("way", "100", "", "unknown: fewer than 5 samples")
+    assert [row[:2] for row in tables.of_dispatch(bench, (1, 10)).rows[2:]] == [("way", "1")]
+    assert crossed([both, way], way) is None
 
 
 REFUSED = {

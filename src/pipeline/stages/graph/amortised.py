@@ -45,8 +45,10 @@ def distinguishable(one: Found, other: Found) -> bool:
 
 
 def few(one: Found, other: Found) -> bool:
-    """Whether either has fewer than FEWEST samples of its later steps; both were timed."""
-    return any(len(each.samples[max(each.samples)]) < FEWEST for each in (one, other))
+    """Whether either has fewer than FEWEST samples of its later steps, or none among as many as the other; both were
+    timed."""
+    most = max(*one.samples, *other.samples)
+    return any(len(steps(each, most)) < FEWEST for each in (one, other))
 
 
 def cost(found: Found) -> Cost | None:
@@ -62,8 +64,8 @@ def _cost(found: Found, n: int) -> Cost:
 
 
 def steps(found: Found, n: int) -> list[float]:
-    """Seconds of a step, waited for, in each sample of `n`."""
-    return [(launch + wait) / n for launch, wait in found.samples[n]]
+    """Seconds of a step, waited for, in each sample of `n`; none where its process ended before."""
+    return [(launch + wait) / n for launch, wait in found.samples.get(n, ())]
 
 
 def with_first(found: Found, n: int) -> float:
@@ -77,7 +79,9 @@ def baseline(found: Sequence[Found]) -> Found | None:
 
 
 def spread(times: Sequence[float]) -> tuple[str, str]:
-    """Median, and least to most."""
+    """Median, and least to most; empty where there are none."""
+    if not times:
+        return "", ""
     return ms(statistics.median(times)), f"{ms(min(times))} to {ms(max(times))}"
 
 

@@ -34,7 +34,7 @@ class Bench:
     """What was found, as it is found. `absent`: the frameworks that cannot use the device, and why.
 
     `listed`: the ways of each framework, before they are run; `ways`: after. `saved`: by the way whose graph it is.
-    `ended`: frameworks whose process did not end well.
+    `ended`: frameworks, and ways, whose process did not end well; what it had found before is kept.
     """
 
     def __init__(self, job: Job, absent: Mapping[str, str], run: Run) -> None:
@@ -68,8 +68,7 @@ class Bench:
             self.forms += found
             self._say(found)
             if process.ended is not None:
-                self.ended[framework] = process.ended
-                self.run.say(f"{framework}: {process.ended}")
+                self._end(framework, process.ended)
 
     def measure_ways(self, framework: str) -> None:
         """Each way in its own process: its first two calls, then as a form; and its graph, saved and run."""
@@ -93,6 +92,9 @@ class Bench:
             found |= {name: _saved(found[name], process) for name, process in started.items()}
             self._read(framework, found, started)
         self.ways[framework] = list(found.values())
+        for name, process in started.items():
+            if process.ended is not None:
+                self._end(name, process.ended)
         self._start_again(framework)
         self._say(self.ways[framework])
 
@@ -116,9 +118,11 @@ class Bench:
                 with form_process(self.job, asked(framework)) as process:
                     process.listed()
                     process.obey(do="begin", name=one.name)
-                fault = process.ended or process.found[0].fault
-                if fault:
-                    one.fault, one.samples, one.first, one.second = f"its first calls: {fault}", {}, [], []
+                if process.ended is not None:
+                    self._end(one.name, process.ended)
+                elif process.found[0].fault:
+                    fault = f"its first calls: {process.found[0].fault}"
+                    one.fault, one.samples, one.first, one.second = fault, {}, [], []
                 else:
                     one.first += process.found[0].first
                     one.second += process.found[0].second
@@ -128,12 +132,17 @@ class Bench:
 
     def _say(self, found: list[Found]) -> None:
         for one in found:
-            self.run.say(f"{one.name}: {described(one)}")
+            if one.samples or one.fault or one.missing:
+                self.run.say(f"{one.name}: {described(one)}")
+
+    def _end(self, name: str, why: str) -> None:
+        self.ended[name] = why
+        self.run.say(f"{name}: {why}")
 
     def faults(self) -> Iterator[str]:
         """What went wrong, by which the run is FAILED."""
-        for framework, why in self.ended.items():
-            yield f"{framework}: {why}"
+        for name, why in self.ended.items():
+            yield f"{name}: {why}"
         for one in self.every:
             if one.fault:
                 yield f"not timed, because wrong: {one.name}: {one.fault}"
@@ -158,13 +167,11 @@ def asked(framework: str) -> Asked:
 
 
 def _saved(listed: Found, process: FormProcess) -> Found:
-    """What was found of a way in the end; a process that ended early is what is wrong with it."""
+    """What was found of a way in the end, or before its process ended."""
+    (timed,) = process.found or [listed]
     if process.ended is not None:
-        return replace(listed, fault=process.ended)
-    (timed,) = process.found
+        return timed
     process.obey(do="save", folder=str(process.folder / "saved"))
-    if process.ended is not None:
-        return replace(timed, saved_as=None, unsaved=process.ended)
     (found,) = process.found
     return found
 

@@ -59,7 +59,7 @@ def of_cost(bench: Bench) -> Table:
     """A step among several, the first two of which compile, and the crossover (row E8)."""
     repetitions = bench.job.repetitions
     rows = [
-        (one.name, *(ms(with_first(one, n)) for n in repetitions), said(found, one))
+        (one.name, *(ms(with_first(one, n)) if n in one.samples else "" for n in repetitions), said(found, one))
         for found in bench.ways.values()
         for one in found
         if one.samples
@@ -78,7 +78,7 @@ def of_dispatch(bench: Bench, numbers: Sequence[int]) -> Table:
     rows = []
     for found in bench.ways.values():
         for one in (each for each in found if each.samples):
-            for n in numbers:
+            for n in (each for each in numbers if each in one.samples):
                 launch, wait = (statistics.median(each) for each in zip(*one.samples[n], strict=True))
                 total = statistics.median(launch + wait for launch, wait in one.samples[n])
                 part = f"{100 * launch / total:.0f} %"
@@ -114,8 +114,8 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
         elif one.unsaved:
             yield one.name, f"not saved: {one.unsaved}"
     yield from bench.absent.items()
-    for framework, why in bench.ended.items():
-        yield framework, f"not measured: {why}"
+    for name, why in bench.ended.items():
+        yield name, f"its process {why}"
 
 
 def metrics(bench: Bench) -> Iterator[Metric]:
