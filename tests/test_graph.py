@@ -381,7 +381,8 @@ def check_result(run: Path, framework: str) -> Result:
     for row in result.tables[0].rows:
         assert row[-2:] == ("float64", "cpu")
     for name in (row[0] for row in result.tables[1].rows):
-        assert metrics[f"{name}/first_call"].value > metrics[f"{name}/5/step"].value
+        quickest = min(launch + wait for launch, wait in samples[name, "5"]) / 5  # other processes may slow down any
+        assert metrics[f"{name}/first_call"].value > quickest
         check_times(name, metrics, samples)
     if framework == "torch":  # whose operations on a CPU are computed when they return
         for name in WAYS["torch"]:

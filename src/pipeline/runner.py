@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.errors import Pruned, RunError, Stopped, UserError
+from pipeline.errors import Impossible, Pruned, RunError, Stopped, UserError
 from pipeline.spec import Config, choice, group_of
 
 if TYPE_CHECKING:
-    from pipeline.contracts import GridMember, Stage
+    from pipeline.contracts import Backend, GridMember, Stage
     from pipeline.contracts.runs import AboutRuns
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
-    from pipeline.machine.device import Place
+    from pipeline.machine.device import Gpu, Place
     from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.journal import Journal
     from pipeline.runs.result import Result
@@ -109,11 +109,16 @@ def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) 
 
     Imports no framework. Raises UserError.
     """
+    from pipeline.experiment import stage_of
     from pipeline.machine.device import count_by_bus
 
     count_by_bus()
     if config.get("run") is None:
-        cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
+        try:
+            cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
+        except Impossible:
+            if stage_of(config).computes_by is None:  # else its own frameworks decide, when it is checked
+                raise
     return _on_this_machine(_built(config, overridden), overridden, swept)
 
 
@@ -140,7 +145,7 @@ def _on_this_machine(
     else:
         refuse_launched(f"stage={choice(experiment.stage)}", experiment.device.processes)
     check_installed(experiment.needs)
-    resolved = experiment.stage.resolved or cell_of(experiment.config)
+    resolved = experiment.stage.resolved or cell_of(experiment.config, experiment.stage.computes_by)
     if not experiment.stage.starts_from_run:
         started, backend = launched(experiment.device.processes), experiment.backend
         check_launched(started, experiment.device, backend.name, distributes=backend.distributes)
@@ -215,16 +220,28 @@ def _check_device(experiment: Experiment, place: Place) -> None:
     experiment.profiler.check_device(place, experiment.backend.name)
 
 
-def cell_of(config: Config) -> Resolved:
-    """What a config's backend, device and precision come to on this machine. Raises UserError."""
+def cell_of(config: Config, computes_by: tuple[Backend, ...] | None = None) -> Resolved:
+    """What a config's backend, device and precision come to on this machine. Raises UserError.
+
+    `computes_by`: as the stage has it; one of them has to be able to use the device.
+    """
     from pipeline.experiment import place_of
     from pipeline.machine.capability import resolve
     from pipeline.machine.device import canonical, gpus
 
     backend, device, precision = place_of(config)
     on_cpu = canonical(device.name) == "cpu"  # then no GPU is asked about
-    because = () if on_cpu else tuple(backend.no_gpu_because(gpu) for gpu in gpus())
+    asked = (backend,) if computes_by is None else computes_by
+    because = () if on_cpu else tuple(_no_gpu_because(asked, gpu) for gpu in gpus())
     return resolve(backend.name, device, precision.name, gpus(), because)
+
+
+def _no_gpu_because(asked: tuple[Backend, ...], gpu: Gpu) -> str | None:
+    """Why none of the backends can use a GPU; None where one can."""
+    because = [backend.no_gpu_because(gpu) for backend in asked]
+    if None in because:
+        return None
+    return "; ".join(why for why in because if why) or "no framework that is named uses a GPU"
 
 
 def show_only(experiment: Experiment, resolved: Resolved) -> int:

@@ -75,6 +75,11 @@ class Stage(Part):
         """Where it computes whatever the config says; None: as the config says."""
         return None
 
+    @property
+    def computes_by(self) -> tuple[Backend, ...] | None:
+        """The backends that decide on the device, where the stage names its own; None: that of the experiment does."""
+        return None
+
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse what only the data and the framework can tell, in the process that will run it. Raises UserError."""
 

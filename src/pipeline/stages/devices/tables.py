@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table, count
@@ -17,7 +18,6 @@ SHOWN = {
     "J/FLOP": (1e-12, "pJ/FLOP"),
     "%": (1, "%"),
 }
-ALONE = 95  # % of the cores: with less of them, other processes are at work
 NEVER = "not measured: stage.measure=true does it, in about a minute"
 
 
@@ -35,7 +35,7 @@ def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, st
 def busy(rows: Sequence[Ceiling]) -> str | None:
     """That the probe had less than ALONE of the cores, in words; None where it had, or was not measured."""
     had = min((share for one in rows if one.name == HAD for share in one.samples), default=None)
-    if had is None or had >= ALONE:
+    if had is None or had >= 100 * ALONE:
         return None
     return f"other processes were at work: the probe had {had:.0f} % of the cores"
 

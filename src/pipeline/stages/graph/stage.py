@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, trained
-from pipeline.contracts import Part, Stage
+from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import in_markdown
@@ -18,17 +18,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.by_framework import (
-    BACKENDS,
-    allowed_cores,
-    cannot_use,
-    check_cores,
-    check_device,
-    check_frameworks,
-    check_names,
-    check_taken,
-    of_frameworks,
-)
+from pipeline.stages import by_framework
 from pipeline.stages.graph.bench import MODULES, Bench
 from pipeline.stages.graph.processes import Job
 
@@ -61,10 +51,10 @@ class Graph(Stage):
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_names("frameworks", self.frameworks, BACKENDS)
+        by_framework.check_names("frameworks", self.frameworks, by_framework.BACKENDS)
         if self.repetitions == ():
             raise UserError("stage.repetitions=[]: name one at least")
-        check_cores(self.cores)
+        by_framework.check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -73,7 +63,12 @@ class Graph(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the forms need."""
-        return of_frameworks(self.frameworks)
+        return by_framework.of_frameworks(self.frameworks)
+
+    @property
+    def computes_by(self) -> tuple[Backend, ...]:
+        """Those that are named."""
+        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -83,13 +78,13 @@ class Graph(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed."""
-        check_frameworks(self.frameworks)
-        check_device("graph", experiment.device)
+        by_framework.check_frameworks(self.frameworks)
+        by_framework.check_device("graph", experiment.device)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
         instead = {"backend": "stage.frameworks names them", "precision": "all forms compute in float64"}
-        check_taken("graph", keys, instead, "the net is the stage's own")
+        by_framework.check_taken("graph", keys, instead, "the net is the stage's own")
 
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
@@ -115,7 +110,8 @@ class Graph(Stage):
         receipt = receipts.before(experiment, resolved)
         receipt["precision"] = {"requested": "fp64", "effective": "fp64", "reason": "all forms compute in float64"}
         run.journal.write_receipt(receipt)
-        bench = Bench(self._job(experiment.seed, resolved), cannot_use(self.frameworks, resolved.place), run)
+        absent = by_framework.cannot_use(self.frameworks, resolved.place)
+        bench = Bench(self._job(experiment.seed, resolved), absent, run)
         samples = run.artifact("tables/samples.csv")
         bench.measure_forms("numpy", *self.frameworks)
         tables.write_csv(samples, bench)  # what an interrupted run leaves
@@ -140,7 +136,7 @@ class Graph(Stage):
             net=net,
             reference=reference,
             place=str(resolved.place),
-            cores=self.cores or allowed_cores(),
+            cores=self.cores or by_framework.allowed_cores(),
             form_steps=FORM_STEPS,
             repetitions=tuple(sorted(set(self.repetitions))),
             rounds=self.rounds,

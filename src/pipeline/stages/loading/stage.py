@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.load_settings import Asked
-from pipeline.contracts import Part, Stage
+from pipeline.contracts import Backend, Part, Stage
 from pipeline.datasets import Data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import load_ahead, load_data
@@ -20,16 +20,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import choice, spec
-from pipeline.stages.by_framework import (
-    allowed_cores,
-    cannot_use,
-    check_cores,
-    check_device,
-    check_frameworks,
-    check_names,
-    check_taken,
-    of_frameworks,
-)
+from pipeline.stages import by_framework
 from pipeline.stages.data_checks import check_task
 from pipeline.stages.loading.bench import MODULES, Bench, Job
 from pipeline.stages.loading.sources import is_picture, stored
@@ -84,11 +75,11 @@ class Loading(Stage):
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_names("frameworks", self.frameworks, FRAMEWORKS)
-        check_names("sources", self.sources, SOURCES)
+        by_framework.check_names("frameworks", self.frameworks, FRAMEWORKS)
+        by_framework.check_names("sources", self.sources, SOURCES)
         if self.batch_sizes == ():
             raise UserError("stage.batch_sizes=[]: name one at least")
-        check_cores(self.cores)
+        by_framework.check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -97,7 +88,12 @@ class Loading(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the loaders need."""
-        return of_frameworks(self.frameworks)
+        return by_framework.of_frameworks(self.frameworks)
+
+    @property
+    def computes_by(self) -> tuple[Backend, ...]:
+        """Those that are named."""
+        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -106,8 +102,8 @@ class Loading(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed."""
-        check_frameworks(self.frameworks)
-        check_device("loading", experiment.device)
+        by_framework.check_frameworks(self.frameworks)
+        by_framework.check_device("loading", experiment.device)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
@@ -116,7 +112,7 @@ class Loading(Stage):
             "loader": "stage.workers, stage.prefetch, stage.cache and others say what is varied",
             "precision": "batches are float32",
         }
-        check_taken("loading", keys, instead, "nothing is trained", also=("dataset",))
+        by_framework.check_taken("loading", keys, instead, "nothing is trained", also=("dataset",))
         if "stage.prefetch" in keys and self.frameworks == ("torch",) and not any(self.workers):
             raise UserError("stage.prefetch: torch's loader makes batches ahead in workers only; add to stage.workers")
 
@@ -155,7 +151,8 @@ class Loading(Stage):
         receipt["precision"] = {"requested": "fp32", "effective": "fp32", "reason": "batches are float32"}
         run.journal.write_receipt(receipt)
         data = load_data(experiment)
-        bench = Bench(self._job(experiment.seed, resolved, data), cannot_use(self.frameworks, resolved.place), run)
+        absent = by_framework.cannot_use(self.frameworks, resolved.place)
+        bench = Bench(self._job(experiment.seed, resolved, data), absent, run)
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
@@ -196,7 +193,7 @@ class Loading(Stage):
             seconds=self.seconds,
             step_s=self.step_ms / 1000,
             place=str(resolved.place),
-            cores=self.cores or allowed_cores(),
+            cores=self.cores or by_framework.allowed_cores(),
         )
 
     def _not_measured(self, resolved: Resolved) -> list[tuple[str, str]]:

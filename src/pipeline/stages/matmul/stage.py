@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.contracts import Part, Stage
+from pipeline.contracts import Backend, Part, Stage
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Readable, UserError
 from pipeline.kernels.cpu import ceilings
@@ -24,17 +24,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.by_framework import (
-    BACKENDS,
-    allowed_cores,
-    cannot_use,
-    check_cores,
-    check_device,
-    check_frameworks,
-    check_names,
-    check_taken,
-    of_frameworks,
-)
+from pipeline.stages import by_framework
 from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
 from pipeline.stages.matmul.problem import BYTES, Problem
 
@@ -68,8 +58,8 @@ class Matmul(Stage):
     cores: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_names("frameworks", self.frameworks, MODULES)
-        check_names("dtypes", self.dtypes, BYTES)
+        by_framework.check_names("frameworks", self.frameworks, MODULES)
+        by_framework.check_names("dtypes", self.dtypes, BYTES)
         if self.sizes == ():
             raise UserError("stage.sizes=[]: name one at least")
         for kernel in self._kernels:
@@ -77,7 +67,7 @@ class Matmul(Stage):
                 raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
             if kernel.refusal(Gemm(m=64, n=64, k=64, order="row")) is not None:
                 raise UserError(f"stage.kernels={kernel.name}: does not take float32, row by row; use stage=wmma")
-        check_cores(self.cores)
+        by_framework.check_cores(self.cores)
 
     @property
     def title(self) -> str:
@@ -86,7 +76,12 @@ class Matmul(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the products need, and the kernels."""
-        return (*of_frameworks(self.frameworks), *self._kernels)
+        return (*by_framework.of_frameworks(self.frameworks), *self._kernels)
+
+    @property
+    def computes_by(self) -> tuple[Backend, ...]:
+        """Without NumPy, which has no GPU."""
+        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -100,8 +95,8 @@ class Matmul(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed, and sizes beyond memory, before anything is allocated."""
-        check_frameworks(self.frameworks)
-        check_device("matmul", experiment.device, follows=("name", "memory_limit"))
+        by_framework.check_frameworks(self.frameworks)
+        by_framework.check_device("matmul", experiment.device, follows=("name", "memory_limit"))
         free = free_bytes()
         for key, problem in self._problems:
             if problem.needed_bytes > free:
@@ -114,7 +109,7 @@ class Matmul(Stage):
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
         instead = {"backend": "stage.frameworks names them", "precision": "stage.dtypes names them"}
-        check_taken("matmul", keys, instead, "nothing is trained")
+        by_framework.check_taken("matmul", keys, instead, "nothing is trained")
 
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
@@ -141,7 +136,7 @@ class Matmul(Stage):
         receipt["precision"] = {"requested": dtypes, "effective": dtypes, "reason": "stage.dtypes"}
         run.journal.write_receipt(receipt)
         place = resolved.place
-        absent = {f"{name} {place}": why for name, why in cannot_use(self.frameworks, place).items()}
+        absent = {f"{name} {place}": why for name, why in by_framework.cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
         samples, had = run.artifact("tables/samples.csv"), [_cores_had(bench.plan)]
         for number in range(1, self.starts + 1):
@@ -195,7 +190,7 @@ class Matmul(Stage):
             starts=self.starts,
             rounds=self.rounds,
             longest=self.longest,
-            cores=self.cores or allowed_cores(),
+            cores=self.cores or by_framework.allowed_cores(),
             seed=experiment.seed,
             limit=experiment.device.memory_limit_bytes,
             placed=self._placed,
@@ -205,7 +200,7 @@ class Matmul(Stage):
 
 def _sides(frameworks: Sequence[str], place: str) -> list[Side]:
     """Each framework on the CPU, and where there is a GPU on it too; NumPy has none."""
-    on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in BACKENDS]
+    on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in by_framework.BACKENDS]
     return [*(Side(name) for name in frameworks), *on_gpu]
 
 

@@ -1,0 +1,61 @@
+"""Stages that compare frameworks: the device is that of those which are named, whatever `backend` could use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from in_backend import experiment
+
+from pipeline import backends, runner
+from pipeline.errors import Impossible, UserError
+from pipeline.machine import device
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Gpu
+
+WHY = "torch is built without CUDA"
+STAGES = ("graph", "matmul", "loading")
+
+
+@pytest.fixture
+def only_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU, which torch and JAX cannot use as they are installed."""
+    monkeypatch.setattr(device, "gpus", lambda: (Gpu(0, "NVIDIA A100-SXM4-40GB", 40 << 30, (8, 0)),))
+    for kind, why in ((backends.Torch, WHY), (backends.Jax, "JAX has no CUDA plugin"), (backends.TensorFlow, None)):
+        monkeypatch.setattr(kind, "no_gpu_because", lambda *_, why=why: why)
+
+
+def resolved(stage: str, name: str, *frameworks: str) -> Resolved:
+    """Where a stage computes with these frameworks."""
+    config: Any = experiment("torch", stage=stage, dataset="digits").config
+    parts = {"stage": {**config["stage"], "frameworks": [*frameworks]}, "device": {**config["device"], "name": name}}
+    return runner.ready({**config, **parts}, [])[1]
+
+
+@pytest.mark.usefixtures("only_tensorflow")
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_frameworks_that_are_named_decide_on_the_device(stage: str) -> None:
+    for name in ("auto", "gpu"):
+        assert str(resolved(stage, name, "tensorflow").place) == "gpu:0"
+        assert str(resolved(stage, name, "torch", "tensorflow").place) == "gpu:0"
+    found = resolved(stage, "auto", "torch")
+    assert (str(found.place), found.device_reason) == ("cpu", f"auto: {WHY}")
+    with pytest.raises(Impossible) as error:
+        resolved(stage, "gpu", "torch")
+    assert str(error.value) == f"device=gpu: {WHY}; device=cpu runs here"
+
+
+@pytest.mark.usefixtures("only_tensorflow")
+def test_numpy_alone_computes_on_the_cpu() -> None:
+    found = resolved("matmul", "auto", "numpy")
+    assert (str(found.place), found.device_reason) == ("cpu", "auto: no framework that is named uses a GPU")
+    with pytest.raises(Impossible, match=r"^device=gpu: no framework that is named uses a GPU; device="):
+        resolved("matmul", "gpu", "numpy")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_device_that_is_split_is_refused_without_naming_a_backend(stage: str) -> None:
+    config: Any = experiment("torch", stage=stage, dataset="digits").config
+    with pytest.raises(UserError) as error:
+        runner.ready({**config, "device": {**config["device"], "logical_devices": 2}}, [])
+    assert str(error.value) == f"device.logical_devices=2 with stage={stage}: has no effect there; leave it out"
