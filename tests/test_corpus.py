@@ -48,6 +48,33 @@ def test_whole_documents_are_held_out_for_the_test_always_the_same() -> None:
         assert len(parts.test) / len(b"\n\n".join(documents)) == pytest.approx(0.2, abs=0.03)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 8, 10])
+def test_a_split_that_is_asked_for_gets_a_document_of_few(count: int) -> None:
+    documents = [f"{number} is a document. ".encode() * 20 for number in range(count)]
+    parts = divided(documents, 0.05, 0.1, 0)
+    held = [[one in bytes(part) for one in documents] for part in (parts.train, parts.validation, parts.test)]
+    assert np.sum(held, axis=0).tolist() == [1] * count
+    assert np.sum(held, axis=1).tolist() == ([1, 0, 1] if count == 2 else [count - 2, 1, 1])
+    assert not len(divided(documents, 0, 0.1, 0).validation)
+    assert divided(documents, 0.05, 0.1, 1).test == parts.test
+
+
+def test_of_few_documents_the_one_nearest_to_the_share_is_held_out() -> None:
+    documents = [letter.encode() * size for letter, size in {"a": 5000, "b": 3000, "c": 1000, "d": 1200}.items()]
+    parts = divided(documents, 0.05, 0.04, 0)
+    assert (parts.test, parts.validation) == (documents[2], documents[3])
+
+
+def test_two_files_are_trained_on_without_a_validation_which_is_said(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"This is {name}. " * 20)
+    data = Text(path=str(tmp_path), context=8).load(tmp_path, 0)
+    assert (len(data.train) > 0, len(data.validation), len(data.test) > 0) == (True, 0, True)
+    said = "dataset.validation=0.05: of 2 documents one is the test, one is trained on, and none validates"
+    assert data.notes == (said,)
+    assert Text(path=str(tmp_path), context=8, validation=0).load(tmp_path, 0).notes == ()
+
+
 @given(length=st.integers(2, 200), context=st.integers(1, 50), stride=st.none() | st.integers(1, 60))
 def test_every_token_is_followed_by_the_next(length: int, context: int, stride: int | None) -> None:
     stream = np.arange(length, dtype=np.uint8)

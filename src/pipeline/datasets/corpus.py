@@ -87,15 +87,22 @@ class Corpus(Dataset):
             key = f"{who}: dataset.validation={self.validation}"
             validation = sequences(tokens.encode(text.validation, who), self.context, None, key)
         task = LanguageModelling(self.context, tokens.size, tokens)
-        return Data(train, validation, test, task, sha256(documents), notes=self._notes(tokens.size))
+        notes = self._notes(len(documents), tokens.size, validated=len(text.validation) > 0)
+        return Data(train, validation, test, task, sha256(documents), notes=notes)
 
-    def _notes(self, learned: int) -> tuple[str, ...]:
-        if self.tokens != "bpe" or learned == self.vocabulary:
-            return ()
-        return (
-            f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
-            "after them nothing in the training text occurs twice",
-        )
+    def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
+        found = []
+        if documents == 2 and self.validation and not validated:
+            found.append(
+                f"dataset.validation={self.validation}: of 2 documents one is the test, one is trained on, "
+                "and none validates"
+            )
+        if self.tokens == "bpe" and learned != self.vocabulary:
+            found.append(
+                f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
+                "after them nothing in the training text occurs twice"
+            )
+        return tuple(found)
 
 
 def divided(documents: Sequence[Content], validation: float, test: float, seed: int) -> Divided:
@@ -125,12 +132,18 @@ def _between_characters(text: Content, share: float) -> int:
 
 
 def _drawn(numbers: Sequence[int], sizes: Sequence[int], share: float, generator: np.random.Generator) -> list[int]:
-    """Documents of `numbers`, at random, whose sizes come nearest to `share` of all; at least one stays behind."""
+    """Documents of `numbers`, at random, whose sizes come nearest to `share` of all; at least one stays behind.
+
+    Where each is too large for that, the one that comes nearest: a share that was asked for is not left empty.
+    """
     wanted, found, total = share * sum(sizes), list[int](), 0
-    for number in generator.permutation(numbers)[: len(numbers) - 1]:
+    order = [int(number) for number in generator.permutation(numbers)]
+    for number in order[: len(numbers) - 1]:
         if abs(total + sizes[number] - wanted) < abs(total - wanted):
-            found.append(int(number))
+            found.append(number)
             total += sizes[number]
+    if share > 0 and not found and len(order) > 1:
+        return [min(order, key=lambda number: abs(sizes[number] - wanted))]
     return found
 
 
