@@ -24,11 +24,12 @@ from pipeline.backends.shared.form_bench import Found
 from pipeline.backends.shared.two_layer import Form, by_hand, drawn, trained
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
-from pipeline.machine.device import Device
+from pipeline.machine.device import Device, Place
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.by_framework import BACKENDS
 from pipeline.stages.graph import bench as graph_bench
+from pipeline.stages.graph import stage as graph_stage
 from pipeline.stages.graph import tables
 from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
 from pipeline.stages.graph.processes import Job
@@ -323,6 +324,20 @@ def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, An
     assert str(error.value).startswith(said)
 
 
+def test_a_net_beyond_memory_is_refused_before_it_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = build_as(Graph, {"sizes": (1_000_000, 1_000_000, 100, 10)}, "stage")
+    with pytest.raises(UserError) as error:
+        huge.check(NOTHING)
+    said = str(error.value)
+    assert said.startswith("stage.sizes=[1000000,1000000,100,10]: the net needs 7460.3 GiB in each of 4 processes, ")
+    assert said.endswith(" are free; use smaller ones")
+    build_as(Graph, {}, "stage").check(NOTHING)
+    monkeypatch.setattr(graph_stage, "gpu_free_bytes", lambda _: 2**20)
+    on_gpu: Any = SimpleNamespace(place=Place("gpu", 0))
+    with pytest.raises(UserError, match=r"in each of 3 processes, \S+ MiB in all; 1.0 MiB of gpu:0 are free; use sm"):
+        build_as(Graph, {}, "stage").rehearse(NOTHING, on_gpu)
+
+
 def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = build_as(Graph, {}, "stage")
     for key, why in (("backend", "stage.frameworks names them"), ("precision", "all forms compute in float64")):
@@ -332,7 +347,7 @@ def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch
         graph.check_keys(NOTHING, ["seed", "model"])
     steep = build_as(Graph, {"sizes": SQUARE, "learning_rate": 1.0, "steps": 9, "repetitions": (9,)}, "stage")
     with pytest.raises(UserError, match=r"stage.learning_rate=1: the loss is not finite from step \d+ on; use a small"):
-        steep.rehearse(NOTHING, NOTHING)
+        steep.rehearse(NOTHING, SimpleNamespace(place=Place("cpu")))  # type: ignore[arg-type]
     lacking = BACKENDS["jax"].packages[0]
     there = installed.is_installed
     monkeypatch.setattr(installed, "is_installed", lambda name: name != lacking and there(name))

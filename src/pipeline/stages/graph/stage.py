@@ -13,13 +13,17 @@ from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, tra
 from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.machine.device import gpu_free_bytes
+from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import in_markdown
+from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages import by_framework
 from pipeline.stages.graph.bench import MODULES, Bench
+from pipeline.stages.graph.memory import needed_bytes
 from pipeline.stages.graph.processes import Job
 
 if TYPE_CHECKING:
@@ -77,9 +81,25 @@ class Graph(Stage):
         return ("pipeline.backends.shared.form_process.main", *forms)
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a framework that is not installed."""
+        """Refuse a framework that is not installed, and a net beyond memory, before anything is allocated."""
         by_framework.check_frameworks(self.frameworks)
         by_framework.check_device("graph", experiment.device)
+        processes, kept = 1 + len(self.frameworks), len({self.steps, *self._timed})  # NumPy's too
+        self._check_memory(processes, kept, free_bytes(), "are free")
+
+    def _check_memory(self, processes: int, kept: int, free: int, where: str) -> None:
+        needed = needed_bytes(self.sizes, kept)
+        if processes * needed > free:
+            sizes = ",".join(map(str, self.sizes))
+            raise UserError(
+                f"stage.sizes=[{sizes}]: the net needs {in_bytes(needed)} in each of {processes} processes, "
+                f"{in_bytes(processes * needed)} in all; {in_bytes(free)} {where}; use smaller ones"
+            )
+
+    @property
+    def _timed(self) -> tuple[int, ...]:
+        """Numbers of steps that are timed together; 1 and 2 are the first calls."""
+        return (1, 2, FORM_STEPS, *self.repetitions)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
@@ -90,7 +110,10 @@ class Graph(Stage):
         return "use smaller stage.sizes"
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Refuse a training that does not stay finite, or has nothing to compare, by NumPy alone."""
+        """Refuse a net that the GPU has no room for, and by NumPy alone a training that does not stay finite."""
+        if resolved.place.kind == "gpu":
+            free = gpu_free_bytes(resolved.place.index)
+            self._check_memory(len(self.frameworks), 0, free, f"of {resolved.place} are free")
         _, reference = self._reference(experiment.seed)
         wrong = np.flatnonzero(~np.isfinite(reference.losses))
         if wrong.size:
@@ -100,8 +123,7 @@ class Graph(Stage):
             )
 
     def _reference(self, seed: int) -> tuple[Net, Reference]:
-        timed = (1, 2, FORM_STEPS, *self.repetitions)  # 1 and 2: the first calls
-        return reference_of(self.sizes, self.learning_rate, seed, self.steps, timed)
+        return reference_of(self.sizes, self.learning_rate, seed, self.steps, self._timed)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """All forms first, then all ways, a framework at a time; tables and the figure."""
