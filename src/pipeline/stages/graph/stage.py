@@ -134,13 +134,18 @@ class Graph(Stage):
         run.journal.write_receipt(receipt)
         absent = by_framework.cannot_use(self.frameworks, resolved.place)
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
-        samples = run.artifact("tables/samples.csv")
+        samples, had = run.artifact("tables/samples.csv"), by_framework.CoresHad(bench.job.cores)
+        had.ask()
         bench.measure_forms("numpy", *self.frameworks)
         tables.write_csv(samples, bench)  # what an interrupted run leaves
         for framework in self.frameworks:
             bench.measure_ways(framework)
             tables.write_csv(samples, bench)
-        run.journal.write_receipt(receipt | {"cores": bench.job.cores, "forms": bench.facts()})
+        had.ask()
+        if others := had.note():
+            run.note(others)
+        facts = {"cores": bench.job.cores, "cores_had": had.shares, "forms": bench.facts()}
+        run.journal.write_receipt(receipt | facts)
         figures.draw(run.artifact("figures/crossover.png"), bench.ways)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")

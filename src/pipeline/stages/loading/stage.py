@@ -156,12 +156,18 @@ class Loading(Stage):
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
+        had = by_framework.CoresHad(bench.job.cores)
+        had.ask()
         for source in made:
             for framework in self.frameworks:
                 bench.measure(source, framework)
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
         bench.measure_limit()
-        facts = {"data_sha256": data.sha256, "cores": bench.job.cores, "loaders": bench.facts()}
+        had.ask()
+        if others := had.note():
+            run.note(others)
+        cores = {"cores": bench.job.cores, "cores_had": had.shares}
+        facts = {"data_sha256": data.sha256, **cores, "loaders": bench.facts()}
         run.journal.write_receipt(receipt | facts)
         figures.draw(run.artifact("figures/loading.png"), bench)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench, self._not_measured(resolved)))
