@@ -29,7 +29,7 @@ from pipeline.machine import installed
 from pipeline.machine.device import Device
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
-from pipeline.stages.loading import limit
+from pipeline.stages.loading import limit, tables
 from pipeline.stages.loading.bench import Bench as StageBench
 from pipeline.stages.loading.bench import Job
 from pipeline.stages.loading.best import Gain, best, gain
@@ -231,6 +231,22 @@ def test_a_gain_is_of_ranges_that_lie_apart() -> None:
     assert str(few) == "too few rounds: 1.95 (1.64 to 2.33)"
     assert best([plain, timed("none")]) is plain
     assert str(Gain(2, 1.5, 2.5, 5)) == "2.00 (1.50 to 2.50)"
+
+
+def test_a_best_setting_that_is_not_clearly_faster_says_so() -> None:
+    """In the table, and in the row from which it is taken to a training."""
+    plain, fast = timed("memory", 9000, 9500, 10_000, 10_500, 11_000), timed("threads", *5 * [12_000])
+    unclear = timed("threads", 10_500, 11_000, 12_000, 12_500, 13_000)
+    for other, verdict, row in (
+        (fast, "1.20 (1.09 to 1.33)", ""),
+        (unclear, "not distinguishable:\n1.20 (0.95 to 1.44)", " (gain not distinguishable)"),
+        (plain, "the plainest\nis the fastest", ""),
+    ):
+        bench: Any = SimpleNamespace(found={("memory", "torch"): [plain, other] if other is not plain else [plain]})
+        (cells,) = tables.of_best(bench).rows
+        assert cells[-3:] == ("10", verdict, "5")
+        ((_, said),) = tables.to_train(bench)
+        assert said == f"backend=torch loader={other.setting.loader} training.batch_size=1{row}"
 
 
 def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:

@@ -51,4 +51,4 @@ def _panel(axes: Axes, found: Sequence[Found]) -> None:
             axes.text(at, 1, f" {at:,}", color=colour, fontsize=8, transform=axes.get_xaxis_transform(), va="top")
     axes.set(xscale="log", yscale="log", xlabel="steps")
     plain(axes)
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(framealpha=1, edgecolor="none", fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.94))  # over lines

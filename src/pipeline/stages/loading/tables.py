@@ -67,9 +67,10 @@ def of_parts(bench: Bench) -> Table:
         for part in (*PARTS, REST):
             took = parts.get(part)
             cells.append("" if not took else f"{1e6 * took / examples:.1f} ({100 * took / total:.0f} %)")
-        rows.append((source, framework, *cells, f"{1e6 * total / examples:.1f}", str(len(each))))
-    columns = ("source", "framework", *PARTS, REST, "total", "n")
-    return Table("microseconds an image, the plainest setting, one thread; medians", columns, tuple(rows))
+        rows.append((source, framework, *cells, f"{1e6 * total / examples:.1f}"))
+    columns = ("source", "framework", *PARTS, REST, "total")
+    of = f"medians of {bench.job.rounds}"
+    return Table(f"microseconds an image, the plainest setting, one thread; {of}", columns, tuple(rows))
 
 
 def of_best(bench: Bench) -> Table:
@@ -80,11 +81,11 @@ def of_best(bench: Bench) -> Table:
         if fastest is None or base is None:
             continue
         over = gain(found)
-        row = [source, framework, fastest.setting.beside(base.setting), digits(median_rate(fastest.final))]
-        row += [digits(median_rate(base.final)), "the plainest is the fastest" if over is None else str(over)]
-        rows.append((*row, str(len(fastest.final))))
-    columns = ("source", "framework", "the best", "images/s", "plainest", "gain", "n")
-    return Table("the best setting, in turns with the plainest; gain: times as many images/s", columns, tuple(rows))
+        row = [source, framework, fastest.setting.beside(base.setting), thousands(median_rate(fastest.final))]
+        said = "the plainest\nis the fastest" if over is None else str(over).replace(": ", ":\n")
+        rows.append((*row, thousands(median_rate(base.final)), said, str(len(fastest.final))))
+    columns = ("source", "framework", "the best", "rate", "plainest", "gain", "n")
+    return Table("the best setting, in turns with the plainest; 1,000 images/s", columns, tuple(rows))
 
 
 def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -92,7 +93,9 @@ def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
     for (source, framework), found in bench.found.items():
         fastest = best(found)
         if fastest is not None and source != "files":  # which no dataset of ours reads again in each epoch
-            yield f"best, {source}", f"backend={framework} {fastest.setting.overrides}"
+            over = gain(found)
+            doubt = "" if over is None or over.distinguishable else f" (gain {str(over).partition(':')[0]})"
+            yield f"best, {source}", f"backend={framework} {fastest.setting.overrides}{doubt}"
 
 
 def of_limit(bench: Bench, source: str, found: Found) -> str:
