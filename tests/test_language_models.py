@@ -170,6 +170,20 @@ def test_studies_and_tools_take_a_language_model(tmp_path: Path, backend: str) -
     assert "\namp," in (ladder / "artifacts" / "ladder.csv").read_text()
 
 
+def test_maps_of_another_model_are_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, "stage=transformer", "stage.attention=true", "model=gru")
+    assert said == "stage.attention=true with model=gru: maps are drawn of model=gpt alone; leave it out"
+
+
+def test_what_is_not_drawn_is_not_announced(tmp_path: Path) -> None:
+    """Of other models than gpt neither maps nor a matmul, whose FLOP are counted."""
+    words = [word for word in DOCS if not word.startswith("model.heads")]
+    ended = pipeline(tmp_path, *words, "model=gru", "stage.baselines=false")
+    assert ended.returncode == 0, ended.stderr
+    assert "matmul" not in ended.stderr
+    assert "attention" not in ended.stderr
+
+
 @pytest.mark.wide
 def test_a_grid_of_all_positions(tmp_path: Path) -> None:
     off = ("stage.baselines=false", "stage.attention=false")

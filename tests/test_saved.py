@@ -83,6 +83,14 @@ def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) 
     assert experiment.backend.name == "torch"
 
 
+def test_what_only_a_training_step_has_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path)
+    for words in (["backend.compile=true"], ["backend=tensorflow", "backend.xla=true"]):
+        result = f"{words[-1]} with stage=evaluate: is about a training step, and none runs"
+        assert refusal(tmp_path, *words) == result
+    evaluated(tmp_path, "backend.compile=false")
+
+
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
     run = saved(tmp_path)
     result = f"experiment with stage=evaluate: run {run} brings its own settings along; what can be chosen anew is "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
 # Of the rechoosable groups, what only a training step has.
-TRAINING_ONLY = ("device.placement_log", "device.processes", "device.split")
+TRAINING_ONLY = ("backend.compile", "backend.xla", "device.placement_log", "device.processes", "device.split")
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 
 SWAPPED = {

@@ -52,6 +52,7 @@ def baselines(experiment: Experiment, run: Run) -> Result:
     dataset = experiment.data_source
     if not isinstance(dataset, Corpus):
         return Result(())
+    run.say("measuring n-grams and xz on the same text")
     text = text_of(dataset, experiment, run)
     length = len(text.train) + len(text.validation) + len(text.test)
     if length > LARGEST:
@@ -83,6 +84,7 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     several = device.processes * device.split > 1
     if rate is None or not isinstance(experiment.model, Gpt) or start.freeze or start.adapters.active or several:
         return Result(())
+    run.say("measuring the rate of a matmul")
     length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
@@ -102,6 +104,7 @@ def draw_attention(experiment: Experiment, run: Run) -> Result:
     dataset, model = experiment.data_source, experiment.model
     if not isinstance(dataset, Corpus) or not isinstance(model, Gpt):
         return Result(())
+    run.say("drawing the attention maps")
     about = saved_card(run.folder)
     vocabulary = from_plain(about["tokens"])
     text = text_of(dataset, experiment, run).test

@@ -100,13 +100,13 @@ class Generate(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: nothing is measured here, and no data are read."""
+        greedy = "stage.temperature=0" if self.temperature == 0 else "stage.top_k=1" if self.top_k == 1 else None
         for key in keys:
             if group_of(key) in ("training", "dataset"):
                 raise UserError(f"{key} with stage=generate: it reads no data and measures nothing; leave it out")
-            if key == "stage.seed" and self.temperature == 0:
-                raise UserError(
-                    f"stage.seed={self.seed} with stage.temperature=0: nothing is drawn at random; leave it out"
-                )
+            if greedy and key in ("stage.seed", "stage.temperature", "stage.top_p") and not greedy.startswith(key):
+                value = getattr(self, key.removeprefix("stage."))
+                raise UserError(f"{key}={value} with {greedy}: nothing is drawn at random; leave it out")
 
     def _check_tokens(self, card: Card) -> None:
         """Refuse numbers that no token has, and stop texts that no tokens make."""

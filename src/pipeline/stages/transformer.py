@@ -11,9 +11,10 @@ from pydantic import BeforeValidator, Field, PositiveInt
 
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.models.gpt import Gpt
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import build_as, spec
+from pipeline.spec import build_as, choice, spec
 from pipeline.stages.beside import beside, joined
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
@@ -71,8 +72,13 @@ class Transformer(Train):
     samples: Annotated[Samples, BeforeValidator(_samples)] = Field(default_factory=Samples)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse settings of samples where none are written."""
+        """Refuse settings of samples where none are written, and maps of another model than gpt."""
         super().check_keys(experiment, keys)
+        if "stage.attention" in keys and self.attention and not isinstance(experiment.model, Gpt):
+            raise UserError(
+                f"stage.attention=true with model={choice(experiment.model)}: maps are drawn of model=gpt alone; "
+                "leave it out"
+            )
         for key in keys:
             if key.startswith("stage.samples.") and key != "stage.samples.prompt" and not self.samples.prompts:
                 raise UserError(f"{key}: without stage.samples.prompt no samples are written; give a text there")
@@ -91,15 +97,12 @@ class Transformer(Train):
         written = self.samples.written() if self.samples.prompts else None
         watched = None if written is None else partial(samples.Sampler, written, experiment, resolved, run)
         result = course.train(experiment, resolved, run, probe=self.probe, task=self.task, watched=watched)
-        run.say("measuring the rate of a matmul")
         measured = partial(beside_gpt.utilization, experiment, resolved, run, result)
         found = [beside("utilization: not measured", measured)]
         if self.baselines:
-            run.say("measuring n-grams and xz on the same text")
             measured = partial(beside_gpt.baselines, experiment, run)
             found.append(beside("baselines: not measured", measured))
         if self.attention:
-            run.say("drawing the attention maps")
             found.append(beside("attention: not drawn", partial(beside_gpt.draw_attention, experiment, run)))
         also = joined(found)
         tested = 1 + max(number for number, (name, _) in enumerate(result.table) if name.startswith("test "))
