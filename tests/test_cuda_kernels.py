@@ -395,7 +395,7 @@ def test_a_kernel_that_lacks_the_dtype_is_not_called_wrong() -> None:
     from pipeline.stages.wmma.bench import Bench
     from pipeline.stages.wmma.stage import Wmma
 
-    stage = Wmma(kernels=(Naive(), GridStride(work=4)), sizes=((8, 8, 8),), threads=1)
+    stage = Wmma(kernels=(Naive(), GridStride(work=4)), sizes=((8, 8, 8),), threads=1, dtype="fp32")
     bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
     bench.verify()
     assert not bench.verdicts  # nothing runs here

@@ -302,4 +302,6 @@ def test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time(tmp_path: Path)
     print(f"the plain loop: {plain}; ours: {ours}")
     assert found["validation/loss"].value <= plain["validation_loss"]
     assert float(str(receipt["training_s"])) <= plain["seconds"] / 3
-    assert share >= (0.45 if "H200" in gpus()[0].name else 0.0)
+    # 0.45 is what an H200 has to reach; the same chip with slower memory is an H100, and others are held to something.
+    name = gpus()[0].name
+    assert share >= (0.45 if "H200" in name else 0.40 if "H100" in name else 0.1)

@@ -25,6 +25,7 @@ from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.machine.device import Device, Gpu
+from pipeline.spec import build_as
 from pipeline.stages.wmma import machine_code
 from pipeline.stages.wmma.stage import Wmma
 
@@ -303,7 +304,7 @@ def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypat
 def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "gemm.cuh"\nextern "C" __global__ void gemm(Element *x) { nothing(); }')
     kernels = (Naive(), GridStride(), Tuned(), Source(file=str(tmp_path / "mine.cu")))
-    found = machine_code.built(kernels, "fp16", (75, 80), 2)
+    found = machine_code.built(kernels, lambda _: "fp16", (75, 80), 2)
     assert list(found)[:5] == [
         ("naive", 75),
         ("naive", 80),
@@ -326,6 +327,36 @@ def test_an_architecture_that_there_is_not_is_refused_before_the_run() -> None:
     stage = Wmma(kernels=(Naive(),), dtype="fp16", architectures=(80, 70))
     with pytest.raises(UserError, match=r"stage\.architectures=70: no such choice; .*75, 80"):
         stage.check(NOTHING)
+
+
+def test_an_architecture_that_none_of_the_kernels_is_compiled_for_is_refused() -> None:
+    """In silence nothing would be compiled."""
+    for kernels, dtype, said in (
+        (("numpy",), None, r"stage\.architectures=80: none of stage\.kernels=\[numpy\] is compiled for it in fp32"),
+        (("tuned", "numpy"), "fp16", r"stage\.architectures=75: none of stage\.kernels=\[tuned"),
+        (("wgmma",), None, r"stage\.architectures=100: none of stage\.kernels=\[wgmma\] is compiled for it"),
+    ):
+        named = kernels if dtype is None else kernels[:1]
+        one = {"numpy": 80, "tuned": 75, "wgmma": 100}[named[0]]
+        stage = build_as(Wmma, {"kernels": named, "dtype": dtype, "architectures": (one,)}, "stage")
+        with pytest.raises(UserError, match=said):
+            stage.check(NOTHING)
+    build_as(Wmma, {"kernels": ("numpy", "tuned"), "architectures": (80,)}, "stage").check(NOTHING)  # tuned, in fp16
+
+
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [((13, 0), None), ((14, 1), None), (None, None), ((12, 8), "a driver for CUDA 13; this one runs CUDA 12.8")],
+)
+def test_a_driver_too_old_for_the_cubin_is_named_before_anything_is_launched(
+    newest: tuple[int, int] | None, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_card, "gpus", lambda: (Gpu(0, "a card", 1 << 34, (9, 0)),))
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 5))
+    monkeypatch.setattr(driver, "driver_cuda", lambda: newest)
+    assert driver.missing(Naive()) == said
+    monkeypatch.setattr(on_card, "gpus", lambda: (Gpu(0, "an old card", 1 << 34, (7, 0)),))
+    assert driver.missing(Naive()) == "compute capability 7.5 or newer; an old card has 7.0"
 
 
 def test_without_the_packages_nothing_is_shown_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from command import done, pipeline, runs, status, write_files
 
 from pipeline.errors import UserError
-from pipeline.machine.device import Device, Place
+from pipeline.kernels.timing import Times
+from pipeline.kernels.verify import Verdict
+from pipeline.machine.device import Device, Place, gpus
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
+from pipeline.stages.wmma import tables
+from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.padding import STEPS, Around, next_multiple
 from pipeline.stages.wmma.stage import Wmma
 
@@ -103,6 +109,63 @@ def test_the_receipt_says_how_each_kernel_was_made(bench: Path) -> None:
     code = json.loads((bench / "code.json").read_text())
     assert hash_of(code) == receipt["code_sha256"]
     assert {"own_kernels", "pipeline.kernels.cpu.cpu_packed", "pipeline.kernels.cpu.of_file"} <= code.keys()
+
+
+def test_without_a_dtype_each_kernel_is_verified_in_one_that_it_takes(folder: Path, own: dict[str, str]) -> None:
+    """The bare command: fp32 is timed, Tensor Core kernels are verified in fp16. A word of the user's is found in the
+    folder that --config-dir adds."""
+    write_files(folder, {"conf/kernel/mine.yaml": "_target_: pipeline.kernels.cpu.of_file.Source\nfile: mine.cpp\n"})
+    words = ("stage.kernels=[numpy,mine,naive,tiled]", "stage.sizes=[32]", "stage.architectures=[]")
+    made = done(folder, *QUICK, *words, "--config-dir", "conf", **own)
+    found = read_result(made)
+    assert found is not None
+    assert [row[0] for row in found.tables[0].rows] == ["numpy", "mine"]
+    rows = dict(found.table)
+    if gpus():
+        return
+    for name in ("naive", "tiled"):
+        assert re.fullmatch(r"right on \d+ problems in fp16; not timed: needs an NVIDIA GPU", rows[name])
+
+
+def test_a_word_that_no_folder_has_is_refused(folder: Path, own: dict[str, str]) -> None:
+    write_files(folder, {"conf/kernel/torn.yaml": "file: mine.cpp\n"})
+    for word, said in (
+        ("nobody", "stage.kernels=nobody: no such choice"),
+        ("torn", "needs _target_: <module>.<class>"),
+    ):
+        refused = pipeline(folder, *QUICK, f"stage.kernels=[{word}]", "--config-dir", "conf", **own)
+        assert refused.returncode == 2 and said in refused.stderr and "Traceback" not in refused.stderr
+
+
+def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
+    """A bench with these seconds of each kernel at one size, on so much of the cores."""
+    stage = build_as(Wmma, {"kernels": tuple(samples), "sizes": (64,), "threads": 2}, "stage")
+    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
+    bench.verdicts = {name: Verdict(1, 0.0, 0.0) for name in samples}
+    (gemm,) = bench.plan.problems
+    bench.times = {gemm: {name: Times(1, list(each), list(each)) for name, each in samples.items()}}
+    bench.errors = {(gemm, name): Verdict(1, 0.0, 0.0) for name in samples}
+    bench.cores_had = [1.0, had]
+    return bench
+
+
+def test_on_a_busy_machine_no_share_is_the_headline() -> None:
+    """The yardstick suffers most where others are at work, so that shares flatter."""
+    samples = {"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0)}
+    alone, busy = (seen(samples, had) for had in (0.97, 0.33))
+    best = {metric.name for metric in tables.metrics(alone)} - {metric.name for metric in tables.metrics(busy)}
+    assert best == {"best/share"}
+    assert "uncertain" not in dict(tables.summary(alone))["fastest"]
+    assert "uncertain, other processes are at work: no share of it is kept" in dict(tables.summary(busy))["fastest"]
+    assert "the probe had 33% of 2 cores" in str(busy.others)
+
+
+def test_shares_above_the_yardstick_stand_beside_its_spread() -> None:
+    above = seen({"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0), "cpu_vector": (8.0, 8.9, 9.5)}, 1.0)
+    said = dict(tables.summary(above))["above numpy"]
+    assert said.startswith("cpu_packed at 64 fp32, by columns, 225.0 % of a median between ")
+    assert "cpu_vector" not in said  # its slowest sample is no faster
+    assert "above numpy" not in dict(tables.summary(seen({"numpy": (1.0,), "cpu_packed": (2.0,)}, 1.0)))
 
 
 @pytest.mark.wide
@@ -197,6 +260,8 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, by columns)"
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
     assert message(("precision",)) == "precision with stage=wmma: stage.dtype=fp32 says it; set that instead"
+    said = "device.placement_log with stage=wmma: of a device the kernels follow its name alone; leave it out"
+    assert message(("device.name", "device", "device.placement_log")) == said
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = message(kernels=("cpu_order",))
@@ -227,12 +292,29 @@ def test_what_padding_costs_and_gains() -> None:
     """Of rates that are known: twice as fast on multiples of 16 as elsewhere."""
     sizes = [256 + step for step in STEPS]
     rates = {size: 100.0 if size % 16 == 0 else 50.0 for size in sizes}
-    around = Around({"one": rates}, {"one": {size: 2 * size**3 / (rate * 1e9) for size, rate in rates.items()}})
+    seconds = {size: 2 * size**3 / (rate * 1e9) for size, rate in rates.items()}
+    ranges = {size: (0.99 * one, 1.01 * one) for size, one in seconds.items()}
+    around = Around({"one": rates}, {"one": seconds}, {"one": ranges})
     assert around.padded("one", 271, 16) == pytest.approx(100 * (271 / 272) ** 3)
     gain, unit = around.gain("one", 271)
     assert gain == pytest.approx(2 * (271 / 272) ** 3) and unit == 8  # 272 is the next multiple of 8 too
     assert around.gain("one", 256)[0] == pytest.approx(1)
     assert all(next_multiple(size, unit) in rates for size in sizes for unit in (8, 16, 64))
+    off = [around.gain("one", size)[0] for size in sizes if size % 8]
+    assert around.typical_gain("one") == pytest.approx(sorted(off)[len(off) // 2])
+
+
+def test_noise_is_no_gain_of_padding() -> None:
+    """The best of three paddings is above 1 by chance: it counts where the samples' ranges do not overlap."""
+    generator = np.random.default_rng(0)
+    sizes = [256 + step for step in STEPS]
+    samples = {size: size**3 * generator.uniform(0.8, 1.2, 5) for size in sizes}
+    seconds = {size: float(np.median(each)) for size, each in samples.items()}
+    rates = {size: 2 * size**3 / one / 1e9 for size, one in seconds.items()}
+    ranges = {size: (float(min(each)), float(max(each))) for size, each in samples.items()}
+    around = Around({"one": rates}, {"one": seconds}, {"one": ranges})
+    assert max(around.gain("one", size)[0] for size in sizes if size % 8) > 1.05
+    assert around.typical_gain("one") == 1
 
 
 @pytest.mark.wide

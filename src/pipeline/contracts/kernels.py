@@ -116,6 +116,10 @@ class Kernel(Part):
         Raises UserError where the source does not compile, with the compiler's lines.
         """
 
+    def compiles_for(self, dtype: str, architecture: int) -> bool:
+        """Whether `machine_code` can make code for a GPU, which need not be there, as 80 for 8.0."""
+        return False
+
     def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
         """Compiled for a GPU that need not be there, as 80 for 8.0; None where that is not one it can be compiled for.
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import UserError, bad_choice, shown
 from pipeline.spec import build
@@ -63,7 +65,7 @@ def _kernel(value: object) -> Kernel:
     return made
 
 
-def _node(word: str) -> dict[str, str]:
+def _node(word: str) -> Mapping[str, object]:
     of_file = FILES.get(Path(word).suffix)
     if of_file:
         if not Path(word).is_file():
@@ -71,10 +73,38 @@ def _node(word: str) -> dict[str, str]:
         return {"_target_": of_file, "file": word}
     if "." in word:
         return {"_target_": word}
+    own = _own(word)
+    if own is not None:
+        return own
     cls = next((found for folder in FOLDERS if (found := _of_word(word, folder))), None)
     if cls is None:
         raise bad_choice(KEY, word, words())
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
+
+
+def _own(word: str) -> dict[str, object] | None:
+    """The node in `kernel/<word>.yaml` of a folder that the user added (`--config-dir`); None where there is none.
+
+    Only while Hydra composes the command, which knows these folders.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+
+    if not GlobalHydra.instance().is_initialized() or not re.fullmatch(r"\w+", word):
+        return None
+    path = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    folders = [
+        Path(one.path.removeprefix("file://")) for one in path if not one.path.startswith(("pkg://", "structured"))
+    ]
+    file = next((file for folder in folders if (file := folder / "kernel" / f"{word}.yaml").is_file()), None)
+    if file is None:
+        return None
+    try:
+        node = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{KEY}={word}: {file}: is no YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise UserError(f"{KEY}={word}: {file}: needs _target_: <module>.<class>")
+    return node
 
 
 def _of_word(word: str, folder: str) -> type[Kernel] | None:

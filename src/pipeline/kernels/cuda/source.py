@@ -94,12 +94,15 @@ class CudaSource(Kernel):
         beside = tuple(one if (one := source.parent / path.name).is_file() else path for path in self.beside)
         return build(source, self.entry, (dtype.upper(),), self.dynamic, beside)
 
+    def compiles_for(self, dtype: str, architecture: int) -> bool:
+        oldest = self.architectures.get(dtype)
+        return oldest is not None and (architecture == oldest if self.specific else architecture >= oldest)
+
     def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
         from pipeline.kernels import sass
         from pipeline.kernels.cuda.built import built
 
-        oldest = self.architectures[dtype]
-        if architecture < oldest or (self.specific and architecture != oldest):
+        if not self.compiles_for(dtype, architecture):
             return None
         made = built(self, dtype, architecture)
         counted = sass.instructions(made.cubin, self.entry)

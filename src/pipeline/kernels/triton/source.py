@@ -96,11 +96,14 @@ class TritonSource(Kernel):
 
         return Interpreted(self, by_rows(operands)) if self.rehearses(operands.gemm.dtype) else None
 
+    def compiles_for(self, dtype: str, architecture: int) -> bool:
+        oldest = self.minimum or (0, 0)
+        return dtype in self.dtypes and _missing_triton() is None and architecture >= 10 * oldest[0] + oldest[1]
+
     def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
         from pipeline.kernels.triton.compiled import machine_code
 
-        oldest = self.minimum or (0, 0)
-        if _missing_triton() is not None or architecture < 10 * oldest[0] + oldest[1]:
+        if not self.compiles_for(dtype, architecture):
             return None
         return machine_code(self, dtype, architecture)
 

@@ -39,6 +39,18 @@ class Plan:
     seconds: float
     longest: float
     seed: int
+    any_dtype: bool = False  # a kernel that lacks the dtype that is timed is verified in its own first one
+
+    @property
+    def dtype(self) -> str:
+        """That is timed."""
+        return self.problems[0].dtype
+
+    def checked_in(self, kernel: Kernel) -> str | None:
+        """The dtype that a kernel is verified in: that which is timed, or its own first; None: in none."""
+        if self.dtype in kernel.dtypes:
+            return self.dtype
+        return kernel.dtypes[0] if self.any_dtype else None
 
     def taken(self, kernel: Kernel) -> list[Gemm]:
         """The problems that a kernel does not refuse."""
@@ -69,9 +81,12 @@ class Bench:
         self.facts: dict[str, dict[str, object]] = {}
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: ceilings.Ceilings | None = None
+        self.cores_had: list[float] = []  # the share of the cores, by the probe, before and after the times
         for kernel in plan.kernels:
             refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
-            if missing or not plan.taken(kernel):
+            if missing and plan.any_dtype:
+                self.absent[kernel.name] = f"needs {missing}"
+            elif missing or not plan.taken(kernel):
                 self.absent[kernel.name] = refusal or f"needs {missing}"
 
     @property
@@ -129,11 +144,44 @@ class Bench:
             self.verify_at(gemm)
 
     def rehearse(self) -> None:
-        """Verify the others, which this machine cannot time: after those that it can, so that rates come first."""
-        dtype = self.plan.problems[0].dtype
+        """Verify the others, which are not timed here: after those that are, so that rates come first."""
         for kernel in self.plan.kernels:
-            if kernel.name in self.absent and self.plan.taken(kernel) and kernel.rehearses(dtype):
+            dtype = self.plan.checked_in(kernel)
+            if kernel.name not in self.absent or dtype is None:
+                continue
+            if dtype != self.plan.dtype and kernel.missing() is None:  # it runs here, in another dtype
+                self._judge(kernel, all_cases(dtype), self._prepare(kernel))
+            elif (dtype != self.plan.dtype or self.plan.taken(kernel)) and kernel.rehearses(dtype):
                 self._judge(kernel, all_cases(dtype), kernel.rehearse)
+
+    def ask_for_cores(self) -> None:
+        """Which part of the cores this process has now, where a kernel of the CPU is timed."""
+        if missing_compiler() is None and any(kernel.processor == "cpu" for kernel in self.timed.values()):
+            with contextlib.suppress(Readable):  # `measure_ceilings` says what goes wrong with the probe
+                self.cores_had.append(ceilings.cores_had(self.plan.cores))
+
+    @property
+    def others(self) -> str | None:
+        """That other processes are at work, in words; None where none were seen."""
+        return ceilings.others_at_work(min(self.cores_had, default=1.0), self.plan.cores)
+
+    def is_uncertain(self, name: str) -> bool:
+        """Whether the times of a kernel are those of a processor that others used too."""
+        kernel = next(one for one in self.plan.kernels if one.name == name)
+        return kernel.processor == "cpu" and self.others is not None
+
+    def above_yardstick(self) -> dict[tuple[Gemm, str], float]:
+        """Shares of the CPU's kernels that are above 1 by every sample: the slowest of theirs against the yardstick's
+        median."""
+        found = {}
+        for gemm, kernels in self.times.items():
+            for name, times in kernels.items():
+                share = self.share(gemm, name)
+                if share is None or name == self.yardstick or self.timed[name].processor != "cpu":
+                    continue
+                if share * times.median / max(times.sustained) > 1:
+                    found[gemm, name] = share
+        return found
 
     def measure_ceilings(self) -> None:
         """Of the processor, where there is a compiler to measure it."""
@@ -146,13 +194,11 @@ class Bench:
             return
         if self.ceilings.doubt:
             self.run.note(f"the memory's ceiling is uncertain: {self.ceilings.doubt}")
-        others = ceilings.others_at_work(self.ceilings.cores_had, self.plan.cores)
-        if others:
-            self.run.note(others)
+        self.cores_had.append(self.ceilings.cores_had)
 
     @property
     def _has_ceilings(self) -> bool:
-        return missing_compiler() is None and self.plan.problems[0].dtype == MEASURED
+        return missing_compiler() is None and self.plan.dtype == MEASURED
 
     def verify_at(self, gemm: Gemm, names: Collection[str] = ()) -> None:
         """The kernels (of `names`, or all that are right so far) at a size, or why one is not run there."""
@@ -267,7 +313,7 @@ class Bench:
 
         Of one that is right nothing is kept: the card says whether it is. What the shim cannot compile, a card may run.
         """
-        problems = all_cases(self.plan.problems[0].dtype)
+        problems = all_cases(self.plan.dtype)
         small = next((gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None), None)
         if small is None:
             return

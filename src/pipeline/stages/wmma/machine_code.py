@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.contracts.kernels import Kernel, MachineCode
@@ -12,19 +12,22 @@ from pipeline.runs.result import Metric, Table, count
 Built = dict[tuple[str, int], "MachineCode | str"]  # by kernel and architecture; a str: why there is none
 
 
-def built(kernels: Sequence[Kernel], dtype: str, architectures: Sequence[int], cores: int) -> Built:
-    """Of each kernel that is compiled for a GPU, for those of `architectures` that it allows."""
-    asked = [(kernel, one) for kernel in kernels if dtype in kernel.dtypes for one in architectures]
+def built(
+    kernels: Sequence[Kernel], dtype_of: Callable[[Kernel], str | None], architectures: Sequence[int], cores: int
+) -> Built:
+    """Of each kernel that is compiled for a GPU, for those of `architectures` that it allows; none without a dtype."""
+    asked = [(kernel, dtype, one) for kernel in kernels if (dtype := dtype_of(kernel)) for one in architectures]
 
-    def build(pair: tuple[Kernel, int]) -> MachineCode | str | None:
+    def build(asked_for: tuple[Kernel, str, int]) -> MachineCode | str | None:
+        kernel, dtype, architecture = asked_for
         try:
-            return pair[0].machine_code(dtype, pair[1])
+            return kernel.machine_code(dtype, architecture)
         except Readable as error:
             return str(error)
 
     with ThreadPoolExecutor(cores) as pool:
         found = zip(asked, pool.map(build, asked), strict=True)
-        return {(kernel.name, one): made for (kernel, one), made in found if made is not None}
+        return {(kernel.name, one): made for (kernel, _, one), made in found if made is not None}
 
 
 def table(found: Built) -> tuple[Table, ...]:

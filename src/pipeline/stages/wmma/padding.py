@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from pipeline.report.canvas import COLOURS, canvas, plain
 from pipeline.report.table import digits
@@ -23,14 +23,28 @@ STEPS = (0, 1, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 63, 64)
 
 @dataclass(frozen=True)
 class Around:
-    """`rates`: GFLOP/s, sustained, by kernel and N. `seconds`: of one product."""
+    """`rates`: GFLOP/s, sustained, by kernel and N. `seconds`: of one product. `ranges`: the fewest and the most of
+    the samples.
+    """
 
     rates: dict[str, dict[int, float]]
     seconds: dict[str, dict[int, float]]
+    ranges: dict[str, dict[int, tuple[float, float]]]
 
     def padded(self, name: str, size: int, unit: int) -> float:
         """The useful GFLOP/s of a product of N padded to the next multiple of `unit`."""
         return 2 * size**3 / self.seconds[name][next_multiple(size, unit)] / 1e9
+
+    def certain(self, name: str, size: int) -> bool:
+        """Whether padding by the unit of `gain` changes more than the samples differ: their ranges do not overlap."""
+        (low, high), padded = self.ranges[name][size], next_multiple(size, self.gain(name, size)[1])
+        least, most = self.ranges[name][padded]
+        return high < least or most < low
+
+    def typical_gain(self, name: str) -> float:
+        """The median of `gain` over the sizes that are no multiple of 8; of one that is not certain it is 1."""
+        off = [size for size in self.rates[name] if size % 8]
+        return median(self.gain(name, size)[0] if self.certain(name, size) else 1.0 for size in off)
 
     def gain(self, name: str, size: int) -> tuple[float, int]:
         """The best of these over the rate without padding, and its unit."""
@@ -57,7 +71,11 @@ def measured(bench: Bench, least: int) -> Around | None:
     names = [name for name in chosen if all(name in times[gemm] for gemm in problems.values())]
     seconds = {name: {size: times[gemm][name].median for size, gemm in problems.items()} for name in names}
     rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
-    return Around(rates, seconds)
+    ranges = {
+        name: {size: (min(one := times[gemm][name].sustained), max(one)) for size, gemm in problems.items()}
+        for name in names
+    }
+    return Around(rates, seconds, ranges)
 
 
 def tables(around: Around) -> tuple[Table, ...]:
@@ -71,7 +89,8 @@ def _table(around: Around, name: str) -> Table:
     for size, rate in around.rates[name].items():
         padded = ("" if size % unit == 0 else digits(around.padded(name, size, unit)) for unit in UNITS)
         gain, unit = around.gain(name, size)
-        best = (f"{100 * (gain - 1):+.0f} %", str(next_multiple(size, unit))) if size % unit else ("", "")
+        shown = f"{100 * (gain - 1):+.0f} %" if around.certain(name, size) else "none beyond the samples' range"
+        best = (shown, str(next_multiple(size, unit))) if size % unit else ("", "")
         rows.append((str(size), str(multiple(size)), digits(rate), *padded, *best))
     return Table(
         f"{name}: GFLOP/s as N is, and padded to a multiple of {', '.join(map(str, UNITS))}", columns, tuple(rows)
@@ -79,16 +98,15 @@ def _table(around: Around, name: str) -> Table:
 
 
 def metrics(around: Around) -> tuple[Metric, ...]:
-    """Of each kernel: the rate off multiples of 8 as a share of that on multiples of 64, and padding's best gain."""
+    """Of each kernel: the rate off multiples of 8 as a share of that on multiples of 64, and what padding gains."""
     found = []
     for name, rates in around.rates.items():
         on = [rate for size, rate in rates.items() if size % 64 == 0]
         off = [rate for size, rate in rates.items() if size % 8]
         share = fmean(off) / fmean(on)
-        gain = max(around.gain(name, size)[0] for size in rates if size % 8)
         found += [
             Metric(f"padding/{name}/{what}", value, "", "time", "max")
-            for what, value in (("off_8_share", share), ("gain", gain))
+            for what, value in (("off_8_share", share), ("gain", around.typical_gain(name)))
         ]
     return tuple(found)
 

@@ -30,6 +30,7 @@ from pipeline.stages.wmma.bench import Bench, Plan
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+OF_DEVICE = ("device", "device.name")  # the only keys of a device that decide anything here
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 MOST_THREADS = 1024
 COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large kernel
@@ -57,7 +58,8 @@ class Wmma(Stage):
     """`kernels`: which, by name, file or node (None: all there are). `sizes`: N for M = N = K, or [M, N, K] (None: by
     the processor that is timed, SIZES).
 
-    `dtype`: of A and B. `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
+    `dtype`: of A and B (None: fp32 is timed, fp16 where a GPU's kernel is; a kernel that lacks it is verified in its
+    own first one). `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
     dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
     `rounds`: samples of each; `seconds`: that they may take of one kernel at one size. `longest`: a kernel whose single
     product would take more seconds is not run at that size. `around`: also sizes at and beside the multiples of 8, 16
@@ -70,7 +72,7 @@ class Wmma(Stage):
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
     sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_sizes)] = None
-    dtype: str = "fp32"
+    dtype: str | None = None
     order: Literal["column", "row"] = "column"
     alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     beta: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -83,7 +85,7 @@ class Wmma(Stage):
     architectures: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
+        if self.dtype is not None and self.dtype not in DTYPES:
             raise bad_choice("stage.dtype", self.dtype, DTYPES)
         for name, value in (("kernels", self.kernels), ("sizes", self.sizes)):
             if value == ():
@@ -94,7 +96,16 @@ class Wmma(Stage):
 
     @property
     def title(self) -> str:
-        return f"wmma-{self.dtype}"
+        return f"wmma-{self.timed_dtype}"
+
+    @property
+    def timed_dtype(self) -> str:
+        """`dtype`; without one fp16 where a GPU's kernel takes it, else fp32, else the first of the first kernel."""
+        if self.dtype is not None:
+            return self.dtype
+        if any(one.processor == "gpu" and "fp16" in one.dtypes and one.missing() is None for one in self.chosen):
+            return "fp16"
+        return "fp32" if any("fp32" in one.dtypes for one in self.chosen) else self.chosen[0].dtypes[0]
 
     @property
     def chosen(self) -> tuple[Kernel, ...]:
@@ -115,13 +126,15 @@ class Wmma(Stage):
     @property
     def times_gpu(self) -> bool:
         """Whether one of the kernels is timed on a GPU of this machine."""
-        of_gpu = (one for one in self.chosen if one.processor == "gpu" and self.dtype in one.dtypes)
+        of_gpu = (one for one in self.chosen if one.processor == "gpu" and self.timed_dtype in one.dtypes)
         return any(one.missing() is None for one in of_gpu)
 
     @property
     def problems(self) -> tuple[Gemm, ...]:
         """One for each size, the smallest first."""
-        one = Gemm(m=1, n=1, k=1, dtype=self.dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad)
+        one = Gemm(
+            m=1, n=1, k=1, dtype=self.timed_dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad
+        )
         sizes = self.sizes or [(size, size, size) for size in SIZES["gpu" if self.times_gpu else "cpu"]]
         found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(sizes))
         return tuple(sorted(found, key=lambda gemm: gemm.flop))
@@ -145,6 +158,7 @@ class Wmma(Stage):
             seconds=self.seconds,
             longest=self.longest,
             seed=seed,
+            any_dtype=self.dtype is None,
         )
 
     def check(self, experiment: Experiment) -> None:
@@ -157,7 +171,11 @@ class Wmma(Stage):
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
         self._check_architectures()
-        runs = [one for one in able if one.missing() is None or one.rehearses(self.dtype)]
+        timed = self.timed_dtype
+        runs = [one for one in able if one.missing() is None or one.rehearses(timed)]
+        if self.dtype is None:
+            lacking = [one for one in self.chosen if timed not in one.dtypes]
+            runs += [one for one in lacking if one.missing() is None or one.rehearses(one.dtypes[0])]
         if not runs:
             reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
                 f"{one.name} {one.refusal(self.problems[0])}" for one in self.chosen
@@ -173,7 +191,7 @@ class Wmma(Stage):
                 )
         self._check_card(sum(one.processor == "gpu" and one.missing() is None for one in able))
         for gemm in self.around_problems:
-            if all(one.refusal(gemm) is not None for one in runs):
+            if able and all(one.refusal(gemm) is not None for one in runs):
                 raise UserError(f"stage.around={self.around}: {runs[0].name} {runs[0].refusal(gemm)} ({gemm})")
         need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
         if need > free:
@@ -205,12 +223,18 @@ class Wmma(Stage):
 
         if not self.architectures:
             return
+        dtype_of = self.plan(0).checked_in
         missing = nvrtc.missing_packages()
         if missing is not None:
             raise Impossible(f"stage.architectures={list(self.architectures)}: {missing}")
         for one in self.architectures:
             if one not in nvrtc.architectures():
                 raise bad_choice("stage.architectures", one, map(str, nvrtc.architectures()))
+            if not any((dtype := dtype_of(kernel)) and kernel.compiles_for(dtype, one) for kernel in self.chosen):
+                raise UserError(
+                    f"stage.architectures={one}: none of stage.kernels=[{','.join(one.name for one in self.chosen)}] "
+                    f"is compiled for it in {self.timed_dtype}; name one that is, or leave it out"
+                )
 
     @property
     def compiled_for(self) -> tuple[int, ...]:
@@ -222,7 +246,8 @@ class Wmma(Stage):
         return self.architectures
 
     def _check_kernel(self, kernel: Kernel) -> None:
-        for gemm in self.problems:
+        lacks = self.dtype is None and self.timed_dtype not in kernel.dtypes  # it is verified in another one
+        for gemm in () if lacks else self.problems:
             refusal = kernel.refusal(gemm)
             if refusal:
                 raise UserError(f"stage.kernels={kernel.name}: {refusal} ({gemm})")
@@ -234,7 +259,9 @@ class Wmma(Stage):
         """Refuse keys of trainings: nothing is trained here."""
         for key in keys:
             if group_of(key) == "precision":
-                raise UserError(f"{key} with stage=wmma: stage.dtype={self.dtype} says it; set that instead")
+                raise UserError(f"{key} with stage=wmma: stage.dtype={self.timed_dtype} says it; set that instead")
+            if group_of(key) == "device" and key not in OF_DEVICE:
+                raise UserError(f"{key} with stage=wmma: of a device the kernels follow its name alone; leave it out")
             if group_of(key) not in TAKES:
                 raise UserError(f"{key} with stage=wmma: nothing is trained here; leave it out")
 
@@ -250,7 +277,8 @@ class Wmma(Stage):
 
     def _prepare(self, kernel: Kernel, seed: int) -> None:
         """For a problem that it takes. Raises UserError where it raises anything."""
-        every_case = (gemm for _, gemm, _, _ in all_cases(self.dtype))
+        dtype = self.plan(seed).checked_in(kernel) or self.timed_dtype
+        every_case = (gemm for _, gemm, _, _ in all_cases(dtype))
         small = next((gemm for gemm in (*every_case, *self.problems) if kernel.refusal(gemm) is None), None)
         if small is None:
             return
@@ -269,25 +297,30 @@ class Wmma(Stage):
         from pipeline.stages.wmma import figures, machine_code, padding, tables
 
         receipt = receipts.before(experiment, resolved)
-        receipt["precision"] = {"requested": self.dtype, "effective": self.dtype, "reason": "stage.dtype"}
-        run.journal.write_receipt(receipt)
         index = asked(experiment.device.name, resolved.place)
         with on_card(index):
             bench = Bench(self.plan(experiment.seed), run)
+        timed = bench.plan.dtype
+        receipt["precision"] = {"requested": self.dtype or timed, "effective": timed, "reason": "stage.dtype"}
+        run.journal.write_receipt(receipt)
         with on_card(index), bench.blas_threads():
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
             samples = run.artifact("tables/samples.csv")
+            bench.ask_for_cores()
             for gemm in bench.plan.problems:
                 bench.times |= bench.time([gemm])
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
                 run.say(tables.line(bench, gemm))
+            bench.ask_for_cores()
             bench.measure_ceilings()
+            if bench.others:
+                run.note(bench.others)
             bench.rehearse()
-            run.journal.write_receipt(receipt | {"kernels": bench.facts})
+            run.journal.write_receipt(receipt | {"kernels": bench.facts, "cores_had": bench.cores_had})
             around = padding.measured(bench, self.around) if self.around else None
             tables.write_csv(samples, bench)
-        code = machine_code.built(self.chosen, self.dtype, self.compiled_for, self.cores)
+        code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
         figures.draw(run, bench)
         if around is not None:
             padding.draw(run.artifact("figures/padding.png"), around)

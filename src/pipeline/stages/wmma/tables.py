@@ -56,10 +56,12 @@ def not_timed(bench: Bench) -> list[tuple[str, str]]:
     rows = []
     for kernel in bench.plan.kernels:
         verdict, absent = bench.verdicts.get(kernel.name), bench.absent.get(kernel.name)
+        dtype = bench.plan.checked_in(kernel)
+        where = f" in {dtype}" if dtype and dtype != bench.plan.dtype else ""
         if verdict is not None and verdict.fault:
-            rows.append((kernel.name, f"WRONG, so it was not timed: {verdict.fault}"))
+            rows.append((kernel.name, f"WRONG{where}, so it was not timed: {verdict.fault}"))
         elif verdict is not None and absent:
-            rows.append((kernel.name, f"right on {verdict.n} problems; not timed: {absent}"))
+            rows.append((kernel.name, f"right on {verdict.n} problems{where}; not timed: {absent}"))
         elif absent:
             without = "not verified without a GPU; " if kernel.processor == "gpu" and bench.plan.taken(kernel) else ""
             rows.append((kernel.name, f"{without}not run: {absent}"))
@@ -89,9 +91,20 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
         gemm, name = fastest
         share = bench.share(gemm, name)
         of = f", {percent(share)} of {bench.yardstick}" if share and name != bench.yardstick else ""
+        if bench.is_uncertain(name):
+            of = "; uncertain, other processes are at work: no share of it is kept"
         rate = digits(bench.rate(gemm, name, sustained=True) or 0)
         rows.append(("fastest", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
+    above = bench.above_yardstick()
+    if above:
+        rows.append((f"above {bench.yardstick}", "; ".join(_above(bench, *one, share) for one, share in above.items())))
     return tuple(rows)
+
+
+def _above(bench: Bench, gemm: Gemm, name: str, share: float) -> str:
+    """A share above 1 beside the yardstick's own spread, which says how far it can be believed."""
+    theirs = rates(gemm.flop, bench.times[gemm][str(bench.yardstick)].sustained)
+    return f"{name} at {gemm}, {percent(share)} of a median between {digits(min(theirs))} and {digits(max(theirs))}"
 
 
 def metrics(bench: Bench) -> tuple[Metric, ...]:
@@ -107,7 +120,7 @@ def metrics(bench: Bench) -> tuple[Metric, ...]:
         gemm, name = fastest
         rate, share = bench.rate(gemm, name, sustained=True), bench.share(gemm, name)
         found += [Metric("best/sustained", rate, "GFLOP/s", "time", "max")] if rate else []
-        found += [Metric("best/share", share, "", "time", "max")] if share else []
+        found += [Metric("best/share", share, "", "time", "max")] if share and not bench.is_uncertain(name) else []
     return tuple(found)
 
 
