@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -98,7 +99,9 @@ class Attention(OfBlock):
         x among them, are then given back beside what was found.
         """
         block, other = self.block, x_BTD if other_BSD is None else other_BSD
-        query, key, value = self._heads(self.query(x_BTD)), self._heads(self.key(other)), self._heads(self.value(other))
+        alone = other_BSD is None and past is None and plain(self.query, self.key, self.value)
+        projected = at_once((self.query, self.key, self.value), x_BTD) if alone else self._each(x_BTD, other)
+        query, key, value = map(self._heads, projected)
         if block.normed_heads:
             query, key = (ops.cast(rms_normed(one), one.dtype) for one in (query, key))
         if block.rotary:
@@ -118,6 +121,9 @@ class Attention(OfBlock):
             seen = np.tril(np.ones((x_BTD.shape[1],) * 2, bool))
         return self._merged(attention(query, key, value, seen))
 
+    def _each(self, x_BTD: Any, other_BSD: Any) -> tuple[Any, Any, Any]:
+        return self.query(x_BTD), self.key(other_BSD), self.value(other_BSD)
+
     def _merged(self, found_BHTK: Any) -> Any:
         merged = ops.transpose(found_BHTK, (0, 2, 1, 3))
         return self.output_layer(ops.reshape(merged, (-1, merged.shape[1], self.block.width)))
@@ -125,6 +131,21 @@ class Attention(OfBlock):
     def _heads(self, x_BTD: Any) -> Any:
         split = ops.reshape(x_BTD, (-1, x_BTD.shape[1], x_BTD.shape[2] // self.block.head, self.block.head))
         return ops.transpose(split, (0, 2, 1, 3))
+
+
+def plain(*dense: Any) -> bool:
+    """Whether these layers compute as Keras's own do: one with an adapter, or in a dtype of its own, is called."""
+    policies = {one.dtype_policy.name for one in dense}
+    return len(policies) == 1 and all(type(one).call is layers.Dense.call for one in dense)
+
+
+def at_once(dense: Sequence[Any], x: Any) -> Any:
+    """What each of several plain dense layers gives of the same x, by a single product."""
+    found = ops.matmul(x, ops.concatenate([one.kernel for one in dense], axis=1))
+    if dense[0].use_bias:
+        found = found + ops.concatenate([one.bias for one in dense], axis=0)
+    ends = np.cumsum([one.units for one in dense])[:-1]
+    return ops.split(found, ends.tolist(), axis=-1)
 
 
 def attention(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any) -> Any:
