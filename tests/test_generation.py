@@ -271,6 +271,15 @@ REFUSED = {
     ("stage.prompt=a", "stage.stop=['']"): "stage.stop='': is empty; every text would end at once",
     ("stage.prompt=a", "stage.stop_tokens=[26]"): "stage.stop_tokens=26: tokens are 0 to 25",
     ("stage.prompt=a", "training.evaluation_batch_size=3"): "training.evaluation_batch_size with stage=generate: it re",
+    (
+        "stage.prompt=a",
+        "dataset.context=64",
+    ): "dataset.context=64 with stage=generate: run {run} was made with dataset.con",
+    (
+        "stage.prompt=a",
+        "model.layers=2",
+    ): "model.layers=2 with stage=generate: run {run} was made with model.layers=1 and",
+    ("stage.prompt=a", "model.patch=2"): "model.patch: no such key (model=vit has it); choose from model.",
     ("stage.prompt=a", "seed=2"): "seed=2 with stage=generate: run ",
 }
 
@@ -278,7 +287,15 @@ REFUSED = {
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
 def test_what_cannot_be_generated_is_refused(trained: Path, words: tuple[str, ...]) -> None:
     said = refused(trained, "stage=generate", "run=latest", "tracking=none", *words)
-    assert REFUSED[words] in said
+    (run,) = (one.parents[1] for one in (trained / "runs").glob("*/artifacts/model"))
+    assert REFUSED[words].format(run=run.name) in said
+
+
+@pytest.mark.wide
+def test_a_key_of_the_framework_that_trained_it_is_taken(tmp_path: Path) -> None:
+    write_files(tmp_path, {"whale.txt": TEXT})
+    done(tmp_path, *TRAIN, *GPT, "backend=tensorflow")
+    texts(tmp_path, "stage.prompt=a", "stage.tokens=2", "backend.xla=false")
 
 
 def test_a_run_that_is_not_a_language_model_of_text_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
@@ -73,7 +74,10 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):
         raise UserError("resume with -m: goes on with one run; a grid that is given again goes on by itself")
     task = Task(keys_of(parsed.overrides, GROUPS, grid=parsed.multirun, shows=bool(parsed.cfg)), act)
-    overrides = chosen_by_cell(parsed.overrides, GROUPS) if parsed.multirun else parsed.overrides
+    if parsed.multirun:
+        overrides = chosen_by_cell(parsed.overrides, GROUPS)
+    else:
+        overrides = [*choices_of_saved(parsed.overrides), *parsed.overrides]
     arguments = [*overrides, *flags]
     sys.argv = [sys.argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
@@ -91,6 +95,26 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     if task.trouble:
         raise task.trouble[0]
     return max(task.statuses, default=0)
+
+
+def choices_of_saved(overrides: Sequence[str]) -> list[str]:
+    """The choices of the run that `run=` names, for the groups that the user has left: so that keys are that run's.
+
+    Nothing where there is no such run; whoever takes it up says so.
+    """
+    given = {key: value.strip("'") for key, _, value in (one.partition("=") for one in overrides)}
+    if not given.get("run") or given["run"] == "null" or "$" in given["run"]:
+        return []
+    from pipeline.runs.choices import choices_beside
+    from pipeline.runs.lookup import find_run
+    from pipeline.runs.records import read_config
+    from pipeline.runs.saved import OWN
+
+    try:
+        folder = find_run(Path(given.get("output_dir", "runs")), given["run"], holding="artifacts/model/weights.npz")
+        return choices_beside(read_config(folder), {*OWN, *given})
+    except (UserError, OSError, yaml.YAMLError, UnicodeDecodeError):
+        return []
 
 
 def _parsed(arguments: Sequence[str]) -> Namespace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ def changes(config: Config, defaults: Config) -> dict[str, str]:
         if not isinstance(usual, Mapping) or usual.get("_target_") != value["_target_"]:
             choice, usual = nearest(key, value)
             found[key] = choice
-        found |= {f"{key}.{name}": text_of(one) for name, one in value.items() if name not in usual or usual[name] != one}
+        found |= {
+            f"{key}.{name}": text_of(one) for name, one in value.items() if name not in usual or usual[name] != one
+        }
     return found
 
 
@@ -44,9 +46,7 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
     target = str(node.get("_target_"))
     beside = _beside_choices(conf_path()).get(group) or {}
     fitting = {
-        name: {**beside, **one}
-        for name, one in _choices(conf_path() / group).items()
-        if one.get("_target_") == target
+        name: {**beside, **one} for name, one in _choices(conf_path() / group).items() if one.get("_target_") == target
     }
     if not fitting:
         return target, {**beside, "_target_": target}
@@ -56,6 +56,21 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 
     best = min(fitting, key=differing)
     return best, fitting[best]
+
+
+def choices_beside(config: Config, given: Collection[str]) -> list[str]:
+    """The choices that a saved config was made with, as overrides, without those of the groups in `given`.
+
+    Without classes that no choice names: those are a user's own.
+    """
+    found = []
+    for group, node in config.items():
+        if group in given or not isinstance(node, Mapping) or "_target_" not in node:
+            continue
+        name, _ = nearest(group, node)
+        if name != str(node["_target_"]) and name in _choices(conf_path() / group):
+            found.append(f"{group}={name}")
+    return found
 
 
 def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | None:
@@ -68,7 +83,9 @@ def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | No
     if "_target_" not in node:
         return None
     beside = [one for other, one in every.items() if other != name and one.get("_target_") == node["_target_"]]
-    differing = {key: value for key, value in node.items() if any(key not in one or one[key] != value for one in beside)}
+    differing = {
+        key: value for key, value in node.items() if any(key not in one or one[key] != value for one in beside)
+    }
     return str(node["_target_"]), differing
 
 
