@@ -38,6 +38,7 @@ BENCHMARKS = (
     "processes",
     "memory",
     "ceilings",
+    "kernels",
     "matmul",
     "pinn",
 )

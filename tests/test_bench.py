@@ -25,7 +25,7 @@ from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, seconds
 
-TAKE_ROUNDS = "gpt, gpt_fast, ingredients, generation, processes, memory, ceilings, matmul, pinn"
+TAKE_ROUNDS = "gpt, gpt_fast, ingredients, generation, processes, memory, ceilings, kernels, matmul, pinn"
 RESULTS = Path(__file__).parents[1] / "results"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import yaml
 from command import environment, write_files
 
 from bench import table
@@ -26,9 +27,12 @@ from bench.gpu.session import Ended, said
 from bench.kept import keep, path_of, results
 from bench.measure import row
 from pipeline.command_line import composed
+from pipeline.kernels.named import every
 from pipeline.machine.device import gpus
 from pipeline.runner import planned
 from pipeline.runs.process import process_started
+from pipeline.spec import build_as
+from pipeline.stages.wmma.stage import Wmma
 
 ROOT = Path(__file__).parents[1]
 HANG = (
@@ -76,12 +80,15 @@ def session(folder: Path, *parts: Part) -> Bench:
 
 
 def test_the_parts_take_eight_minutes_at_most() -> None:
-    assert sum(one.limit_s for one in PARTS) <= SECONDS == 480
+    assert sum(one.limit_s for one in PARTS if not one.later) <= SECONDS == 480
+    assert all(one.limit_s <= SECONDS for one in PARTS)
+    assert sum(one.limit_s for one in PARTS if one.later and not one.is_tests) <= SECONDS  # a second make gpu
     assert all(one.limit_s > 0 for one in PARTS)
 
 
 def test_the_most_valuable_come_first() -> None:
-    names = [one.name for one in PARTS]
+    names = [one.name for one in PARTS if not one.later]
+    assert [one.later for one in PARTS] == sorted(one.later for one in PARTS)
     order = ["machine", "precisions, ", "kernels, ", "ladder", "gpt_gpu", "compiled step", "memory limit", "profiler"]
     places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in (*order, "tests, ")]
     assert [n for some in places for n in some] == list(range(len(names)))
@@ -89,12 +96,61 @@ def test_the_most_valuable_come_first() -> None:
 
 
 def test_the_kernels_are_those_that_the_stage_has() -> None:
-    assert not any("stage.kernels" in word for one in PARTS for word in one.words)
+    """Each of them, in each dtype that it takes but fp32, is in a part; one that names kernels names some that are."""
+    of_gpu = [kernel for kernel in every() if kernel.processor == "gpu"]
+    taken = {(kernel.name, dtype) for kernel in of_gpu for dtype in kernel.dtypes if dtype != "fp32"}
+    run: set[tuple[str, str]] = set()
+    for one in PARTS:
+        said = dict(word.partition("=")[::2] for word in one.words)
+        if "stage.dtype" not in said:
+            continue
+        if "stage.kernels" in said:
+            stage = build_as(Wmma, {"kernels": yaml.safe_load(said["stage.kernels"])}, "stage")
+            assert all(said["stage.dtype"] in kernel.dtypes for kernel in stage.chosen)
+        else:
+            run |= {(kernel.name, said["stage.dtype"]) for kernel in of_gpu if said["stage.dtype"] in kernel.dtypes}
+    assert run == taken
+
+
+def test_what_is_to_be_reached_is_measured() -> None:
+    reached = {one.name: one.words for one in PARTS if one.name.startswith("reach, ")}
+    for dtype in ("fp16", "bf16"):
+        assert "stage.sizes=[6144,8192]" in reached[f"reach, {dtype}"]
+        assert "stage.kernels=[tuned,triton,wgmma_persistent,cublas]" in reached[f"reach, {dtype}"]
+    assert any(word.startswith("stage.around=") for word in reached["reach, padding"])
+    assert any("work: 16" in word for word in reached["reach, work"])
+
+
+def test_a_later_part_waits_for_a_session_that_has_time_for_it(tmp_path: Path) -> None:
+    later = part("later", "platform", later=True, limit_s=100)
+    bench = Bench([PASSES, later], rehearsal=False, commit="c0ffee", root=tmp_path, work=tmp_path)
+    assert bench.limit(PASSES) == PASSES.limit_s
+    bench.began -= SECONDS - 50
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(command, "missing", lambda *_, **__: "")
+        outcome = bench.run(later, lambda *_: None)
+        assert (outcome.state, outcome.message) == ("left", "needs 100 s, and 50 are left; run make gpu again")
+        assert "later" not in results(bench.kept)
+        bench.began += SECONDS - 50
+        assert bench.run(later, lambda *_: None).state == "passed"
+
+
+@pytest.mark.slow
+def test_every_part_can_be_rehearsed(tmp_path: Path) -> None:
+    here = environment(PYTHONPATH=str(ROOT))
+    begun = [sys.executable, "-m", "bench", "gpu", "--rehearse"]
+    done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=7200, check=False)
+    assert done.returncode == 0, done.stderr
+    (kept,) = tmp_path.glob("runs/gpu/rehearsal/*/*.json")
+    assert {
+        name: one["message"] for name, one in results(kept).items() if one["state"] not in ("passed", "skipped")
+    } == {}
+    assert list(results(kept)) == [one.name for one in PARTS]
 
 
 def test_all_tests_that_need_a_gpu_belong_to_a_part() -> None:
     marked = {path.name for path in (ROOT / "tests").glob("test_*.py") if re.search(r"mark\.gpu\b", path.read_text())}
-    named = {Path(word).name for one in PARTS for word in one.words if word.startswith("tests/")}
+    named = {Path(word.partition("::")[0]).name for one in PARTS for word in one.words if word.startswith("tests/")}
     assert named == marked - {Path(__file__).name}
 
 

@@ -22,6 +22,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
+from pipeline.kernels.card_state import State
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
@@ -34,7 +35,7 @@ from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.gemm import Gemm, Operands, check, digest, operands, with_margins
 from pipeline.kernels.on_card import asked, card, card_index, on_card
 from pipeline.kernels.shim.program import available
-from pipeline.kernels.timing import in_turns
+from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.verify import Case, all_cases, verify
 from pipeline.machine.device import Device, Gpu, Place
 from pipeline.spec import spec
@@ -475,3 +476,41 @@ def test_arrays_that_caches_may_hold_are_named() -> None:
     assert doubt(1 << 29, 1 << 26) is None
     assert doubt(1 << 29, 1 << 28) == "an array has 512.0 MiB, less than 4 times the 256.0 MiB of the caches"
     assert doubt(1 << 26, 0) == "how large the caches are is not known, and an array has 64.0 MiB"
+
+
+def test_occupancy_is_of_the_threads_that_a_multiprocessor_has_room_for() -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def call(name: str, *arguments: object) -> int:
+        asked.append((name, *arguments))
+        return 2 if name.startswith("cuOccupancy") else 2048
+
+    attributes = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR="room")
+    library = SimpleNamespace(CUdevice_attribute=attributes)
+    found = driver.occupancy(call, library, "device", "function", 256, 95744)
+    assert found == {"blocks_per_multiprocessor": 2, "occupancy": 0.25}
+    assert asked[0] == ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "function", 256, 95744)
+    assert asked[1] == ("cuDeviceGetAttribute", "room", "device")
+
+
+def test_clock_and_power_stand_beside_each_sample_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of the datasheet too; what the driver does not say is not measured."""
+    monkeypatch.setattr(on_card_module, "gpus", lambda: (Gpu(0, "NVIDIA H200", 1 << 37, (9, 0)),))
+    monkeypatch.setattr(Naive, "missing", lambda _: None)
+    bench = Bench(Wmma(kernels=(Naive(),), sizes=((64, 64, 64),), dtype="fp16").plan(0), None)  # type: ignore[arg-type]
+    (gemm,) = bench.plan.problems
+    bench.verdicts["naive"] = bench.errors[gemm, "naive"] = verifying.Verdict(1, 0.0, 0.0)
+    seconds = [gemm.flop / 98.95e12] * 3  # a tenth of 989.5 TFLOP/s
+    bench.facts["naive"] = {}
+    bench.times[gemm]["naive"] = Times(1, seconds, seconds, [State(1980.0, None), State(1500.0, None), None])
+    (table,) = tables.timed(bench)
+    (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row[name] for name in ("of datasheet", "MHz", "W", "occupancy")] == [
+        "10.0 %",
+        "1,740",
+        "not measured",
+        "not measured",
+    ]
+    bench.facts["naive"] = {"occupancy": 0.25}
+    assert tables.timed(bench)[0].rows[0][table.columns.index("occupancy")] == "25.0 %"
+    assert {one.name: one.value for one in tables.metrics(bench)}["64x64x64/naive/of_datasheet"] == pytest.approx(0.1)

@@ -36,7 +36,7 @@ NOT_THERE = "cannot fetch "  # what a command says of data that no source gives
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a part ended: passed, failed, skipped or out of time; what it found, and what is to be said of it."""
+    """How a part ended: passed, failed, skipped, out of time, or left for later; what it found, what is to be said."""
 
     state: str
     rows: list[dict[str, Any]]
@@ -78,6 +78,8 @@ class Bench:
         """Run a part, unless something is missing, and keep what it found. `tick` hears its seconds, and its limit."""
         lacking = missing(part, rehearsal=self.rehearsal)
         limit = self.limit(part)
+        if not lacking and part.later and not self.rehearsal and (left := self.left()) < part.limit_s:
+            return Outcome("left", [], f"needs {part.limit_s} s, and {max(left, 0):.0f} are left; run make gpu again")
         outcome = Outcome("skipped", [], lacking) if lacking else self._run(part, limit, tick)
         self._keep(part, outcome, limit)
         return outcome
@@ -104,8 +106,11 @@ class Bench:
         if not part.is_tests:
             return part.limit_s
         behind = self.parts[self.parts.index(part) + 1 :]
-        left = SECONDS - (time.monotonic() - self.began) - sum(one.limit_s for one in behind)
-        return max(part.limit_s, left)
+        return max(part.limit_s, self.left() - sum(one.limit_s for one in behind if not one.later))
+
+    def left(self) -> float:
+        """Seconds of the eight minutes."""
+        return SECONDS - (time.monotonic() - self.began)
 
     def _keep(self, part: Part, outcome: Outcome, limit: float) -> None:
         entry: dict[str, Any] = {

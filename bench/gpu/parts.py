@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ class Part:
 
     `rows`: reads what was found from the folder that the command ran in. `small`: words that take the place of others
     in a rehearsal on the CPU (None: only a GPU can run it). `backends` have to be able to use the GPU, `needs` are
-    distributions beside the core. `refused`: the command has to be refused with these words.
+    distributions beside the core. `refused`: the command has to be refused with these words. `later`: it is not among
+    those of the first eight minutes, and begins only where its limit still fits into them: in a second `make gpu`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Part:
     needs: tuple[str, ...] = ()
     small: tuple[str, ...] | None = None
     refused: str | None = None
+    later: bool = False
 
     @property
     def is_tests(self) -> bool:
@@ -88,6 +90,14 @@ def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
     )  # fmt: skip
 
 
+def reach(what: str, limit_s: int, *words: str) -> Part:
+    """Kernels at what they are to reach, in a `make gpu` behind the first."""
+    return Part(
+        name=f"reach, {what}", limit_s=limit_s, words=("stage=wmma", *words), rows=found.kernels,
+        backends=(), needs=PACKAGES, small=("stage.sizes=[64]",), later=True,
+    )  # fmt: skip
+
+
 def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
     """The tests of files that need a GPU. They also get what is left of the eight minutes.
 
@@ -100,6 +110,9 @@ def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ())
     )  # fmt: skip
 
 
+RIVALS = "stage.kernels=[tuned,triton,wgmma_persistent,cublas]"
+GRID = "{_target_: pipeline.kernels.cuda.grid_stride.GridStride,work: %d}"
+IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
 PARTS = (
     Part(name="machine", limit_s=15, words=("stage=devices",), rows=found.nothing, small=()),
     precisions("torch", 50, EVERY),
@@ -139,7 +152,7 @@ PARTS = (
     ),
     Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
     pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_torch_kernels.py"),
-    pytest_of("commands", 12, "tests/test_gpu.py"),
+    pytest_of("commands", 12, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
     pytest_of(
         "compiled steps and solvers",
         10,
@@ -148,4 +161,11 @@ PARTS = (
         "tests/test_devices.py",
         needs=("hypothesis",),
     ),
+    reach("fp16", 110, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
+    reach("bf16", 110, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
+    reach("tf32", 40, "stage.dtype=tf32", "stage.sizes=[4096]"),
+    reach("int8", 40, "stage.dtype=int8", "stage.sizes=[4096]"),
+    reach("padding", 90, "stage.dtype=fp16", "stage.kernels=[tuned,cublas]", "stage.sizes=[1024]", "stage.around=1024"),
+    reach("work", 30, "stage.dtype=fp16", f"stage.kernels=[grid_stride,{GRID % 4},{GRID % 16}]", "stage.sizes=[1024]"),
+    replace(pytest_of("loss in a third", 470, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pipeline.contracts.kernels import Launch
+from pipeline.kernels.card_state import State
 
 Key = TypeVar("Key")
 FEWEST = 3  # samples, so that there is a spread
@@ -18,12 +19,14 @@ FEWEST = 3  # samples, so that there is a spread
 class Times:
     """Seconds of one product. `burst`: a single one after another kernel's turn; `sustained`: the mean of `calls`.
 
+    `states`: clock and power of the GPU right after each sustained sample; None of a kernel of the CPU.
     Where `calls` is 1 a product takes so long that `sustained` holds the same samples as `burst`.
     """
 
     calls: int = 1
     burst: list[float] = field(default_factory=list)
     sustained: list[float] = field(default_factory=list)
+    states: list[State | None] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -41,6 +44,7 @@ def in_turns(
     rounds: int,
     budget_s: float,
     failed: Callable[[Key, Exception], object] = _raise,
+    state: Callable[[Key], State | None] = lambda _: None,
 ) -> dict[Key, Times]:
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
@@ -67,6 +71,7 @@ def in_turns(
                 continue
             found[name].burst.append(burst)
             found[name].sustained.append(sustained)
+            found[name].states.append(state(name))
             time.sleep(launches[name].rest_s)
     return found
 

@@ -7,8 +7,9 @@ context is used, the one that torch uses too.
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,6 +68,16 @@ def batches(calls: int) -> list[int]:
     return [NODES] * whole + [rest] * (rest > 0)
 
 
+def occupancy(
+    call: Callable[..., Any], driver: Any, device: object, function: object, threads: int, dynamic: int
+) -> dict[str, object]:
+    """How many blocks fit on a multiprocessor at once, and the share of the threads it has room for that they are."""
+    blocks = int(call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, dynamic))
+    room = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
+    most = int(call("cuDeviceGetAttribute", room, device))
+    return {"blocks_per_multiprocessor": blocks, "occupancy": blocks * threads / most}
+
+
 class OnGpu(Launch):
     """A kernel with its operands on the GPU. Memory and code are freed with the object.
 
@@ -94,6 +105,7 @@ class OnGpu(Launch):
         self._refuse(made.shared, name)
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", self._function, most, kernel.dynamic)
+        occupied = occupancy(self._call, driver, self._device, self._function, math.prod(kernel.block), kernel.dynamic)
         # Not the legacy stream, which cannot be captured; one of this kind still waits for the copies on that.
         self._stream = self._call("cuStreamCreate", 0)  # CU_STREAM_DEFAULT
         weakref.finalize(self, driver.cuStreamDestroy, self._stream)
@@ -112,6 +124,7 @@ class OnGpu(Launch):
             "registers": made.registers,
             "spilled_bytes": made.spilled,
             "shared_bytes": made.shared + kernel.dynamic,
+            **occupied,
             "compiler": f"NVRTC {_dotted(nvrtc.version())}",
             "flags": " ".join(nvrtc.flags(made.architecture, (operands.gemm.dtype.upper(),), specific=kernel.specific)),
             "source_sha256": content_hash(dict.fromkeys((*kernel.user_files, *kernel.beside))),

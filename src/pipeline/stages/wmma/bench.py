@@ -11,12 +11,14 @@ from functools import partial
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
 from pipeline.kernels.apart import Apart
+from pipeline.kernels.card_state import State, state
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
-from pipeline.kernels.on_card import card_index, on_card
+from pipeline.kernels.on_card import card, card_index, on_card
 from pipeline.kernels.timing import Times, in_turns, median_rate
 from pipeline.kernels.verify import LIMIT_S, RUNS, Case, Prepare, Verdict, all_cases, in_words, is_ours, right, verify
+from pipeline.machine.known_gpus import known
 from pipeline.runs.run import Run
 
 MEASURED = "fp32"  # what the ceilings are those of
@@ -81,6 +83,8 @@ class Bench:
         self.facts: dict[str, dict[str, object]] = {}
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: ceilings.Ceilings | None = None
+        gpu = card()
+        self.index, self.card = card_index(), None if gpu is None else gpu.name
         self.cores_had: list[float] = []  # the share of the cores, by the probe, before and after the times
         for kernel in plan.kernels:
             refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
@@ -269,7 +273,7 @@ class Bench:
                     launch.refill(made[gemm].d)
                     launches[gemm, name] = launch
                     expected[gemm, name] = self.errors[gemm, name].seconds
-        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds, self._failed)
+        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds, self._failed, self._state)
         for (gemm, name), launch in launches.items():
             if name not in self.timed:
                 continue
@@ -281,6 +285,22 @@ class Bench:
             gemm: {name: times for (of, name), times in found.items() if of == gemm and name in self.timed}
             for gemm in problems
         }
+
+    def _state(self, key: tuple[Gemm, str]) -> State | None:
+        """Clock and power of the GPU, where the kernel runs on it."""
+        if self.timed[key[1]].processor != "gpu":
+            return None
+        with on_card(self.index):
+            return state()
+
+    def of_datasheet(self, gemm: Gemm, name: str) -> float | None:
+        """The sustained rate as a share of what the maker states for the card and dtype; None where it states none."""
+        rate = self.rate(gemm, name, sustained=True)
+        if rate is None or self.card is None or self.timed[name].processor != "gpu":
+            return None
+        gpu = known(self.card)
+        stated = None if gpu is None else gpu.tensor.get(gemm.dtype.upper(), gpu.cuda.get(gemm.dtype.upper()))
+        return None if stated is None else rate / 1000 / stated
 
     def rate(self, gemm: Gemm, name: str, *, sustained: bool = False) -> float | None:
         """GFLOP/s by the median; None where it was not timed."""

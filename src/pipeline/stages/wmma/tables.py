@@ -15,6 +15,7 @@ from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.bench import Bench
 
 GIGA = 1e9
+NOT_MEASURED = "not measured"
 
 
 def timed(bench: Bench) -> tuple[Table, ...]:
@@ -26,6 +27,8 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
     columns = ["kernel", "burst", "sustained", "range", "n"]
     columns += [f"of {bench.yardstick}"] if bench.yardstick else []
     columns += ["of FMA"] if bench.ceilings else []
+    on_gpu = any(bench.timed[name].processor == "gpu" for name in bench.times[gemm])
+    columns += ["of datasheet", "MHz", "W", "occupancy"] if on_gpu else []
     rows: list[tuple[str, ...]] = []
     for name, times in bench.times[gemm].items():
         burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
@@ -33,9 +36,30 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
         row += [f"{digits(min(sustained))} to {digits(max(sustained))}", f"{len(sustained)} × {times.calls}"]
         row += [percent(bench.share(gemm, name))] if bench.yardstick else []
         row += [percent(of_peak(bench, gemm, name))] if bench.ceilings else []
+        row += _of_card(bench, gemm, name) if on_gpu else []
         rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
     title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
     return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
+
+
+def _of_card(bench: Bench, gemm: Gemm, name: str) -> list[str]:
+    """Share of the datasheet's rate, medians of clock and power beside the samples, occupancy; of a GPU's kernel."""
+    if bench.timed[name].processor != "gpu":
+        return [""] * 4
+    states = [one for one in bench.times[gemm][name].states if one is not None]
+    medians = [
+        statistics.median(each) if each else None
+        for each in (
+            [one.clock_mhz for one in states if one.clock_mhz is not None],
+            [one.power_w for one in states if one.power_w is not None],
+        )
+    ]
+    occupied = bench.facts.get(name, {}).get("occupancy")
+    return [
+        percent(bench.of_datasheet(gemm, name)) or NOT_MEASURED,
+        *(NOT_MEASURED if one is None else f"{one:,.0f}" for one in medians),
+        percent(occupied) if isinstance(occupied, float) else NOT_MEASURED,
+    ]
 
 
 def _cards(bench: Bench, gemm: Gemm) -> str:
@@ -132,7 +156,12 @@ def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
             rate = bench.rate(gemm, name, sustained=sustained)
             if rate is not None:
                 yield Metric(f"{key}/{name}/{kind}", rate, "GFLOP/s", "time", "max")
-        for what, share in (("share", bench.share(gemm, name)), ("of_peak", of_peak(bench, gemm, name))):
+        shares = {
+            "share": bench.share(gemm, name),
+            "of_peak": of_peak(bench, gemm, name),
+            "of_datasheet": bench.of_datasheet(gemm, name),
+        }
+        for what, share in shares.items():
             if share is not None:
                 yield Metric(f"{key}/{name}/{what}", share, "", "time", "max")
         yield Metric(f"{key}/{name}/relative_error", bench.errors[gemm, name].relative, direction="min")
@@ -142,13 +171,17 @@ def write_csv(path: Path, bench: Bench) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s"))
+        writer.writerow(
+            ("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s", "mhz", "w")
+        )
         for which, found in (("sizes", bench.times), ("around", bench.times_around)):
             for gemm, kernels in found.items():
                 for name, times in kernels.items():
                     for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
                         head = (gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, which)
-                        writer.writerow((*head, number, times.calls, *pair))
+                        at = times.states[number] if number < len(times.states) else None
+                        beside = ("", "") if at is None else (at.clock_mhz, at.power_w)
+                        writer.writerow((*head, number, times.calls, *pair, *beside))
 
 
 def best(bench: Bench) -> tuple[Gemm, str] | None:
