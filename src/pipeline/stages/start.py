@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import shown
+from pipeline.models.patterns import matching
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
+
+if TYPE_CHECKING:
+    from pipeline.experiment.settings import Starting
 
 # Settings of a model that decide how it is trained, and not what its weights compute.
 OF_TRAINING = frozenset(
@@ -26,6 +31,26 @@ def card_of(start: Path) -> dict[str, Any]:
         return card
     by = read_json(start.with_name("normalisation.json"))
     return {"normalisation": by} if by else {}
+
+
+def check_adapters(starting: Starting, model: Mapping[str, Any]) -> None:
+    """Refuse patterns of layers that the saved run of the same class has no kernel for. Raises UserError.
+
+    Reads the names in the file alone, so that a grid is refused before its cells begin. `model`: the config's node.
+    """
+    start, patterns = Path(str(starting.start)), starting.adapters.layers
+    if not patterns or start.suffix != ".npz" or len(start.parents) < 3:
+        return
+    saved = read_config(start.parents[2]).get("model")
+    if not isinstance(saved, dict) or saved.get("_target_") != model.get("_target_"):
+        return
+    try:
+        with zipfile.ZipFile(start) as file:
+            names = [name.removesuffix(".npy") for name in file.namelist()]
+    except (OSError, zipfile.BadZipFile):  # whoever reads the weights says so
+        return
+    kernels = [name.removesuffix(".kernel") for name in names if name.endswith(".kernel")]
+    matching("model.adapters.layers", patterns, kernels, "dense layer")
 
 
 def said_of_settings(start: Path, model: Mapping[str, Any]) -> str | None:

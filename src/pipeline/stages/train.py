@@ -26,6 +26,13 @@ class Train(Stage):
     imports: ClassVar[tuple[str, ...]] = ("pipeline.report.figures", "pipeline.runs.receipt")
     distributes: ClassVar[bool] = True
 
+    def check(self, experiment: Experiment) -> None:
+        """Refuse adapters for layers that the saved model does not have: in a grid before any cell begins."""
+        if experiment.starting.adapters.layers and experiment.starting.start is not None:
+            from pipeline.stages.start import check_adapters
+
+            check_adapters(experiment.starting, experiment.config["model"])
+
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse a model of the user's own that cannot be trained on the data."""
         from pipeline.stages import data_checks
