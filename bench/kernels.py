@@ -1,0 +1,78 @@
+"""stage=wmma on a CPU: the ladder's last rung against NumPy's BLAS on the same threads, and how long the stage takes.
+
+The stage verifies every kernel at every size before it times it. Rounds are runs of the whole command.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+
+from bench.measure import Side, alternate, at_least, at_most, pipeline, row, wall
+
+ROUNDS = 1  # each has several samples of every kernel; more rounds take minutes each
+SQUARE, RAGGED = (512, 1024, 2048, 4096), ("[513,1027,771]", "[1000,999,1001]", "[2047,515,1023]")
+LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "cpu_threads")
+LAST, RUNG_SIZE = LADDER[-1], "512x512x512"
+SHARE, SHARE_RAGGED, FIRST_S, WHOLE_S = 0.9, 0.8, 10.0, 120.0
+QUICK = ("stage=wmma", "stage.sizes=[256]", "stage.seconds=0.05", "tracking=none")
+
+
+def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
+    """Rows of the table."""
+    large = Side("the last rung and NumPy", lambda: measured(("numpy", LAST), (*map(str, SQUARE), *RAGGED)))
+    rungs = Side("the ladder", lambda: measured(("numpy", *LADDER), ("512",), "stage.threads=1"))
+    times = Side("the bare stage", stage_times)
+    alternate([large, rungs, times], rounds, uncounted=0)
+    rows = [
+        at_least(row(f"{LAST} / numpy at {size}", large.values(f"{size}/{LAST}/share"), "x"), floor)
+        for size, floor in sizes().items()
+    ]
+    for below, rung in pairwise(LADDER[:-1]):  # the last one's gain is that of its threads
+        rates = [rungs.values(f"{RUNG_SIZE}/{name}/sustained") for name in (rung, below)]
+        gains = [after / before for after, before in zip(*rates, strict=True)]
+        rows.append(row(f"{rung} / {below} at 512, one thread", gains, "x"))
+    rows.append(at_most(row("the first result of stage=wmma", times.values("first"), "s"), FIRST_S))
+    rows.append(at_most(row("stage=wmma as a whole, every kernel verified", times.values("whole"), "s"), WHOLE_S))
+    return rows
+
+
+def sizes() -> dict[str, float]:
+    """The sizes as metrics name them, with what the last rung has to reach there."""
+    ragged = {one.strip("[]").replace(",", "x"): SHARE_RAGGED for one in RAGGED}
+    return {f"{size}x{size}x{size}": SHARE for size in SQUARE} | ragged
+
+
+def measured(kernels: tuple[str, ...], sizes: tuple[str, ...], *more: str) -> Mapping[str, float]:
+    """The metrics of a run of the stage."""
+    words = (f"stage.kernels=[{','.join(kernels)}]", f"stage.sizes=[{','.join(sizes)}]", "stage.longest=5")
+    found = pipeline("stage=wmma", "stage.dtype=fp32", "stage.architectures=[]", "tracking=none", *words, *more)
+    return {name: value for name, value in found.items() if name.endswith(("/share", "/sustained"))}
+
+
+def stage_times() -> Mapping[str, float]:
+    """Seconds to the first line with a rate, and to the end of a run that verifies every kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {"first": first_result(folder), **{"whole": wall(command(), folder=folder)["seconds"]}}
+
+
+def command() -> list[str]:
+    """The stage as a user types it."""
+    return [sys.executable, "-m", "pipeline", *QUICK]
+
+
+def first_result(folder: str) -> float:
+    """Seconds until the stage says a rate; it is ended then."""
+    began = time.perf_counter()
+    both: int = subprocess.STDOUT
+    with subprocess.Popen(command(), cwd=folder, stdout=subprocess.PIPE, stderr=both, text=True) as process:
+        assert process.stdout is not None
+        found = next((time.perf_counter() - began for line in process.stdout if "GFLOP/s" in line), None)
+        process.terminate()
+    if found is None:
+        raise SystemExit(f"{' '.join(command())}: said no rate")
+    return found
