@@ -10,8 +10,8 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import read_regular
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_status
 from pipeline.runs.lookup import is_live, reap_one, run_folders
+from pipeline.runs.records import read_status
 
 NAMING = ("config.yaml", "receipt.json", "cells.txt")  # the files in which a run names others
 STUDY = Path("study")  # each of its folders has the receipt of the run that it came from

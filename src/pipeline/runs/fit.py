@@ -82,7 +82,11 @@ class Epoch:
             (f"validation/{score}", self.validation_score, direction),
         ]
         measured = [Metric(name, value, direction=better) for name, value, better in found if value is not None]
-        return [count("epoch/number", self.passes or self.number), *measured, rate(f"epoch/{unit}_per_s", self.units_per_s, unit)]
+        return [
+            count("epoch/number", self.passes or self.number),
+            *measured,
+            rate(f"epoch/{unit}_per_s", self.units_per_s, unit),
+        ]
 
 
 @dataclass(frozen=True)

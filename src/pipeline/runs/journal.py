@@ -1,9 +1,9 @@
 """A run's own folder: what was asked, what was measured, how it ended. It is written first; MLflow is fed from it.
 
-    runs/<YYYYMMDD-HHMMSS-name-4hex>/
-      config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED PRUNED, whose process
-      metrics.jsonl   {"step", "time", "metrics"}    receipt.json   what really happened    result.json   what came out
-      artifacts/      figures/, model/, ...          mlflow.json    how far MLflow has it (tracking/record.py)
+runs/<YYYYMMDD-HHMMSS-name-4hex>/
+  config.yaml     the resolved config            status.json    RUNNING FINISHED FAILED KILLED PRUNED, whose process
+  metrics.jsonl   {"step", "time", "metrics"}    receipt.json   what really happened    result.json   what came out
+  artifacts/      figures/, model/, ...          mlflow.json    how far MLflow has it (tracking/record.py)
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Journal:
             write_json(self.folder / "receipt.json", without_passwords(receipt))
 
     def write_code(self, modules: Mapping[str, str]) -> None:
-        """Write `code.json`: the modules that decide the result, each with its hash, of which the receipt has one hash."""
+        """Write `code.json`: the modules that decide the result, each with its hash; the receipt has one of all."""
         with self._guard("code.json"):
             write_json(self.folder / "code.json", dict(modules))
 

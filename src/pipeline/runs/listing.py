@@ -114,7 +114,11 @@ def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def choice_of(target: str) -> str:
     """A `_target_` as its choice is called (see spec.choice), without importing it."""
     module, _, name = target.rpartition(".")
-    several = module in ("pipeline.backends", "pipeline.experiment", "pipeline.experiment.settings") or not module.startswith("pipeline.")
+    several = module in (
+        "pipeline.backends",
+        "pipeline.experiment",
+        "pipeline.experiment.settings",
+    ) or not module.startswith("pipeline.")
     return name.lower() if several else module.removesuffix(".stage").rpartition(".")[2]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json, write_json
-from pipeline.runs.records import State, Status, read_status
 from pipeline.runs.process import boot_time, machine, pid_namespace, process_started
+from pipeline.runs.records import State, Status, read_status
 from pipeline.runs.slurm import has_ended, hear
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead

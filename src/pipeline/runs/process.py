@@ -11,7 +11,7 @@ MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 def process_started(pid: int) -> str | None:
-    """What distinguishes this process from a later one with its pid; None where it is gone (or a zombie: dead, not buried).
+    """What distinguishes this process from a later one with its pid; None where it is gone (or a zombie).
 
     On Linux the clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
     """

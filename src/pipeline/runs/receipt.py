@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runs.code import code_hash as code
-from pipeline.machine import cuda
-from pipeline.machine import host as machine
-from pipeline.runs.fit import Fit, Observation
-from pipeline.machine.capability import Resolved
-from pipeline.machine.device import canonical, gpus
-from pipeline.machine.environment import environment
 from pipeline.contracts import Model
 from pipeline.contracts.physics import Network
 from pipeline.errors import RunError, UserError
-from pipeline.runs import weights
+from pipeline.machine import cuda
+from pipeline.machine import host as machine
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import canonical, gpus
+from pipeline.machine.environment import environment
 from pipeline.machine.precision import FORMATS, UNSCALED
+from pipeline.runs import weights
+from pipeline.runs.code import code_hash as code
+from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
 from pipeline.runs.saved import card_sha256, saved_card
@@ -163,7 +163,8 @@ def _place(name: str) -> str:
 def device_mismatch(resolved: Resolved, seen: Observation, count: int = 1) -> str | None:
     """How the devices of the matrix products differ from the `count` that this process should use, or None.
 
-    Those are the one asked for and the next ones; a CPU has one name. Judged by the products alone: an optimizer may count its steps in the host's memory beside any GPU.
+    Those are the one asked for and the next ones; a CPU has one name. Judged by the products
+    alone: an optimizer may count its steps in the host's memory beside any GPU.
     """
     first = resolved.place
     asked = {str(replace(first, index=first.index + n)) for n in range(count)}
@@ -178,10 +179,13 @@ def elsewhere(processes: Mapping[str, Any] | None) -> str | None:
     """Which processes of a training computed elsewhere than where they should, or None."""
     each = enumerate((processes or {}).get("each") or ())
     wrong = [(rank, one) for rank, one in each if one["products_on"] not in ([], [one["device"]])]
-    return "; ".join(
-        f"device={one['device']} of process {rank} but its matrix products ran on {', '.join(one['products_on'])}"
-        for rank, one in wrong
-    ) or None
+    return (
+        "; ".join(
+            f"device={one['device']} of process {rank} but its matrix products ran on {', '.join(one['products_on'])}"
+            for rank, one in wrong
+        )
+        or None
+    )
 
 
 def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> str | None:

@@ -53,9 +53,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The resolved config that the run was started with."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where PyYAML was built with it: nine times as fast
+    loader = getattr(
+        yaml, "CSafeLoader", yaml.SafeLoader
+    )  # libyaml, where PyYAML was built with it: nine times as fast
     try:
-        value = yaml.load(read_regular(folder / "config.yaml"), Loader=loader)  # noqa: S506  # both are the safe ones
+        value = yaml.load(read_regular(folder / "config.yaml"), Loader=loader)  # both are the safe ones
     except (OSError, yaml.YAMLError):
         return {}
     return value if isinstance(value, dict) else {}

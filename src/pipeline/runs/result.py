@@ -103,8 +103,8 @@ class Table:
 class Result:
     """`notes` are printed first, then `tables`, then `table` with a name and a text in each row.
 
-    `details`: tables that are kept and not printed. `failed`: what did not work out, of a stage that has a result all the same (some of its cells ended well). The run
-    is then FAILED and the exit status 1. `title` and `last_epoch` are filled in by the runner: the experiment's name,
+    `details`: tables that are kept and not printed. `failed`: what did not work out, of a stage that has a result all
+    the same (some of its cells ended well). The run is then FAILED and the exit status 1. `title` and `last_epoch` are filled in by the runner: the experiment's name,
     and the metrics that `Run.end_epoch` got last.
     """
 
@@ -160,7 +160,9 @@ def judged_by(metrics: Mapping[str, Metric], name: str) -> str:
 
 
 def training_rate(metrics: Mapping[str, Metric]) -> Metric:
-    """What a training did in a second, whatever its task counts: the first metric of kind `time` of which more is better.
+    """What a training did in a second, whatever its task counts.
+
+    The first metric of kind `time` of which more is better.
 
     Raises KeyError where there is none.
     """

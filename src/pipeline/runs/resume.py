@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import UserError
 from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
+from pipeline.runs.records import Status, read_config, read_status
 from pipeline.spec import Config
 
 if TYPE_CHECKING:
@@ -139,9 +139,7 @@ def resumptions(run: Run) -> dict[str, Any]:
     return {"resumed": [*earlier, now], "of_the_last_process": list(OF_LAST_PROCESS)}
 
 
-def differences(
-    folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any], experiment: Experiment
-) -> list[str]:
+def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """What is not as it was when the run was killed, so that it may not end with the same bits.
 
     `receipt`: what one of `experiment` would now begin with.
@@ -162,7 +160,11 @@ def differences(
     if hardware[0] != hardware[1]:
         found.append(f"device {hardware[0]}, now {hardware[1]}")
     environments = (then.get("environment", {}), receipt["environment"])
-    names = [name for name in {**environments[0], **environments[1]} if environments[0].get(name) != environments[1].get(name)]
+    names = [
+        name
+        for name in {**environments[0], **environments[1]}
+        if environments[0].get(name) != environments[1].get(name)
+    ]
     found += [f"{name}={environments[0].get(name, '')}, now {environments[1].get(name, '')}" for name in names]
     for name, value in identity().items():
         before = checkpoint.progress["identity"].get(name)

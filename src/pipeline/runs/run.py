@@ -12,11 +12,12 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.result import Metric, values
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pipeline.experiment.training import Checkpoints
     from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.fit import Observation
     from pipeline.runs.weights import Weights
-    from rich.console import Console
 
 Watcher = Callable[[int, "Weights"], None]
 TENTHS = 10  # the lines of a training without epochs
@@ -40,7 +41,7 @@ class Run:
         self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
         self.watchers: list[Watcher] = []  # called with the step and the weights after each validation
         self.recorders: list[Callable[[Mapping[str, float], int], None]] = []
-        self.check_seen: Callable[[Observation], None] = lambda seen: None  # called when a step has been observed
+        self.check_seen: Callable[[Observation], None] = lambda _: None  # called when a step has been observed
         self.last_epoch: tuple[Metric, ...] = ()
         self.checkpoint = checkpoint  # that the run goes on from
         # For the result, beside the stage's own; of a run that goes on with those from before.

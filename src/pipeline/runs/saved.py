@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline.spec import Config
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, shown
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_config
 from pipeline.runs.lookup import find_run
+from pipeline.runs.records import read_config
+from pipeline.spec import Config
 from pipeline.variables import filled, names_in
 
 if TYPE_CHECKING:
@@ -129,7 +128,8 @@ def check_outputs(outputs: np.ndarray, what: str, first: int, source: Path, prec
     narrow = FORMATS[precision].compute == "float16"
     hint = "float16 overflows: choose precision=fp32" if narrow else "the run diverged: train it again"
     raise RunError(
-        f"run={source.name}: the outputs for {what.format(first + wrong[0])} are {wrong[1]} at precision={precision}; {hint}"
+        f"run={source.name}: the outputs for {what.format(first + wrong[0])} are {wrong[1]} "
+        f"at precision={precision}; {hint}"
     )
 
 
@@ -170,8 +170,8 @@ def _config_sha256(folder: Path) -> str | None:
 
 def code_now(folder: Path) -> str | None:
     """Hash of the code that would make the saved run now; None where its config cannot be built."""
-    from pipeline.runs.code.code_hash import code_sha256
     from pipeline.experiment import load
+    from pipeline.runs.code.code_hash import code_sha256
 
     try:
         return code_sha256(load(read_config(folder)))

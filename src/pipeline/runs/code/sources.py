@@ -17,9 +17,9 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
+from pipeline.machine.environment import is_users
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import syntax as code_syntax
-from pipeline.machine.environment import is_users
 from pipeline.spec import allowed_modules
 
 PACKAGE = "pipeline"

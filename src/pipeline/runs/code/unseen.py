@@ -44,8 +44,9 @@ def unseen(name: str, path: Path) -> str | None:
     if found is None or any(file.suffix == ".py" for _, file in code_sources.files(name, path, Path.cwd())):
         return None
     return (
-        f"{path.name}, line {found.lineno}: {code_syntax.called(found)}() loads code by its file, which the code's hash "
-        'does not see; import it by its name, or name the file in a string of that module, as FILES = ("lib/helper.py",)'
+        f"{path.name}, line {found.lineno}: {code_syntax.called(found)}() loads code by its file, which the code's "
+        "hash does not see; import it by its name, or name the file in a string of that module, as "
+        'FILES = ("lib/helper.py",)'
     )
 
 
