@@ -104,8 +104,8 @@ class Result:
     """`notes` are printed first, then `tables`, then `table` with a name and a text in each row.
 
     `details`: tables that are kept and not printed. `failed`: what did not work out, of a stage that has a result all
-    the same (some of its cells ended well). The run is then FAILED and the exit status 1. `title` and `last_epoch` are filled in by the runner: the experiment's name,
-    and the metrics that `Run.end_epoch` got last.
+    the same (some of its cells ended well). The run is then FAILED and the exit status 1. `title` and
+    `last_epoch` are filled in by the runner: the experiment's name, and the metrics that `Run.end_epoch` got last.
     """
 
     metrics: tuple[Metric, ...]
