@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "bench" / "README.md"]
 HASH = re.compile(r"(?<![\w.])(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}(?!\w)(?!\.\w)")  # no number, no sha256
-MEASURED_AGAIN = ("processes.md", "transformer.md")  # their figures, on a machine that does nothing else
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -23,16 +22,7 @@ def test_what_is_taken_for_a_commit() -> None:
     assert HASH.findall(text) == ["a1ba8a5", "748c72f"]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.xfail(strict=True, reason="its figures are measured again"))
-        if page.name in MEASURED_AGAIN
-        else page
-        for page in PAGES
-    ],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_commit_that_a_page_names_exists(page: Path) -> None:
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("a shallow clone, or none: it has not all commits")
