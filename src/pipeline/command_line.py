@@ -100,16 +100,20 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
 def choices_of_saved(overrides: Sequence[str]) -> list[str]:
     """The choices of the run that `run=` names, for the groups that the user has left: so that keys are that run's.
 
-    Nothing where there is no such run; whoever takes it up says so.
+    Nothing where there is no such run, which whoever takes it up says, nor for a stage that is about saved runs: it
+    builds no experiment, and compares a run with the defaults.
     """
     given = {key: value.strip("'") for key, _, value in (one.partition("=") for one in overrides)}
     if not given.get("run") or given["run"] == "null" or "$" in given["run"]:
         return []
-    from pipeline.runs.choices import choices_beside
+    from pipeline.experiment import ABOUT_RUNS
+    from pipeline.runs.choices import choices_beside, target_of
     from pipeline.runs.lookup import find_run
     from pipeline.runs.records import read_config
     from pipeline.runs.saved import OWN
 
+    if str(target_of("stage", given.get("stage", ""))).startswith(ABOUT_RUNS):
+        return []
     try:
         folder = find_run(Path(given.get("output_dir", "runs")), given["run"], holding="artifacts/model/weights.npz")
         return choices_beside(read_config(folder), {*OWN, *given})

@@ -58,6 +58,11 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
     return best, fitting[best]
 
 
+def target_of(group: str, name: str) -> object:
+    """The `_target_` of a choice; None where there is no such choice."""
+    return _choices(conf_path() / group).get(name, {}).get("_target_")
+
+
 def choices_beside(config: Config, given: Collection[str]) -> list[str]:
     """The choices that a saved config was made with, as overrides, without those of the groups in `given`.
 

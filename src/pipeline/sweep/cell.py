@@ -103,7 +103,6 @@ def _run(path: Path) -> int:
         raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
     experiment, resolved = ready(job.config, job.keys, job.swept)
     import_code(experiment, known, since)
-    experiment.stage.rehearse(experiment, resolved)  # a mistake ends the cell without a run of its own
     checkpoint = begun_before(experiment, resolved) if experiment.sweep.retry != "all" else None
     return record(experiment, resolved, Member(job, path), checkpoint=checkpoint, keys=job.keys)
 
