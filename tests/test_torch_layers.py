@@ -18,8 +18,10 @@ from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.runs.fit import Observation
 from pipeline.backends.torch.observer import Observer, multiplied_in_tf32
 from pipeline.backends.torch.products import products, ways_to_multiply
+from pipeline.models import torch_quick
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
+torch_quick.onednn_is_quicker = lambda: True  # whichever processor this is
 found = {}
 for rate in (0.25, 0.3, 0.999999):
     torch.manual_seed(0)
@@ -79,6 +81,9 @@ large, small = torch.randn(256, 512, requires_grad=True), torch.randn(8, 512, re
 layer = Linear(512, 256)
 found["large"] = operations(layer, large, enabled=False)
 found["small"] = operations(layer, small, enabled=False)
+torch_quick.onednn_is_quicker = lambda: False
+found["mkl"] = operations(layer, large, enabled=False)
+torch_quick.onednn_is_quicker = lambda: True
 found["autocast"] = operations(layer, large, dtype=torch.bfloat16)
 found["half autocast convolution"] = operations(Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), dtype=torch.bfloat16)
 with torch.no_grad():
@@ -190,8 +195,8 @@ def test_a_large_product_is_onednns_and_the_receipt_says_float32(found: dict[str
     assert products == {"float32": 3}
 
 
-@pytest.mark.parametrize(("case", "dtype"), [("small", "float32"), ("autocast", "bfloat16")])
-def test_a_small_product_and_one_under_autocast_stay_torchs(found: dict[str, Any], case: str, dtype: str) -> None:
+@pytest.mark.parametrize(("case", "dtype"), [("small", "float32"), ("mkl", "float32"), ("autocast", "bfloat16")])
+def test_products_that_onednn_does_not_speed_up_stay_torchs(found: dict[str, Any], case: str, dtype: str) -> None:
     operations, products = found[case]
     assert "addmm" in operations and "_linear_pointwise" not in operations
     assert products == {dtype: 3}

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.machine.allocator import keep_freed_memory
-from pipeline.models.torch_quick import WORTH_ONEDNN
+from pipeline.models.torch_quick import worth_onednn
 
 BATCH, STEPS = 64, 100
 GRADIENTS = torch.ops.aten.convolution_backward
@@ -35,10 +35,10 @@ def convolution(inputs: int, filters: int, side: int, *, first: bool) -> Callabl
 
 
 def dense(inputs: int, units: int) -> Callable[[], object]:
-    """A Dense layer's product and its two gradients; a small one is quicker without oneDNN."""
+    """A Dense layer's product and its two gradients; by oneDNN where that is quicker."""
     x, kernel = torch.randn(BATCH, inputs), torch.randn(units, inputs)
     y = x @ kernel.T
-    if x.numel() * units < WORTH_ONEDNN:
+    if not worth_onednn(x.numel() * units):
         return lambda: (x @ kernel.T, y.T @ x, y @ kernel)
     X, Y, K = x.to_mkldnn(), y.to_mkldnn(), kernel.to_mkldnn()
     turned, Yt, Xt = kernel.T.contiguous().to_mkldnn(), y.T.contiguous().to_mkldnn(), x.T.contiguous().to_mkldnn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +11,20 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-WORTH_ONEDNN = 2**24  # multiply-adds from which oneDNN's product gains (see docs/decisions.md, 2026-11-22)
+from pipeline.machine.host import made_by_intel
+
+LARGE = 2**24  # multiply-adds from which another library's product gains (see docs/decisions.md, 2026-11-22)
+
+
+def worth_onednn(multiply_adds: int) -> bool:
+    """Whether a product of float32 on a CPU is quicker by oneDNN than by MKL, which torch asks."""
+    return multiply_adds >= LARGE and onednn_is_quicker()
+
+
+@cache
+def onednn_is_quicker() -> bool:
+    """MKL uses all vector instructions on its maker's processors alone (docs/decisions.md, 2026-11-25)."""
+    return torch.backends.mkldnn.is_available() and not made_by_intel()
 
 
 def plain_float32_on_cpu(x: torch.Tensor) -> bool:
@@ -29,7 +43,7 @@ class Conv2d(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """torch's Dense layer, with large products by oneDNN: torch asks MKL, which on an AMD CPU stays below AVX-512."""
+    """torch's Dense layer, with large products by oneDNN where that is quicker."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return dense(x, self.weight, self.bias)
@@ -37,8 +51,7 @@ class Linear(nn.Linear):
 
 def dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x W^T + b: x (..., inputs), W (outputs, inputs), b (outputs,) or None."""
-    worth = x.numel() * len(weight) >= WORTH_ONEDNN
-    if not (worth and torch.backends.mkldnn.is_available() and plain_float32_on_cpu(x)):
+    if not (worth_onednn(x.numel() * len(weight)) and plain_float32_on_cpu(x)):
         return functional.linear(x, weight, bias)
     found: torch.Tensor = OneDnnLinear.apply(x, weight, bias)
     return found
@@ -49,7 +62,7 @@ def at_once(layers: Sequence[nn.Linear], x: torch.Tensor) -> Sequence[torch.Tens
 
     One after the other where somebody looks at, or changes, what a layer gives (a hook), and where dtypes differ.
     """
-    large = x.numel() * sum(layer.out_features for layer in layers) >= WORTH_ONEDNN
+    large = x.numel() * sum(layer.out_features for layer in layers) >= LARGE
     alike = len({layer.weight.dtype for layer in layers}) == 1 and len({layer.bias is None for layer in layers}) == 1
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
     if hooked or not (large and alike):
