@@ -13,7 +13,9 @@ from pipeline.errors import RunError
 from pipeline.kernels import on_card
 from pipeline.kernels.cpu.numpy import Numpy
 from pipeline.kernels.gemm import Gemm, operands
+from pipeline.kernels.torch import onednn
 from pipeline.kernels.torch.cublas import Cublas
+from pipeline.kernels.torch.onednn import Onednn
 from pipeline.kernels.verify import Verdict, all_cases, verify
 from pipeline.machine.device import Gpu, gpus
 from pipeline.stages.wmma.bench import Bench
@@ -83,6 +85,35 @@ def test_to_know_all_kernels_no_framework_is_imported() -> None:
     code = "import sys; from pipeline.kernels.named import every; every(); print({'torch', 'triton'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_what_onednn_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "cpu", lambda: {"vector": "avx512f avx512_bf16"})
+    assert Onednn().missing() == "a CPU with AMX for bfloat16 (Intel, from 2023 on)"
+    monkeypatch.setattr(onednn, "cpu", lambda: {"vector": "amx_bf16 avx512f"})
+    assert Onednn().missing() is None
+
+
+def test_a_large_product_that_onednn_did_not_make_in_bfloat16_is_refused() -> None:
+    """Here by a setting; on a processor without AMX torch takes float32 by itself."""
+    from pipeline.kernels.torch.launch import OneDnn
+
+    class InFloat32(OneDnn):
+        precision = "ieee"
+
+    with pytest.raises(RunError, match=r"^torch multiplied in float32: oneDNN has no bfloat16 for 128 bf16"):
+        InFloat32(operands(Gemm(m=128, n=128, k=128, dtype="bf16"), 0), 2)
+    assert InFloat32(operands(Gemm(m=16, n=16, k=16, dtype="bf16"), 0), 2).facts["multiplied_in"] == "float32"
+
+
+@pytest.mark.skipif(Onednn().missing() is not None, reason=f"needs {Onednn().missing()}")
+def test_onednn_multiplies_in_bfloat16_on_its_own_threads_and_puts_settings_back() -> None:
+    before = torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision
+    launch = Onednn().prepare(operands(Gemm(m=128, n=128, k=128, dtype="bf16", pad=(3, 5, 7)), 0), before[0] + 1)
+    launch.run()
+    assert launch.facts["multiplied_in"] == "bfloat16"
+    assert launch.facts["threads"] == before[0] + 1
+    assert (torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision) == before
 
 
 @pytest.mark.gpu

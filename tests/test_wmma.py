@@ -266,7 +266,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = message(kernels=("cpu_order",))
     assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is none;")
-    assert message(dtype="bf16").startswith("stage=wmma: no kernel runs here: needs a C++ compiler")
+    assert message(dtype="int8").startswith("stage=wmma: no kernel runs here: needs a C++ compiler")
 
 
 @pytest.mark.wide

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "int8": torch.int8,
 }
+ONEDNN_FLOP = 2 * 64**3  # from here on torch has to have left the product to oneDNN
+OMP_SPINS_S = 0.01  # torch's threads wait for work by spinning for some milliseconds
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -163,6 +165,49 @@ def by_cublas(operands: Operands) -> Matmul:
     library = str(torch.backends.cuda.preferred_blas_library()).rpartition(".")[2]  # cuBLAS, or cuBLASLt
     made.facts = {**made.facts, "cuda": torch.version.cuda, "library": library}
     return made
+
+
+class OneDnn(Matmul):
+    """By oneDNN, which rounds float32 tensors to bfloat16 and adds up in float32. Raises RunError where it does not.
+
+    `facts`: `multiplied_in` says in which dtype it multiplied matrices of these sizes and layouts, by their numbers:
+    torch leaves small ones to MKL, in float32, whose rate nobody is to take for that of bfloat16.
+    """
+
+    precision: ClassVar[str] = "bf16"  # as torch calls it
+
+    def __init__(self, operands: Operands, threads: int) -> None:
+        settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # torch's stubs lack it
+        super().__init__(operands, "cpu", settings, {"fp32_precision": self.precision})
+        self.a, self.b = self.a.float(), self.b.float()  # strides stay; leading dimensions become the smallest
+        self.threads = threads
+        self.rest_s = OMP_SPINS_S if threads > 1 else 0.0
+        multiplied_in = self.multiplied_in()
+        self.facts = {**self.facts, "threads": threads, "multiplied_in": multiplied_in}
+        if multiplied_in != "bfloat16" and self.gemm.flop >= ONEDNN_FLOP:
+            raise RunError(f"torch multiplied in {multiplied_in}: oneDNN has no bfloat16 for {self.gemm} here")
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with super().settings():
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    def multiplied_in(self) -> str:
+        """A product of numbers that bfloat16 rounds to 1, laid as A and B are."""
+        a, b = torch.full_like(self.a, 1 + 2**-10), torch.ones_like(self.b)
+        with self.settings():
+            found = torch.mm(a, b, out=torch.empty_like(self.d))
+        return "bfloat16" if float(found[0, 0]) < self.gemm.k * (1 + 2**-11) else "float32"
+
+
+def by_onednn(operands: Operands, threads: int) -> Matmul:
+    """On the CPU, from bfloat16 to float32."""
+    return OneDnn(operands, threads)
 
 
 @contextmanager

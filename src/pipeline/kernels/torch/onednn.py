@@ -1,0 +1,35 @@
+"""oneDNN through torch, the yardstick of bfloat16 on a CPU with AMX."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.kernels.gemm import Operands
+from pipeline.machine.host import cpu
+from pipeline.spec import spec
+
+AMX = "amx_bf16"  # as /proc/cpuinfo calls it
+
+
+@spec
+class Onednn(Kernel):
+    """No settings. AMX adds up in float32, and D is float32.
+
+    torch has this product for float32 tensors alone: A and B are kept as such, and oneDNN rounds them to bfloat16,
+    which changes none of their numbers, in the time that is measured.
+    """
+
+    processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16",)
+    yardstick: ClassVar[bool] = True
+    launches: ClassVar[str] = "oneDNN"
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+
+    def missing(self) -> str | None:
+        return None if AMX in cpu()["vector"].split() else "a CPU with AMX for bfloat16 (Intel, from 2023 on)"
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        from pipeline.kernels.torch.launch import by_onednn
+
+        return by_onednn(operands, threads)
