@@ -270,7 +270,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("dtype", ["int8", "bf16"])
+@pytest.mark.parametrize("dtype", ["int8", "fp16"])
 def test_a_kernel_that_lacks_the_dtype_is_named(folder: Path, own: dict[str, str], dtype: str) -> None:
     made = done(folder, *QUICK, f"stage.dtype={dtype}", "stage.sizes=[40]", "stage.order=row", **own)
     found = read_result(made)
