@@ -29,7 +29,7 @@ from bench.measure import row
 from pipeline.command_line import composed
 from pipeline.kernels.named import every
 from pipeline.machine.device import gpus
-from pipeline.runner import planned
+from pipeline.ready import planned
 from pipeline.runs.process import process_started
 from pipeline.spec import build_as
 from pipeline.stages.wmma.stage import Wmma

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from in_backend import experiment
 
-from pipeline import backends, runner
+from pipeline import backends
 from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu import ceilings
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
+from pipeline.ready import ready
 from pipeline.stages import by_framework
 
 WHY = "torch is built without CUDA"
@@ -31,7 +32,7 @@ def resolved(stage: str, name: str, *frameworks: str) -> Resolved:
     """Where a stage computes with these frameworks."""
     config: Any = experiment("torch", stage=stage, dataset="digits").config
     parts = {"stage": {**config["stage"], "frameworks": [*frameworks]}, "device": {**config["device"], "name": name}}
-    return runner.ready({**config, **parts}, [])[1]
+    return ready({**config, **parts}, [])[1]
 
 
 @pytest.mark.usefixtures("only_tensorflow")
@@ -59,7 +60,7 @@ def test_numpy_alone_computes_on_the_cpu() -> None:
 def test_a_device_that_is_split_is_refused_without_naming_a_backend(stage: str) -> None:
     config: Any = experiment("torch", stage=stage, dataset="digits").config
     with pytest.raises(UserError) as error:
-        runner.ready({**config, "device": {**config["device"], "logical_devices": 2}}, [])
+        ready({**config, "device": {**config["device"], "logical_devices": 2}}, [])
     assert str(error.value) == f"device.logical_devices=2 with stage={stage}: has no effect there; leave it out"
 
 

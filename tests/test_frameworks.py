@@ -21,7 +21,7 @@ from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.command_line import composed
 from pipeline.errors import UserError
 from pipeline.machine.host import cpu_name
-from pipeline.runner import check_stage, load_checked
+from pipeline.ready import check_stage, load_checked
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Result, count, seconds
 from pipeline.runs.saved import code_now

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import backends, runner
+from pipeline import backends, ready, runner
 from pipeline.errors import Impossible
 from pipeline.machine import device, gpu_support
 from pipeline.machine.capability import resolve
@@ -239,7 +239,7 @@ def test_a_run_on_the_cpu_asks_no_framework_about_gpus(monkeypatch: pytest.Monke
     monkeypatch.setattr(backends.Torch, "no_gpu_because", asked)
     parts = (backends.Torch(), Device(name="/CPU:0"), SimpleNamespace(name="fp32"))
     monkeypatch.setattr("pipeline.experiment.place_of", lambda _: parts)
-    assert str(runner.cell_of({}).place) == "cpu"
+    assert str(ready.cell_of({}).place) == "cpu"
 
 
 def test_the_installed_tensorflow_is_read_without_importing_it() -> None:

@@ -56,7 +56,7 @@ def finished(root: Path, one: Cell, hardware: dict[str, Any]) -> Path:
 
 
 def test_the_submitting_machine_does_not_judge_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.runner.cell_of", lambda _: pytest.fail("asked for this machine's devices"))
+    monkeypatch.setattr("pipeline.ready.cell_of", lambda _: pytest.fail("asked for this machine's devices"))
     for words in (("device=gpu",), ("device.name=gpu:1", "precision=tf32"), ("device=auto", "precision=fp16")):
         found, impossible = cell(*words)
         assert impossible is None

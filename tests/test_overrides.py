@@ -12,7 +12,7 @@ import pytest
 from command import write_files
 from override_sets import sets
 
-from pipeline import runner, spec
+from pipeline import spec
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.cli.help import choices
@@ -21,6 +21,7 @@ from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError, nearest
 from pipeline.experiment import GROUPS, Experiment
+from pipeline.ready import ready
 from pipeline.spec import allowed_modules, take_allow_list
 
 SEED = 14
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("nowhere")
 
 def only_checked(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
     """In place of the run: all that is done before it."""
-    runner.ready(config, overridden)
+    ready(config, overridden)
     return 0
 
 
@@ -269,7 +270,7 @@ def test_what_the_environment_holds_stays_out_of_the_config(
     seen: list[tuple[Experiment, Mapping[str, Any]]] = []
 
     def keep(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
-        seen.append((runner.ready(config, overridden)[0], config))
+        seen.append((ready(config, overridden)[0], config))
         return 0
 
     assert composed([*words, "name=${oc.env:SECRET}"], keep) == 0
@@ -291,7 +292,7 @@ def test_the_hash_is_that_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def keep(config: Mapping[str, Any], overridden: Sequence[str]) -> int:
         activation = config["model"]["activation"]
-        hashes[f"{activation} {os.environ.get('ACTIVATION')}"] = runner.ready(config, overridden)[0].config_sha256()
+        hashes[f"{activation} {os.environ.get('ACTIVATION')}"] = ready(config, overridden)[0].config_sha256()
         return 0
 
     composed(["model.activation=tanh"], keep)

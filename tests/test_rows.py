@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.command_line import composed
 from pipeline.errors import UserError
-from pipeline.runner import check_stage, load_checked
+from pipeline.ready import check_stage, load_checked
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EVERY = tuple(

@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
 from pipeline.machine.capability import Resolved
 from pipeline.models.mlp import Mlp
-from pipeline.runner import ready
+from pipeline.ready import ready
 from pipeline.runs import receipt, weights
 from pipeline.runs.journal import Journal
 from pipeline.sweep.history import History

@@ -114,7 +114,7 @@ def experiments_of(variants: Sequence[Variant]) -> list[Experiment]:
 
 def experiment_of(one: Variant) -> Experiment | None:
     """The variant's experiment, whether or not this machine's devices can run it; None for what runs nowhere."""
-    from pipeline.runner import load_checked
+    from pipeline.ready import load_checked
 
     with contextlib.suppress(Impossible):
         return load_checked(one.config)

@@ -24,7 +24,7 @@ from pipeline.cli.overrides import canonical_device, explained
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
-from pipeline.runner import ready
+from pipeline.ready import ready
 from pipeline.runs.code import code_hash as code
 from pipeline.study import documents, params
 from pipeline.study.composed import FILE

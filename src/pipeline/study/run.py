@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.machine.launched import refuse_launched
-from pipeline.runner import ready, record
+from pipeline.ready import ready
+from pipeline.runner import record
 from pipeline.runs.code.code_hash import modules
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.process import process_started

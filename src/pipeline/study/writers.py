@@ -20,6 +20,7 @@ PACKAGES = (
     "pipeline.machine.gpu_table",
     "pipeline.machine.host",
     "pipeline.pinn.figures",
+    "pipeline.ready",
     "pipeline.report",
     "pipeline.runner",
     "pipeline.runs",

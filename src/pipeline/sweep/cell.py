@@ -93,7 +93,8 @@ def run_job(path: Path) -> int:
 
 def _run(path: Path) -> int:
     known, since = set(sys.modules), time.time()  # what a warm worker has imported is what it has hashed
-    from pipeline.runner import ready, record
+    from pipeline.ready import ready
+    from pipeline.runner import record
     from pipeline.runs.resume import begun_before
     from pipeline.sweep.imports import import_code
 

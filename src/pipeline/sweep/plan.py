@@ -12,8 +12,8 @@ from pipeline.errors import Impossible, UserError
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.capability import Resolved
+from pipeline.ready import planned, ready
 from pipeline.report.table import seconds
-from pipeline.runner import planned, ready
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import is_live, silence
 from pipeline.runs.start import located

@@ -64,7 +64,7 @@ def serve(incoming: Lines, channel: Channel, woken: socket.socket, children: dic
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
     from pipeline.experiment import place_of
-    from pipeline.runner import ready
+    from pipeline.ready import ready
     from pipeline.runs.code.code_hash import own_modules
     from pipeline.sweep.imports import forkable, import_code
     from pipeline.sweep.reads import watched

@@ -51,6 +51,7 @@ WATCHING = (
     "pipeline.machine.quiet",
     "pipeline.pinn.figures",
     "pipeline.profilers",
+    "pipeline.ready",
     "pipeline.report",
     "pipeline.runner",
     "pipeline.runs",

@@ -40,7 +40,8 @@ class Rerun(AboutRuns):
 
     def act(self, settings: Settings, config: Config) -> int:
         """Run it again as a new run, then compare. 0 where weights and results are the same to the bit, else 1."""
-        from pipeline.runner import ready_again, record
+        from pipeline.ready import ready_again
+        from pipeline.runner import record
 
         source = _source(settings)
         saved = read_config(source)

@@ -22,7 +22,7 @@ from pipeline.cli.interpolation import resolved
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.machine.launched import Launched, check_launched
-from pipeline.runner import check_stage, load_checked
+from pipeline.ready import check_stage, load_checked
 
 RUN_ALONE = ("hydra/sweeper=basic", "hydra/launcher=basic")  # how a grid would be run is of no concern here
 FIRST_OF_TWO = Launched(rank=0, count=2, local_rank=0, local_count=1, by="torchrun")

@@ -1,0 +1,156 @@
+"""A composed config made ready: built, checked, and resolved for this machine. Imports no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.errors import Impossible
+from pipeline.spec import Config, choice
+
+if TYPE_CHECKING:
+    from pipeline.contracts import Backend
+    from pipeline.experiment import Experiment
+    from pipeline.machine.capability import Resolved
+    from pipeline.machine.device import Gpu, Place
+
+
+def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) -> tuple[Experiment, Resolved]:
+    """The checked experiment, and what this machine makes of it. `swept`: the keys in which a grid's cells differ.
+
+    Imports no framework. Raises UserError.
+    """
+    from pipeline.experiment import stage_of
+    from pipeline.machine.device import count_by_bus
+
+    count_by_bus()
+    if config.get("run") is None:
+        try:
+            cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
+        except Impossible:
+            if stage_of(config).computes_by is None:  # else its own frameworks decide, when it is checked
+                raise
+    return _on_this_machine(_built(config, overridden), overridden, swept)
+
+
+def ready_again(config: Config) -> tuple[Experiment, Resolved]:
+    """`ready` for the config of a saved run as its config.yaml has it. Raises UserError."""
+    from pipeline.machine.device import count_by_bus
+
+    count_by_bus()
+    return _on_this_machine(load_checked(config), ())
+
+
+def _on_this_machine(
+    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()
+) -> tuple[Experiment, Resolved]:
+    from pipeline.machine.capability import check_count
+    from pipeline.machine.device import gpus
+    from pipeline.machine.installed import check_installed
+    from pipeline.machine.launched import check_launched, launched, refuse_launched
+    from pipeline.runs.code.unseen import check_seen
+
+    check_stage(experiment, overridden, swept)
+    if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
+        check_seen(experiment)
+    else:
+        refuse_launched(f"stage={choice(experiment.stage)}", experiment.device.processes)
+    check_installed(experiment.needs)
+    resolved = experiment.stage.resolved or cell_of(experiment.config, experiment.stage.computes_by)
+    if not experiment.stage.starts_from_run:
+        started, backend = launched(experiment.device.processes), experiment.backend
+        check_launched(started, experiment.device, backend.name, distributes=backend.distributes)
+        check_count(experiment.device, resolved.place, len(gpus()) if resolved.place.kind == "gpu" else 0, started)
+    _check_device(experiment, resolved.place)
+    return experiment, resolved
+
+
+def planned(
+    config: Config, overridden: Sequence[str], kind: Literal["cpu", "gpu"], swept: Sequence[str] = ()
+) -> Experiment:
+    """The checked experiment for a node of a cluster, by what holds for every device of that kind.
+
+    What only the node knows, which GPU it has and which precisions that one runs, is judged there. Raises UserError.
+    """
+    from pipeline.machine.capability import resolve
+    from pipeline.machine.device import Place
+
+    experiment = _built(config, overridden)
+    if not experiment.stage.has_cells:  # which it tries on this machine's devices
+        check_stage(experiment, overridden, swept)
+    if kind == "cpu":
+        resolve(experiment.backend.name, replace(experiment.device, name="cpu"), experiment.precision.name, ())
+    _check_device(experiment, Place(kind))
+    return experiment
+
+
+def _built(config: Config, overridden: Sequence[str]) -> Experiment:
+    from pipeline.experiment import stage_of
+
+    if stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
+        from pipeline.runs.saved import config_of
+
+        folder, merged = config_of(config, overridden)
+        return load_checked({**merged, "run": str(folder)})
+    from pipeline.runs.start import located
+
+    return load_checked(located(config))
+
+
+def load_checked(config: Config) -> Experiment:
+    """The experiment of a composed config whose groups go together. Imports no framework.
+
+    Raises UserError, and Impossible for choices that do not go together.
+    """
+    from pipeline.experiment import load
+    from pipeline.experiment.checks import check_processes, check_run, check_training
+    from pipeline.pinn.check import check_problem
+
+    experiment = load(config)
+    check_run(experiment)
+    check_processes(experiment)
+    if not check_problem(experiment):
+        check_training(experiment)
+    return experiment
+
+
+def check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()) -> None:
+    """Ask the stage, and refuse keys that it does not read. Raises UserError."""
+    from pipeline.experiment.effects import check_read
+
+    check_read(experiment, overridden, swept)
+    experiment.stage.check(experiment)
+    experiment.stage.check_keys(experiment, overridden)
+
+
+def _check_device(experiment: Experiment, place: Place) -> None:
+    """Ask the parts whether they can work on this device. Raises UserError."""
+    if not experiment.stage.starts_from_run:
+        experiment.backend.check_device(place)
+        experiment.loader.check_device(place)
+    experiment.profiler.check_device(place, experiment.backend.name)
+
+
+def cell_of(config: Config, computes_by: tuple[Backend, ...] | None = None) -> Resolved:
+    """What a config's backend, device and precision come to on this machine. Raises UserError.
+
+    `computes_by`: as the stage has it; one of them has to be able to use the device.
+    """
+    from pipeline.experiment import place_of
+    from pipeline.machine.capability import resolve
+    from pipeline.machine.device import canonical, gpus
+
+    backend, device, precision = place_of(config)
+    on_cpu = canonical(device.name) == "cpu"  # then no GPU is asked about
+    asked = (backend,) if computes_by is None else computes_by
+    because = () if on_cpu else tuple(_no_gpu_because(asked, gpu) for gpu in gpus())
+    return resolve(backend.name, device, precision.name, gpus(), because)
+
+
+def _no_gpu_because(asked: tuple[Backend, ...], gpu: Gpu) -> str | None:
+    """Why none of the backends can use a GPU; None where one can."""
+    because = [backend.no_gpu_because(gpu) for backend in asked]
+    if None in because:
+        return None
+    return "; ".join(why for why in because if why) or "no framework that is named uses a GPU"
