@@ -39,11 +39,6 @@ def cpu_name() -> str:
     return _first().get("model name") or platform.processor() or platform.machine()
 
 
-def made_by_intel() -> bool:
-    """Whether Intel made the processor: its libraries choose by that, not by the instructions that there are."""
-    return _described().get("vendor") == "GenuineIntel"
-
-
 def described(first: Mapping[str, str]) -> dict[str, Any]:
     """What libraries choose by, of a processor's entry in /proc/cpuinfo; what that does not say is left out."""
     found: dict[str, Any] = {

@@ -11,8 +11,9 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from pipeline.machine.host import made_by_intel
+from pipeline.machine.host import cpu
 
+MKLS_MAKER = "GenuineIntel"  # as /proc/cpuinfo calls it
 LARGE = 2**24  # multiply-adds from which another library's product gains (see docs/decisions.md, 2026-11-22)
 
 
@@ -24,7 +25,7 @@ def worth_onednn(multiply_adds: int) -> bool:
 @cache
 def onednn_is_quicker() -> bool:
     """MKL uses all vector instructions on its maker's processors alone (docs/decisions.md, 2026-11-25)."""
-    return torch.backends.mkldnn.is_available() and not made_by_intel()
+    return torch.backends.mkldnn.is_available() and cpu().get("vendor") != MKLS_MAKER
 
 
 def plain_float32_on_cpu(x: torch.Tensor) -> bool:
