@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import resource
 import shutil
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from anonymous_memory import most_anonymous
 from command import TORCH_THEN_WIDE, TWO_THEN_WIDE, environment, pipeline, refused, runs, write_files
 from in_tasks import STEPS, TRAININGS
 
@@ -286,13 +285,3 @@ def test_a_mapped_file_larger_than_memory(lab: Path, tmp_path: Path, backend: st
     assert 2**26 < largest < ANONYMOUS
     (run,) = runs(tmp_path)
     assert metrics_of(run)["test/loss"].value >= 0
-
-
-def most_anonymous(process: subprocess.Popen[bytes]) -> int:
-    """Bytes of anonymous memory that a process had at its most, looked at every 10 ms until it ends."""
-    status, largest = Path(f"/proc/{process.pid}/status"), 0
-    while process.poll() is None:
-        found = re.search(r"RssAnon:\s+(\d+) kB", status.read_text())
-        largest = max(largest, int(found[1]) * 1024 if found else 0)
-        time.sleep(0.01)
-    return largest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -15,23 +15,46 @@ from pydantic import Field, PositiveInt
 from pipeline import tokens as vocabularies
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
+from pipeline.datasets.documents import Document, content, joined, joined_size, sha256
 from pipeline.errors import UserError
 from pipeline.spec import choice, spec
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
-from pipeline.tokens import Content
+from pipeline.tokens import Content, next_character
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-BETWEEN = b"\n\n"  # documents of one split
 
 
 @dataclass(frozen=True)
 class Divided:
-    """The text of each split."""
+    """The documents of each split: of train, validation and test. The text of one is made when it is asked for.
 
-    train: Content
-    validation: Content
-    test: Content
+    `folder`: for the file that a long text of several documents is written to; None: it is kept in memory.
+    """
+
+    documents: tuple[Sequence[Document], Sequence[Document], Sequence[Document]]
+    folder: Path | None = None
+    who: str = "text"
+
+    @cached_property
+    def train(self) -> Content:
+        """The text to train on. Raises UserError, as the others do."""
+        return joined(self.documents[0], self.folder, self.who)
+
+    @cached_property
+    def validation(self) -> Content:
+        """The text held out for validation."""
+        return joined(self.documents[1], self.folder, self.who)
+
+    @cached_property
+    def test(self) -> Content:
+        """The text held out for the test."""
+        return joined(self.documents[2], self.folder, self.who)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all three texts."""
+        return sum(joined_size(part) for part in self.documents)
 
 
 @spec
@@ -64,28 +87,31 @@ class Corpus(Dataset):
         """The package that encodes the text."""
         return ("tokenizers",) if self.tokens == "bpe" else ()
 
-    def documents(self, root: Path) -> Sequence[Content]:
+    def documents(self, root: Path) -> Sequence[Document]:
         """The texts, in an order that is always the same. Raises UserError."""
         raise NotImplementedError
 
-    def texts(self, documents: Sequence[Content], seed: int) -> Divided:
-        """The text of each split of its documents."""
-        return divided(documents, self.validation, self.test, seed)
+    def texts(self, documents: Sequence[Document], seed: int, root: Path | None = None) -> Divided:
+        """The text of each split of its documents; a long one is written to a temporary file in `root`."""
+        return divided(documents, self.validation, self.test, seed, root, f"dataset={choice(self)}")
 
     def load(self, root: Path, seed: int) -> Data:
-        """Divide the documents, learn the tokens of those to train on, and cut sequences."""
+        """Divide the documents, learn the tokens of those to train on, and cut sequences.
+
+        Texts and tokens that are long lie in temporary files in `root`. Raises UserError.
+        """
         documents = self.documents(root)
         who = f"dataset={choice(self)}"
-        text = self.texts(documents, seed)
+        text = self.texts(documents, seed, root)
         # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
         known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
         tokens = vocabularies.learned(self.tokens, known, self.vocabulary, who)
-        train = sequences(tokens.encode(text.train, who), self.context, self.stride, f"{who}: the training text")
-        test = sequences(tokens.encode(text.test, who), self.context, None, f"{who}: dataset.test={self.test}")
+        train = sequences(tokens.encode(text.train, who, root), self.context, self.stride, f"{who}: the training text")
+        test = sequences(tokens.encode(text.test, who, root), self.context, None, f"{who}: dataset.test={self.test}")
         validation = Split(train.x[:0], train.y[:0])
         if len(text.validation):
             key = f"{who}: dataset.validation={self.validation}"
-            validation = sequences(tokens.encode(text.validation, who), self.context, None, key)
+            validation = sequences(tokens.encode(text.validation, who, root), self.context, None, key)
         task = LanguageModelling(self.context, tokens.size, tokens)
         notes = self._notes(len(documents), tokens.size, validated=len(text.validation) > 0)
         return Data(train, validation, test, task, sha256(documents), notes=notes)
@@ -105,30 +131,31 @@ class Corpus(Dataset):
         return tuple(found)
 
 
-def divided(documents: Sequence[Content], validation: float, test: float, seed: int) -> Divided:
+def divided(
+    documents: Sequence[Document],
+    validation: float,
+    test: float,
+    seed: int,
+    folder: Path | None = None,
+    who: str = "text",
+) -> Divided:
     """The text of each split. A single document is cut: its end is the test, what comes before it the validation.
 
     Of several, whole documents are held out: for the test always the same ones, for validation by `seed`.
     """
     if len(documents) == 1:
-        (text,) = documents
-        first, second = (_between_characters(text, share) for share in (1 - test - validation, 1 - test))
-        return Divided(text[:first], text[first:second], text[second:])
+        text = content(documents[0])
+        shares = (1 - test - validation, 1 - test)
+        first, second = (next_character(text, round(len(text) * share)) for share in shares)
+        return Divided(((text[:first],), (text[first:second],), (text[second:],)), folder, who)
     left = list(range(len(documents)))
     sizes = [len(document) for document in documents]
     tested = _drawn(left, sizes, test, np.random.default_rng(0))
     left = [number for number in left if number not in tested]
     validated = _drawn(left, sizes, validation, np.random.default_rng(seed))
     parts = ([number for number in left if number not in validated], validated, tested)
-    return Divided(*(BETWEEN.join(documents[number] for number in sorted(part)) for part in parts))
-
-
-def _between_characters(text: Content, share: float) -> int:
-    """Where `share` of a text ends, moved to the next beginning of a UTF-8 character."""
-    end = round(len(text) * share)
-    while end < len(text) and text[end] & 0xC0 == 0x80:
-        end += 1
-    return end
+    trained, held_out, last = ([documents[number] for number in sorted(part)] for part in parts)
+    return Divided((trained, held_out, last), folder, who)
 
 
 def _drawn(numbers: Sequence[int], sizes: Sequence[int], share: float, generator: np.random.Generator) -> list[int]:
@@ -157,12 +184,3 @@ def sequences(stream: np.ndarray, context: int, stride: int | None, who: str) ->
     step = stride or context
     x, y = (sliding_window_view(part, context)[::step] for part in (stream[:-1], stream[1:]))
     return Split(x, y)
-
-
-def sha256(documents: Sequence[Content]) -> str:
-    """Of the documents, each with its length."""
-    digest = hashlib.sha256()
-    for document in documents:
-        digest.update(f"{len(document)}:".encode())
-        digest.update(document)
-    return digest.hexdigest()

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import glob
-import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.documents import Document, File
 from pipeline.errors import UserError
 from pipeline.spec import spec
-from pipeline.tokens import Content, decoded
+from pipeline.tokens import characters
 
 
 @spec
 class Text(Corpus):
     """`path`: a file is one document, cut into the splits; of several files, whole ones are held out.
 
-    A single file that is read by bytes stays on the disk: it may be larger than memory.
+    The files are mapped, whatever the tokens: together they may be larger than memory.
     """
 
     path: str | None = None
 
-    def documents(self, root: Path) -> Sequence[Content]:
-        """The files' contents, by path."""
-        paths = self.paths()
-        whole = len(paths) == 1 and self.tokens == "bytes"
+    def documents(self, root: Path) -> Sequence[Document]:
+        """The files that are not empty, by path. Raises UserError, also where tokens need UTF-8 and a file is not."""
         try:
-            contents = [mapped(path) if whole else path.read_bytes() for path in paths]
+            files = [File(path, path.stat().st_size, f"dataset.path={self.path}") for path in self.paths()]
         except OSError as error:
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
         if self.tokens != "bytes":
-            for path, content in zip(paths, contents, strict=True):
-                decoded(content, f"dataset.path={path}")
-        found = [content for content in contents if len(content)]
+            for file in files:
+                for _ in characters(file.content(), f"dataset.path={file.path}"):
+                    pass  # it is decoded again where its tokens are made
+        found = [file for file in files if file.size]
         if not found:
             raise UserError(f"dataset.path={self.path}: contains no text")
         return found
@@ -60,11 +59,3 @@ class Text(Corpus):
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def mapped(path: Path) -> Content:
-    """The content of a file, memory-mapped: parts are read when they are needed."""
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return b""
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.baselines import compression, kneser_ney
-from pipeline.datasets.corpus import Corpus, Divided, sha256
+from pipeline.datasets.corpus import Corpus, Divided
+from pipeline.datasets.documents import sha256
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
@@ -38,10 +39,11 @@ DRAWN = 64  # tokens of a map, at most
 
 def text_of(dataset: Corpus, experiment: Experiment, run: Run) -> Divided:
     """The text that the model was trained on. Raises UserError where a file of it has changed since."""
-    documents = dataset.documents(cache_root(dataset.cache))
+    root = cache_root(dataset.cache)
+    documents = dataset.documents(root)
     if sha256(documents) != read_json(run.folder / "receipt.json")["data_sha256"]:
         raise UserError("the text has changed since the training began")
-    return dataset.texts(documents, experiment.seed)
+    return dataset.texts(documents, experiment.seed, root)
 
 
 def baselines(experiment: Experiment, run: Run) -> Result:
@@ -54,9 +56,8 @@ def baselines(experiment: Experiment, run: Run) -> Result:
         return Result(())
     run.say("measuring n-grams and xz on the same text")
     text = text_of(dataset, experiment, run)
-    length = len(text.train) + len(text.validation) + len(text.test)
-    if length > LARGEST:
-        return Result((), notes=(f"baselines: not measured on {size(length)} of text, more than {size(LARGEST)}",))
+    if text.size > LARGEST:
+        return Result((), notes=(f"baselines: not measured on {size(text.size)} of text, more than {size(LARGEST)}",))
     before, test = bytes(text.train) + bytes(text.validation), bytes(text.test)
     known, asked = (np.frombuffer(part, np.uint8) for part in (before, test))
     ways = {f"{order}-gram": partial(kneser_ney.bits_per_byte, known, asked, order) for order in ORDERS}

@@ -1,20 +1,24 @@
 """Tokens: how a text becomes numbers and numbers become text again. One file for each kind.
 
-A text is bytes. Characters and byte pairs need UTF-8; bytes take any file.
+A text is bytes, and may be larger than memory. Characters and byte pairs need UTF-8 and are made piece by piece; bytes
+take any file.
 """
 
 from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.errors import UserError
+from pipeline.machine.unnamed_file import kept
 
 Content = bytes | memoryview  # of a file: as read, or mapped
+PIECE = 1 << 20  # bytes of a text that are decoded at once
 BYTES = 256  # each is a token of bpe, and all tokens of bytes
 MODULES = {"bytes": "byte", "characters": "character", "bpe": "bpe"}  # by kind
 
@@ -30,8 +34,11 @@ class Tokens(ABC):
         """Tokens are the numbers below it."""
 
     @abstractmethod
-    def encode(self, text: Content, who: str) -> np.ndarray:
-        """The tokens (N,) of a text, in the smallest unsigned dtype. Raises UserError, which begins with `who`."""
+    def encode(self, text: Content, who: str, folder: Path | None = None) -> np.ndarray:
+        """The tokens (N,) of a text, in the smallest unsigned dtype, read-only. Raises UserError, beginning with `who`.
+
+        `folder`: where many of them are written to a temporary file, which is mapped. None: all are kept in memory.
+        """
 
     @abstractmethod
     def decode(self, tokens: np.ndarray) -> bytes:
@@ -68,17 +75,40 @@ def _module(kind: str) -> Any:
     return importlib.import_module(f"pipeline.tokens.{MODULES[kind]}")
 
 
-def decoded(content: Content, who: str) -> str:
-    """A text as characters. Raises UserError that says where it is not UTF-8."""
-    text = bytes(content)
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{who}: not UTF-8 at byte {error.start:,} (line {line:,}): 0x{text[error.start]:02x}; "
-            "dataset.tokens=bytes takes any file"
-        ) from error
+def characters(text: Content, who: str) -> Iterator[str]:
+    """A text as characters, piece by piece. Raises UserError that says where it is not UTF-8."""
+    begin = 0
+    while begin < len(text):
+        end = next_character(text, begin + PIECE)
+        try:
+            piece = str(text[begin:end], "utf-8")
+        except UnicodeDecodeError as error:
+            place = begin + error.start
+            raise UserError(
+                f"{who}: not UTF-8 at byte {place:,} (line {_line(text, place):,}): 0x{text[place]:02x}; "
+                "dataset.tokens=bytes takes any file"
+            ) from error
+        yield piece
+        begin = end
+
+
+def next_character(text: Content, place: int) -> int:
+    """`place`, moved to where the next UTF-8 character begins, or to the end of the text."""
+    while place < len(text) and text[place] & 0xC0 == 0x80:
+        place += 1
+    return min(place, len(text))
+
+
+def _line(text: Content, place: int) -> int:
+    """The line, counted from 1, of the byte at `place`."""
+    pieces = (bytes(text[begin : min(begin + PIECE, place)]) for begin in range(0, place, PIECE))
+    return 1 + sum(piece.count(b"\n") for piece in pieces)
+
+
+def gathered(pieces: Iterable[np.ndarray], size: int, folder: Path | None, who: str) -> np.ndarray:
+    """Tokens below `size`, made piece by piece, as `encode` gives them."""
+    dtype = smallest(size)
+    return np.frombuffer(kept((piece.astype(dtype).data for piece in pieces), folder, who), dtype)
 
 
 def smallest(size: int) -> np.dtype[Any]:

@@ -8,16 +8,21 @@ learns and applies it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.tokens import Content, Tokens, check_size, decoded, smallest
+from pipeline.tokens import Content, Tokens, characters, check_size, gathered
 
-PIECE = 1 << 16  # characters that are handed over at once: the library's own cost grows with a text's length
+HANDED = 1 << 16  # characters of a piece for the library: its own cost grows with a text's length
+TOGETHER = 16  # such pieces, which the library's threads share
+WORD = re.compile(r"(?<=\S)[^\S\x1c-\x1f]")  # begins with whitespace, in the library's sense too
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,14 @@ class Bpe(Tokens):
     def size(self) -> int:
         return int(self.library.get_vocab_size())
 
-    def encode(self, text: Content, who: str) -> np.ndarray:
-        pieces = self.library.encode_batch(list(pieces_of(decoded(text, who))), add_special_tokens=False)
-        tokens = [np.array(piece.ids, smallest(self.size)) for piece in pieces]
-        return np.concatenate(tokens) if tokens else np.empty(0, smallest(self.size))
+    def encode(self, text: Content, who: str, folder: Path | None = None) -> np.ndarray:
+        return gathered(self._pieces(text, who), self.size, folder, who)
+
+    def _pieces(self, text: Content, who: str) -> Iterator[np.ndarray]:
+        left = pieces_of(characters(text, who))
+        while some := list(islice(left, TOGETHER)):
+            for found in self.library.encode_batch_fast(some, add_special_tokens=False):
+                yield np.array(found.ids)
 
     def decode(self, tokens: np.ndarray) -> bytes:
         return b"".join(self._bytes[token] for token in np.asarray(tokens))
@@ -72,7 +81,7 @@ def learned(texts: Sequence[Content], size: int, who: str) -> Bpe:
     trainer = trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, initial_alphabet=byte_letters(), show_progress=False, special_tokens=[]
     )
-    library.train_from_iterator((piece for text in texts for piece in pieces_of(decoded(text, who))), trainer)
+    library.train_from_iterator((piece for text in texts for piece in pieces_of(characters(text, who))), trainer)
     return Bpe(library.to_str())
 
 
@@ -81,15 +90,21 @@ def from_plain(plain: Mapping[str, Any]) -> Bpe:
     return Bpe(json.dumps(plain["merges"]))
 
 
-def pieces_of(text: str) -> Iterator[str]:
-    """A text in pieces that begin where a word does, so that no word is cut and the tokens stay the same."""
-    begin = 0
-    while begin < len(text):
-        end = begin + PIECE
-        while end < len(text) and not (text[end].isspace() and not text[end - 1].isspace()):
-            end += 1
-        yield text[begin:end]
-        begin = end
+def pieces_of(parts: Iterable[str]) -> Iterator[str]:
+    """A text in pieces that begin where a word does, so that no word is cut and the tokens stay the same.
+
+    A word that is longer is not cut either: text without any whitespace is held in memory whole.
+    """
+    rest, seen = "", 0
+    for part in parts:
+        begin, rest = 0, rest + part
+        while word := WORD.search(rest, max(begin + HANDED, seen)):
+            yield rest[begin : word.start()]
+            begin = word.start()
+        rest = rest[begin:]
+        seen = len(rest)
+    if rest:
+        yield rest
 
 
 def byte_letters() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ class Bytes(Tokens):
     def size(self) -> int:
         return 256
 
-    def encode(self, text: Content, who: str) -> np.ndarray:
+    def encode(self, text: Content, who: str, folder: Path | None = None) -> np.ndarray:
         return np.frombuffer(text, np.uint8)
 
     def decode(self, tokens: np.ndarray) -> bytes:

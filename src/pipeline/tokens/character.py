@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.tokens import Content, Tokens, decoded, smallest
+from pipeline.tokens import Content, Tokens, characters, gathered
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,30 @@ class Characters(Tokens):
         return len(self.alphabet)
 
     @cached_property
-    def points(self) -> np.ndarray:
-        """The characters' numbers in Unicode, ascending."""
-        return code_points(self.alphabet)
+    def table(self) -> np.ndarray:
+        """The token of each number in Unicode; `size` where the alphabet lacks it."""
+        table = np.full(sys.maxunicode + 1, self.size, np.min_scalar_type(self.size))
+        table[code_points(self.alphabet)] = np.arange(self.size)
+        return table
 
-    def encode(self, text: Content, who: str) -> np.ndarray:
-        found = code_points(decoded(text, who))
-        tokens = np.minimum(np.searchsorted(self.points, found), self.size - 1)
-        unknown = np.flatnonzero(self.points[tokens] != found)
-        if len(unknown):
-            raise UserError(
-                f"{who}: the character {chr(found[unknown[0]])!r} at {unknown[0]:,} is not among the "
-                f"{self.size} that the model knows"
-            )
-        return tokens.astype(smallest(self.size))
+    def encode(self, text: Content, who: str, folder: Path | None = None) -> np.ndarray:
+        return gathered(self._pieces(text, who), self.size, folder, who)
+
+    def _pieces(self, text: Content, who: str) -> Iterator[np.ndarray]:
+        before, left = 0, characters(text, who)
+        for piece in left:
+            found = code_points(piece)
+            tokens = self.table[found]
+            unknown = np.flatnonzero(tokens == self.size)
+            if len(unknown):
+                for _ in left:
+                    pass  # what is not UTF-8 is named first
+                raise UserError(
+                    f"{who}: the character {chr(found[unknown[0]])!r} at {before + unknown[0]:,} is not among the "
+                    f"{self.size} that the model knows"
+                )
+            yield tokens
+            before += len(piece)
 
     def decode(self, tokens: np.ndarray) -> bytes:
         return "".join(self.alphabet[token] for token in tokens).encode()
@@ -53,10 +65,11 @@ class Characters(Tokens):
 
 def learned(texts: Sequence[Content], size: int, who: str) -> Characters:
     """The characters of all of these texts."""
-    found: set[str] = set()
+    found = np.zeros(sys.maxunicode + 1, bool)
     for text in texts:
-        found |= set(decoded(text, who))
-    return Characters("".join(sorted(found)))
+        for piece in characters(text, who):
+            found[code_points(piece)] = True
+    return Characters("".join(map(chr, np.flatnonzero(found))))
 
 
 def from_plain(plain: Mapping[str, Any]) -> Characters:

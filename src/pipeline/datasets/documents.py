@@ -1,0 +1,81 @@
+"""Documents: a text each, in memory or in a file that is read or mapped when its content is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.machine.unnamed_file import kept
+from pipeline.tokens import Content
+
+BETWEEN = b"\n\n"  # documents of one split
+READ = 2**20  # bytes of the largest file that is read, not mapped: each map keeps its file open
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of `size` bytes. `who` begins its messages."""
+
+    path: Path
+    size: int
+    who: str
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.content())
+
+    def content(self) -> Content:
+        """What is in the file. Raises UserError where it cannot be read, or no longer has its size."""
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size != self.size:
+                    raise UserError(f"{self.who}: {self.path}: changed while it was read; start again")
+                if self.size <= READ:
+                    return file.read()
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise UserError(f"{self.who}: {self.path}: {error.strerror}") from error
+
+
+Document = Content | File
+
+
+def content(document: Document) -> Content:
+    """The text of a document. Raises UserError."""
+    return document.content() if isinstance(document, File) else document
+
+
+def joined(documents: Sequence[Document], folder: Path | None, who: str) -> Content:
+    """The text of documents with BETWEEN between them: of one its own; a long one lies in a file in `folder`.
+
+    Raises UserError.
+    """
+    return content(documents[0]) if len(documents) == 1 else kept(_pieces(documents), folder, who)
+
+
+def joined_size(documents: Sequence[Document]) -> int:
+    """Bytes of that text."""
+    return sum(len(one) for one in documents) + len(BETWEEN) * max(len(documents) - 1, 0)
+
+
+def _pieces(documents: Sequence[Document]) -> Iterator[Content]:
+    for number, document in enumerate(documents):
+        if number:
+            yield BETWEEN
+        yield content(document)
+
+
+def sha256(documents: Sequence[Document]) -> str:
+    """Of the documents, each with its length."""
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(f"{len(document)}:".encode())
+        digest.update(content(document))
+    return digest.hexdigest()
