@@ -42,6 +42,19 @@ def _is_on_cpu() -> bool:
     return bool(device.platform == "cpu")
 
 
+def computed_once(x: Any) -> Any:
+    """x, kept in memory by JAX on a CPU: for a stream to which one block after the other adds.
+
+    XLA would put a cheap sum into each program that reads it. The gradient of such a stream is the sum of what all later
+    blocks give back, so that each block would add all of them up anew: time that grows with the square of their number.
+    """
+    if keras.backend.backend() != "jax" or not _is_on_cpu():
+        return x
+    import jax
+
+    return jax.lax.optimization_barrier(x)
+
+
 def _by_products(inputs: Any, kernel: Any, padding: str) -> Any:
     """The convolution as one product: patches (N, H', W', h * w * C) by the kernel (h * w * C, filters)."""
     high, wide = kernel.shape[:2]

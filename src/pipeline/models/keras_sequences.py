@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from pipeline.models.keras_layers import gelu
+from pipeline.models.keras_layers import computed_once, gelu
 
 
 def token_stack(name: str, length: int, vocabulary: int, width: int, stacked: Sequence[Any]) -> Any:
@@ -42,7 +42,8 @@ class Convolution(layers.Layer):
         padded = ops.pad(x_BTC, [(0, 0), ((self.size - 1) * self.apart, 0), (0, 0)])
         seen = [padded[:, first : first + length] for first in range(0, self.size * self.apart, self.apart)]
         kernel = ops.reshape(ops.cast(self.kernel, x_BTC.dtype), (-1, channels))
-        return x_BTC + gelu(ops.matmul(ops.concatenate(seen, axis=-1), kernel) + ops.cast(self.bias, x_BTC.dtype))
+        found = gelu(ops.matmul(ops.concatenate(seen, axis=-1), kernel) + ops.cast(self.bias, x_BTC.dtype))
+        return computed_once(x_BTC + found)
 
     def get_config(self) -> dict[str, Any]:
         """What its builder takes."""

@@ -141,10 +141,15 @@ class Engine:
             started = time.perf_counter()
             traced = jax.jit(function, out_shardings=self.devices.places(self.state)).trace(self.state, *arguments)
             self._jaxpr = self._jaxpr or traced.jaxpr
-            self._programs[shape] = traced.lower().compile()
+            self._programs[shape] = traced.lower().compile(self._compiler_options())
             self.compile_s += time.perf_counter() - started
         self.state, found = self._programs[shape](self.state, *arguments)
         return tuple(found)
+
+    def _compiler_options(self) -> dict[str, str]:
+        """XLA for CPUs drops barriers early, with what it is to keep apart (`models.keras_layers.computed_once`)."""
+        device = next(iter(self.state[0][0].devices()))
+        return {"xla_disable_hlo_passes": "cse_barrier_expander"} if device.platform == "cpu" else {}
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any, control: Any) -> tuple[Any, Any]:
         outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import layers
 
+from pipeline.models.keras_layers import computed_once
 from pipeline.models.transformer import Block
 from pipeline.models.transformer.keras_parts import Attention, Mlp, OfBlock, norm
 
@@ -66,8 +67,8 @@ class TransformerBlock(OfBlock):
             return found
 
         if self.block.norm_place == "before":
-            x_BTD = x_BTD + dropped(attended(self.attention_norm(x_BTD)))
-            x_BTD = x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD)))
+            x_BTD = computed_once(x_BTD + dropped(attended(self.attention_norm(x_BTD))))
+            x_BTD = computed_once(x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD))))
         else:
             x_BTD = self.attention_norm(x_BTD + dropped(attended(x_BTD)))
             x_BTD = self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))

@@ -10,6 +10,7 @@ import keras
 from keras import layers, ops
 
 from pipeline.models import PADDING
+from pipeline.models.keras_layers import computed_once
 from pipeline.models.transformer import Block, Stacks
 from pipeline.models.transformer.keras_parts import Attention, Logits, Mlp, OfBlock, Table, WithSettings, norm
 
@@ -87,7 +88,7 @@ class Sums(OfBlock):
             return found if self.dropout is None else self.dropout(found, training=training)
 
         if self.block.norm_place == "before":
-            return x + dropped(part(normalised(x)))
+            return computed_once(x + dropped(part(normalised(x))))
         return normalised(x + dropped(part(x)))
 
 
