@@ -15,7 +15,8 @@ WORDS = (
     *("dataset=python_docs", "dataset.context=8", "model.width=16", "model.heads=2"),
     *("training.steps=2", "training.batch_size=3", "schedule.warm_up=1"),
 )
-LOOP = re.compile(r"fusion\((.*?)\), kind=kLoop.*op_name=\"[^\"]*transpose\(jvp\(blocks\.")  # of a block's backward pass
+# Of a block's backward pass.
+LOOP = re.compile(r"fusion\((.*?)\), kind=kLoop.*op_name=\"[^\"]*transpose\(jvp\(blocks\.")
 
 
 def widest(folder: Path, layers: int) -> int:

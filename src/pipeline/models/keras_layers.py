@@ -45,8 +45,8 @@ def _is_on_cpu() -> bool:
 def computed_once(x: Any) -> Any:
     """x, kept in memory by JAX on a CPU: for a stream to which one block after the other adds.
 
-    XLA would put a cheap sum into each program that reads it. The gradient of such a stream is the sum of what all later
-    blocks give back, so that each block would add all of them up anew: time that grows with the square of their number.
+    XLA would put a cheap sum into each program that reads it. The gradient of such a stream is the sum of what all
+    later blocks give back, so that each block would add them up anew: time that grows with the square of their number.
     """
     if keras.backend.backend() != "jax" or not _is_on_cpu():
         return x
