@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from command import COMMAND, environment, pipeline, runs, status
+from command import COMMAND, done, environment, pipeline, refused, runs, status
 from test_sweep import QUIET, grids, table, trained
 
 from pipeline.runs.records import read_config, read_metrics
@@ -42,6 +42,12 @@ class Planted(Model):
             os._exit(0)
         return Linear().torch(shapes)
 """
+LANGUAGE: tuple[str, ...] = (
+    *("stage=transformer", "dataset=text", "dataset.path=mine.txt", "dataset.context=16", "model.layers=1"),
+    *("model.heads=2", "model.width=16", "training.batch_size=8", "training.steps=2", "training.validate_every=2"),
+    *("training.log_every_n_steps=1", "schedule.warm_up=1", "stage.baselines=false", "stage.attention=false"),
+    "tracking=none",
+)
 BAD = {"3", "6", "9", "12", "15"}
 
 
@@ -87,6 +93,55 @@ def test_first_cells_that_fail_alike_end_the_sweep(tmp_path: Path) -> None:
     assert "gave up: the first 3 cells all failed alike (training.batch_size=5000: larger than" in result.stderr
     assert [row["state"] for row in table(grids(tmp_path)[0])] == ["failed"] * 3 + ["not run"] * 5
     assert len(trained(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("swept", "said"),
+    [
+        pytest.param(
+            "model.freeze=[nothing*],[tokens]",
+            "model.freeze=[nothing*]: matches no weight; this model has tokens.embeddings, ",
+            id="freeze",
+        ),
+        pytest.param(
+            "model.adapters.rank=17,2",
+            "model.adapters.rank=17: larger than blocks.0.attention.query, whose kernel is 16 x 16; choose 1 to 16",
+            marks=pytest.mark.wide,
+            id="rank",
+        ),
+        pytest.param(
+            "dataset.tokens=bytes,characters",
+            "it was trained with another vocabulary",
+            marks=pytest.mark.wide,
+            id="vocabulary",
+        ),
+    ],
+)
+def test_what_only_data_and_model_show_ends_its_cell_before_it_trains(tmp_path: Path, swept: str, said: str) -> None:
+    (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 50)
+    words = [*LANGUAGE, swept]
+    if "freeze" not in swept:
+        words.append(f"model.start={done(tmp_path, *LANGUAGE)}")
+    if "rank" in swept:
+        words.append("model.adapters.layers=[*.query]")
+    result = pipeline(tmp_path, "-m", *words)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr and "1 done · 1 failed · 0 skipped" in result.stderr
+    (grid,) = grids(tmp_path)
+    first, other = table(grid)
+    assert (first["state"], other["state"], other["reason"]) == ("failed", "done", "")
+    assert said in first["reason"] and first["reason"] in result.stderr
+    runs_of = {run.name: run for run in trained(tmp_path)}
+    ended, trained_on = runs_of[first["run"]], runs_of[other["run"]]
+    assert (status(ended).state, status(ended).error) == ("FAILED", first["reason"])
+    losses = [[one for one in read_metrics(run) if "train/loss" in one.metrics] for run in (ended, trained_on)]
+    assert [len(one) for one in losses] == [0, 2]
+    assert (status(trained_on).state, status(grid).state) == ("FINISHED", "FAILED")
+
+
+def test_a_vocabulary_that_no_text_can_have_is_refused_before_any_cell(tmp_path: Path) -> None:
+    said = refused(tmp_path, "-m", *LANGUAGE, "dataset.tokens=bpe", "dataset.vocabulary=300,100")
+    assert said.startswith("dataset.vocabulary=100: the 256 bytes are tokens already; give 257 or more (cell 2: ")
 
 
 def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
