@@ -100,13 +100,25 @@ def test_two_processes_train_as_one(tmp_path: Path, words: tuple[str, ...]) -> N
     assert "processes" not in read_json(one / "receipt.json")
 
 
-def check_same(one: Path, two: Path) -> None:
+@two_cores
+def test_two_steps_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
+    """What `make test` sees of the test above."""
+    (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 50)
+    words = (*instead(instead(LANGUAGE, "dataset=text"), "schedule.warm_up=1"), "dataset.path=mine.txt")
+    words = (*words, "precision=fp64", "tracking=none", "training.steps=2", "training.validate_every=2")
+    words = (*words, "training.log_every_n_steps=1", "training.batch_size=11")  # which two do not divide
+    one, two = (done(tmp_path, *words, f"device.processes={count}") for count in (1, 2))
+    check_same(one, two, least=2)
+    assert [len(read_json(run / "receipt.json").get("processes", {}).get("each", ())) for run in (one, two)] == [0, 2]
+
+
+def check_same(one: Path, two: Path, least: int = 20) -> None:
     """That two trainings took the same steps, and end with the same weights, within 1e-10."""
     alone, together = (
         [{name: value for name, value in record.metrics.items() if "per_s" not in name} for record in read_metrics(run)]
         for run in (one, two)
     )
-    assert len(together) >= 20
+    assert len(together) >= least
     for left, right in zip(alone, together, strict=True):
         assert right == pytest.approx(left, abs=1e-10)
     first, second = (weights.load(run / "artifacts/model/weights.npz") for run in (one, two))
