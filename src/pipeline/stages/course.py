@@ -20,6 +20,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
+from pipeline.machine.others import Others
 from pipeline.models.weights import STATISTICS, kind_of
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
@@ -67,7 +68,9 @@ def train(
     backend = experiment.backend.load()
 
     run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
+    others = Others()
     fit: Fit = backend.fit(experiment, data, resolved, run)
+    of_others = None if experiment.device.processes > 1 else others.share()  # a launcher's are none of our children
     check_weights(experiment, fit)
     receipt |= of_updates(experiment, fit, data.task)
     fit = merged(fit, run)
@@ -81,7 +84,7 @@ def train(
         beside("training curves: not drawn", partial(draw_curves, run, experiment, data, fit, measured.metrics)),
         beside("test set: not drawn", partial(judge.draw, run, experiment.name)),
     ]
-    receipt |= timings(run, fit.epochs, data.task.unit)
+    receipt |= timings(run, fit.epochs, data.task.unit, of_others)
     if probe:
         step_s = experiment.training.batch_size * data.task.units / median_rate(fit.epochs)
         also.append(beside("a step: not measured", partial(probe_a_step, run, experiment, resolved, data, step_s)))

@@ -35,8 +35,8 @@ def rate_metrics(run: Run, epochs: tuple[Epoch, ...], unit: str) -> tuple[Metric
     return rate(f"{unit}_per_s_with_profiler", median_rate(epochs), unit), *cost
 
 
-def timings(run: Run, epochs: tuple[Epoch, ...], unit: str) -> dict[str, Any]:
-    """How long what took, and the rate of training."""
+def timings(run: Run, epochs: tuple[Epoch, ...], unit: str, of_others: float | None = None) -> dict[str, Any]:
+    """How long what took, and the rate of training. `of_others`: the part of the cores that other processes had."""
     rates = [epoch.units_per_s for epoch in steady(epochs)]
     profiled = {} if run.profile is None else {"profile": run.profile}
     return {
@@ -51,6 +51,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...], unit: str) -> dict[str, Any]:
             "max": max(rates),
             "n": len(rates),
             "with_profiler": run.profile is not None,
+            "cores_of_others": of_others,
         },
     }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import cut
 from pipeline.machine.capability import Resolved
+from pipeline.machine.others import said_of
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.loss_scale import LossScale
@@ -35,6 +36,8 @@ def rows(
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
     hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
+    busy = said_of(receipt["training_rate"]["cores_of_others"])
+    disturbed = f"; {busy}" if busy else ""
     found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured.metrics]
     found += measured.details.rows
     compiled = receipt.get("compile_s")
@@ -48,7 +51,7 @@ def rows(
             "wall time",
             f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
         ),
-        ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled),
+        ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled + disturbed),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
         *adapters_row(fit),
