@@ -189,10 +189,11 @@ def test_data_of_mapped_texts_are_those_of_texts_in_memory(tmp_path: Path, kind:
     assert list((tmp_path / "cache").glob("*")) == []
 
 
-def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file is open only while it is read."""
-    monkeypatch.setattr(documents, "READ", 2_000)
-    monkeypatch.setattr(unnamed_file, "SMALL", 50_000)
+@pytest.mark.parametrize(("read", "small"), [(2**20, 2**24), (100, 50_000)])  # as they are; all mapped
+def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: int, small: int) -> None:
+    """Small files are read, and of large ones few are mapped at a time."""
+    monkeypatch.setattr(documents, "READ", read)
+    monkeypatch.setattr(unnamed_file, "SMALL", small)
     for number in range(200):
         (tmp_path / f"{number:03}.txt").write_bytes(b"%03d" % number * (500 + number))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
