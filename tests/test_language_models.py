@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ TINY: tuple[str, ...] = (
     "schedule.warm_up=2",
 )
 TINY += ("tracking=none", "dataset.context=32", "training.steps=6", "training.validate_every=3")
+KERAS = ("tensorflow", "jax")
 DOCS = ("stage=transformer", "dataset=python_docs", *TINY)
+PRODUCTS = ("mm", "addmm", "bmm", "_linear_pointwise")  # as torch names them
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def run_on(backend: str) -> Path:
         if backend not in made:
-            made[backend] = done(tmp_path_factory.mktemp(backend), *DOCS, f"backend={backend}")
+            words = (*DOCS, "device.placement_log=true", f"backend={backend}")
+            made[backend] = done(tmp_path_factory.mktemp(backend), *words)
         return made[backend]
 
     return run_on
@@ -192,6 +196,45 @@ def test_a_grid_of_all_positions(tmp_path: Path) -> None:
     found = {read_config(run).get("model", {}).get("positions"): status(run).state for run in runs(tmp_path)}
     found.pop(None, None)  # the grid's own run
     assert found == dict.fromkeys(("none", "linear", "sinusoidal", "learned", "rotary"), "FINISHED")
+
+
+def test_fused_attention_counts_forward_and_backward(trained: Any) -> None:
+    """Of two layers, once each way, beside the plain products of the same step."""
+    fused = "_scaled_dot_product_flash_attention_for_cpu"
+    rows = [row.split() for row in (trained("torch") / "artifacts" / "placement.txt").read_text().splitlines()[2:]]
+    counts = {name: int(count) for name, _, _, count in rows if "attention" in name or name in PRODUCTS}
+    assert {name: counts.pop(name) for name in (fused, f"{fused}_backward")} == {fused: 2, f"{fused}_backward": 2}
+    observed = read_json(trained("torch") / "receipt.json")["precision"]["observed"]
+    assert observed["attention"] == {fused.lstrip("_"): 2}
+    assert observed["matrix_products"] == {"float32": sum(counts.values()) + 2 + 2}
+    assert sum(counts.values()) == 3 * (2 * 6 + 1)  # of a block q, k, v, output, inner and outer; and the logits
+
+
+@pytest.mark.parametrize(
+    ("backend", "profiler"),
+    [
+        ("torch", "memory"),
+        ("torch", "tensorboard"),
+        *(pytest.param(*each, marks=pytest.mark.wide) for each in product(KERAS, ("memory", "tensorboard"))),
+    ],
+)
+def test_other_profilers_leave_their_files(trained: Any, tmp_path: Path, backend: str, profiler: str) -> None:
+    off = ("stage.baselines=false", "stage.attention=false", "training.validate_every=6")
+    words = [word for word in DOCS if not word.startswith("training.validate_every")]
+    window = ("profiler.skip=2", "profiler.steps=3")
+    run = done(tmp_path, *words, *off, *window, f"backend={backend}", f"profiler={profiler}")
+    assert read_json(run / "receipt.json")["profile"]["steps"] == [3, 5]
+    if profiler == "memory":
+        held = (run / "artifacts" / "profile" / "memory.csv").read_text().splitlines()
+        assert held[0] == "seconds,step,process_bytes"
+        assert {row.split(",")[1] for row in held[1:]} == {"3", "4", "5"}
+        assert (run / "artifacts" / "profile" / "memory.png").stat().st_size > 5_000
+    else:
+        (trace,) = (run / "artifacts" / "tensorboard" / "plugins" / "profile").glob("*/*.xplane.pb")
+        assert trace.stat().st_size > 5_000
+        assert len(list((run / "artifacts" / "tensorboard").glob("events.out.tfevents.*"))) == 1
+    name = "receipt.json"
+    assert read_json(run / name)["weights_sha256"] == read_json(trained(backend) / name)["weights_sha256"]
 
 
 @pytest.mark.wide
