@@ -176,12 +176,12 @@ class Bench:
 
     def above_yardstick(self) -> dict[tuple[Gemm, str], float]:
         """Shares of the CPU's kernels that are above 1 by every sample: the slowest of theirs against the yardstick's
-        median."""
+        median. None where others were at work, from whom a library whose threads spin suffers most."""
         found = {}
         for gemm, kernels in self.times.items():
             for name, times in kernels.items():
                 share = self.share(gemm, name)
-                if share is None or name == self.yardstick or self.timed[name].processor != "cpu":
+                if share is None or name == self.yardstick or self.timed[name].processor != "cpu" or self.others:
                     continue
                 if share * times.median / max(times.sustained) > 1:
                     found[gemm, name] = share

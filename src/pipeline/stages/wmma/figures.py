@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.bench import Bench
@@ -52,8 +54,11 @@ def roofline(path: Path, bench: Bench) -> None:
         xlabel="FLOP per byte of the fewest bytes that have to be moved",
         ylabel="GFLOP/s, sustained",
     )
+    powers = [2**power for power in range(int(np.ceil(np.log2(low))), int(np.log2(high)) + 1)]
+    axes.set_xticks(powers, [f"{one:g}" for one in powers])
+    axes.minorticks_off()
     plain(axes)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(_title(bench), fontsize=10)
     figure.savefig(path)
 
@@ -111,7 +116,7 @@ def ladder(path: Path, bench: Bench) -> None:
     axes.margins(x=0.2)
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
     plain(axes)
-    axes.set_title(f"{gemm}, {bench.plan.cores} threads", fontsize=10)
+    axes.set_title(f"{gemm}, {bench.plan.cores} threads", fontsize=10, pad=16)
     figure.savefig(path)
 
 

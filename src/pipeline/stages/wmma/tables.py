@@ -116,7 +116,9 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
         share = bench.share(gemm, name)
         of = f", {percent(share)} of {bench.yardstick}" if share and name != bench.yardstick else ""
         if bench.is_uncertain(name):
-            of = "; uncertain, other processes are at work: no share of it is kept"
+            theirs = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick else None
+            beside = f", {bench.yardstick} {digits(theirs)}" if theirs and name != bench.yardstick else ""
+            of = f"{beside}; uncertain, other processes are at work: no share of it is kept"
         rate = digits(bench.rate(gemm, name, sustained=True) or 0)
         rows.append(("fastest", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
     above = bench.above_yardstick()
