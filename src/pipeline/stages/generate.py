@@ -60,13 +60,18 @@ class Generate(Stage):
     top_k: PositiveInt | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-    stop: tuple[str, ...] = ()
+    stop: str | tuple[str, ...] = ()
     stop_tokens: tuple[int, ...] = ()
     cache: bool = True
 
     starts_from_run: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model")  # the text is not read again
     headline: ClassVar[str] = "decode/tokens_per_s"
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """All texts that end one."""
+        return (self.stop,) if isinstance(self.stop, str) else self.stop
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -117,7 +122,7 @@ class Generate(Stage):
         for token in self.stop_tokens:
             if not 0 <= token < card.vocabulary:
                 raise UserError(f"stage.stop_tokens={token}: tokens are 0 to {card.vocabulary - 1}")
-        for text in self.stop:
+        for text in self.stops:
             if not text:
                 raise UserError("stage.stop='': is empty; every text would end at once")
             card.tokens.encode(text.encode(), f"stage.stop={shown(text)}")
@@ -129,7 +134,7 @@ class Generate(Stage):
         notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(saved_card(source))})
         cached = self.cache and has_cache(experiment)
         prompts = encoded(self.prompts, card, "stage.prompt")
-        stops = Stops(card.tokens, self.stop, self.stop_tokens, len(prompts))
+        stops = Stops(card.tokens, self.stops, self.stop_tokens, len(prompts))
 
         def check(logits: np.ndarray) -> None:
             check_outputs(logits, "prompt {}", 1, source, resolved.precision)
