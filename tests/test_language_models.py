@@ -330,10 +330,12 @@ def test_a_sentence_is_found(text: bytes, chosen: bytes) -> None:
 def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> None:
     for words, said in {
         ("stage=train", "model=gpt", "dataset=digits"): (
-            "model=gpt with dataset=digits: it takes tokens, and the examples of this dataset are numbers"
+            "model=gpt with dataset=digits: it takes tokens, and the examples of this dataset are numbers; "
+            "dataset=moby_dick has tokens"
         ),
         ("stage=train", "model=cnn", "dataset=python_docs"): (
-            "model=cnn with dataset=python_docs: it takes numbers, and the examples of this dataset are tokens"
+            "model=cnn with dataset=python_docs: it takes numbers, and the examples of this dataset are tokens; "
+            "dataset=digits has numbers"
         ),
         ("stage=transformer", "dataset=digits"): (
             "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; use stage=train"

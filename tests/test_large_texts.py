@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import subprocess
@@ -23,6 +24,7 @@ from pipeline.datasets import documents
 from pipeline.datasets.documents import File, content, joined, joined_size, sha256
 from pipeline.datasets.text import Text
 from pipeline.errors import UserError
+from pipeline.loaders.tfdata import is_mapped
 from pipeline.machine import unnamed_file
 from pipeline.machine.unnamed_file import kept
 from pipeline.runs.result import metrics_of
@@ -210,12 +212,26 @@ def test_documents_are_joined_as_in_memory(tmp_path: Path, monkeypatch: pytest.M
     texts = (b"abc", b"defg", b"hij" * 9)
     for number, text in enumerate(texts):
         (tmp_path / str(number)).write_bytes(text)
-    files = [File(tmp_path / str(number), len(text), "text") for number, text in enumerate(texts)]
+    files = [File.of(tmp_path / str(number), "text") for number in range(len(texts))]
     assert [type(content(file)) for file in files] == [bytes, memoryview, memoryview]
     for count in range(4):
         assert bytes(joined(files[:count], tmp_path, "text")) == b"\n\n".join(texts[:count])
         assert joined_size(files[:count]) == len(b"\n\n".join(texts[:count]))
     assert sha256(files) == sha256(texts)
+
+
+def test_a_mapped_text_is_known_as_one(tmp_path: Path) -> None:
+    """tf.data would put the whole of it into memory."""
+    (tmp_path / "a.txt").write_bytes(b"a few words " * 100_000)
+    mapped = np.frombuffer(File.of(tmp_path / "a.txt", "text").content(), np.uint8)
+    assert is_mapped(np.lib.stride_tricks.sliding_window_view(mapped[1:], 8)[::3])
+    assert is_mapped(np.memmap(tmp_path / "a.txt", np.uint8, "r")[5:])
+    assert not is_mapped(mapped.copy()[3:]) and not is_mapped(np.frombuffer(b"abc", np.uint8))
+
+
+def test_a_folder_without_files_is_not_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a folder without files$"):
+        Text(path=str(tmp_path)).paths()
 
 
 # Refusals
@@ -224,8 +240,10 @@ def test_documents_are_joined_as_in_memory(tmp_path: Path, monkeypatch: pytest.M
 def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one")
-    file = File(path, 3, "dataset.path=a.txt")
+    os.utime(path, ns=(1, 1))
+    file = File.of(path, "dataset.path=a.txt")
     for change, said in (
+        (lambda: path.write_text("two"), "changed while it was read"),
         (lambda: path.write_text("longer"), "changed while it was read"),
         (path.unlink, "No such file"),
     ):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from pipeline.machine.others import Others, own_s, said_of
+from pipeline.machine import others as module
+from pipeline.machine.others import Others, busy_s, own_s, said_of
 
 SPIN = "import time; end = time.time() + {}\nwhile time.time() < end: pass"
 APART = f"""
@@ -27,13 +30,57 @@ def test_processes_of_others_are_seen() -> None:
     time.sleep(2)
     share = others.share()
     assert share is not None and 0.5 < share <= 1  # beside tests on the same cores, too
-    assert said_of(share) == f"other processes had {share:.0%} of the cores"
+    assert said_of(share) == f"others had {share:.0%} of the cores"
 
 
-def test_what_this_process_started_is_its_own() -> None:
-    before = own_s()
-    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
-    assert own_s() - before > 0.45
+def test_what_this_process_started_is_none_of_the_others() -> None:
+    """The share is what the cores did less what we did, of all that they could do."""
+    others, began = Others(), time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.8: pass"], check=True)
+    share, seconds = others.share(), time.perf_counter() - began
+    own, busy = sum(own_s().values()) - sum(others.own.values()), busy_s()
+    assert own > 0.75 and others.busy is not None and busy is not None and share is not None
+    assert share * seconds * len(os.sched_getaffinity(0)) == pytest.approx(busy - others.busy - own, abs=0.2)
+
+
+def test_one_who_has_ended_does_not_make_the_others_larger() -> None:
+    others = Others()
+    others.own[-1, 0.0] = 1e6  # a process that is gone, with all that it had done before
+    time.sleep(module.SHORTEST_S + 0.1)
+    began = Others()
+    time.sleep(module.SHORTEST_S + 0.1)
+    share, usual = others.share(), began.share()
+    assert share is not None and usual is not None and share < 1
+
+
+@pytest.mark.parametrize("stat", [None, "cpu 1 2\n", "cpu0 x\n"], ids=["no file", "no core", "other cores"])
+def test_counts_that_are_not_there_give_no_share(
+    stat: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of cores that /proc/stat does not name, as in a container that numbers them anew."""
+    file = tmp_path / "stat"
+    if stat is not None:
+        file.write_text(stat, encoding="ascii")
+    monkeypatch.setattr(module, "STAT", file)
+    monkeypatch.setattr(module, "_cores", lambda: [0, 9])
+    assert busy_s() is None
+    others = Others()
+    time.sleep(module.SHORTEST_S + 0.1)
+    assert others.share() is None
+
+
+@pytest.mark.timeout(200)
+def test_a_trainings_rate_says_it(tmp_path: Path) -> None:
+    apart = APART.replace("+ 4", "+ 30")
+    subprocess.run([sys.executable, "-c", apart], check=True)
+    words = ("dataset=digits", "training.epochs=60", "tracking=none")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (receipt,) = tmp_path.glob("runs/*/receipt.json")
+    share = json.loads(receipt.read_text(encoding="utf-8"))["training_rate"]["cores_of_others"]
+    assert share > 0.2
+    assert f"others had {share:.0%} of the cores" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.04])

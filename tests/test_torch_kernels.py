@@ -94,16 +94,22 @@ def test_what_onednn_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Onednn().missing() is None
 
 
-def test_a_large_product_that_onednn_did_not_make_in_bfloat16_is_refused() -> None:
+def test_a_product_that_onednn_does_not_make_in_bfloat16_is_a_fault() -> None:
     """Here by a setting; on a processor without AMX torch takes float32 by itself."""
     from pipeline.kernels.torch.launch import OneDnn
 
     class InFloat32(OneDnn):
         precision = "ieee"
 
-    with pytest.raises(RunError, match=r"^torch multiplied in float32: oneDNN has no bfloat16 for 128 bf16"):
+    with pytest.raises(RunError, match=r"^torch multiplies 128 bf16, by columns in float32 here$"):
         InFloat32(operands(Gemm(m=128, n=128, k=128, dtype="bf16"), 0), 2)
-    assert InFloat32(operands(Gemm(m=16, n=16, k=16, dtype="bf16"), 0), 2).facts["multiplied_in"] == "float32"
+
+
+def test_a_product_that_torch_makes_in_float32_is_refused() -> None:
+    small = "needs M, N and K from 32 on: torch makes smaller products in float32"
+    assert Onednn().refusal(Gemm(m=64, n=64, k=31, dtype="bf16")) == small
+    assert Onednn().refusal(Gemm(m=32, n=32, k=32, dtype="bf16")) is None
+    assert Onednn().refusal(Gemm(m=8, n=8, k=8)) == "takes bf16, not fp32"
 
 
 @pytest.mark.skipif(Onednn().missing() is not None, reason=f"needs {Onednn().missing()}")
@@ -111,7 +117,6 @@ def test_onednn_multiplies_in_bfloat16_on_its_own_threads_and_puts_settings_back
     before = torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision
     launch = Onednn().prepare(operands(Gemm(m=128, n=128, k=128, dtype="bf16", pad=(3, 5, 7)), 0), before[0] + 1)
     launch.run()
-    assert launch.facts["multiplied_in"] == "bfloat16"
     assert launch.facts["threads"] == before[0] + 1
     assert (torch.get_num_threads(), torch.backends.mkldnn.matmul.fp32_precision) == before
 

@@ -19,11 +19,21 @@ READ = 2**20  # bytes of the largest file that is read, not mapped: each map kee
 
 @dataclass(frozen=True)
 class File:
-    """A file of `size` bytes. `who` begins its messages."""
+    """A file as it is when this is made. `who` begins its messages."""
 
     path: Path
-    size: int
     who: str
+    state: tuple[int, int, int]  # size, time of the last change in ns, inode
+
+    @classmethod
+    def of(cls, path: Path, who: str) -> File:
+        """Raises OSError."""
+        return cls(path, who, _state(path.stat()))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.state[0]
 
     def __len__(self) -> int:
         return self.size
@@ -32,16 +42,20 @@ class File:
         return bytes(self.content())
 
     def content(self) -> Content:
-        """What is in the file. Raises UserError where it cannot be read, or no longer has its size."""
+        """What is in the file. Raises UserError where it cannot be read, or has changed: it is read several times."""
         try:
             with self.path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size != self.size:
+                if _state(os.fstat(file.fileno())) != self.state:
                     raise UserError(f"{self.who}: {self.path}: changed while it was read; start again")
                 if self.size <= READ:
                     return file.read()
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
             raise UserError(f"{self.who}: {self.path}: {error.strerror}") from error
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 Document = Content | File

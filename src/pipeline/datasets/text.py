@@ -25,7 +25,7 @@ class Text(Corpus):
     def documents(self, root: Path) -> Sequence[Document]:
         """The files that are not empty, by path. Raises UserError, also where tokens need UTF-8 and a file is not."""
         try:
-            files = [File(path, path.stat().st_size, f"dataset.path={self.path}") for path in self.paths()]
+            files = [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
         except OSError as error:
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
         if self.tokens != "bytes":
@@ -47,13 +47,15 @@ class Text(Corpus):
         if self.path is None:
             raise UserError("dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'")
         path = Path(self.path).expanduser()
+        missing = "no such file"
         if path.is_dir():
+            missing = "a folder without files"
             found = [one for one in path.rglob("*") if one.is_file() and not _hidden(one.relative_to(path))]
         else:
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]
         if not found:
-            raise UserError(f"dataset.path={self.path}: no such file")
+            raise UserError(f"dataset.path={self.path}: {missing}")
         return sorted(found)
 
 

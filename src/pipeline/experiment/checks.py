@@ -15,6 +15,9 @@ from pipeline.spec import choice
 if TYPE_CHECKING:
     from pipeline.experiment.training import Training
 
+# One for each kind of example.
+DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
+
 
 def check_run(experiment: Experiment) -> None:
     """Refuse a saved run where the stage starts from none. Raises UserError."""
@@ -159,7 +162,7 @@ def _check_task(experiment: Experiment) -> None:
     if None not in (takes, task.example_kind) and takes != task.example_kind:
         raise Impossible(
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
-            f"examples of this dataset are {task.example_kind}"
+            f"examples of this dataset are {task.example_kind}; dataset={DATASETS[takes]} has {takes}"
         )
     if task.pads and not experiment.loss.masks:
         raise Impossible(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -40,7 +41,7 @@ class TfData(Loader):
 
     def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
-        if isinstance(data.train.x, np.memmap) and self.cache:
+        if self.cache and is_mapped(data.train.x):
             raise UserError(
                 "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads, or "
                 "loader.cache=false"
@@ -119,6 +120,16 @@ class TfBatches:
         return batches.map(augmented, num_parallel_calls=_tuned(self.loader.map_calls))
 
 
+def is_mapped(array: Any) -> bool:
+    """Whether the numbers lie in a file that is mapped, of whatever the array is a view."""
+    held = array
+    while held is not None:
+        if isinstance(held, mmap.mmap):
+            return True
+        held = held.obj if isinstance(held, memoryview) else getattr(held, "base", None)
+    return False
+
+
 def stored_example(x: Any) -> Callable[[Any], Any]:
     """How an example is had by its number: from memory, from a mapped file, or from a file of its own."""
     import tensorflow as tf
@@ -126,7 +137,7 @@ def stored_example(x: Any) -> Callable[[Any], Any]:
     if isinstance(x, Pictures):
         paths = tf.constant(x.paths)
         return lambda index: _decoded(tf.io.read_file(paths[index]), x.shape[1:])
-    if isinstance(x, np.memmap):
+    if is_mapped(x):
         return lambda index: tf.ensure_shape(tf.numpy_function(x.__getitem__, [index], x.dtype), x.shape[1:])
     inputs = tf.constant(x)
     return lambda index: inputs[index]

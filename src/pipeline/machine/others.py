@@ -2,57 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from pathlib import Path
 
 SHORTEST_S = 0.5  # the kernel counts in hundredths of a second
+STAT = Path("/proc/stat")
+WORKING = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; not idle, iowait, nor a guest's, part of user's
 TOLD_FROM = 0.05  # a system has a little to do of its own
 
 
 class Others:
-    """From its making on, by the kernel's counts of the cores that this process may use.
+    """From its making on, by Linux's counts of the cores that this process may use.
 
-    A process that this one started, and what that started, is none of the others.
+    A process that this one started, and what that started, is none of the others. What a quota of a container leaves
+    to others counts as theirs.
     """
 
     def __init__(self) -> None:
-        self.began, self.busy, self.own = time.perf_counter(), _busy_s(), own_s()
+        self.began, self.busy, self.own = time.perf_counter(), busy_s(), own_s()
 
     def share(self) -> float | None:
-        """Of the cores' time, from 0 to 1; None where less than SHORTEST_S has passed."""
-        seconds = time.perf_counter() - self.began
-        if seconds < SHORTEST_S:
+        """Of the cores' time, from 0 to 1; None where less than SHORTEST_S has passed, or the counts are not known."""
+        seconds, busy = time.perf_counter() - self.began, busy_s()
+        if seconds < SHORTEST_S or self.busy is None or busy is None:
             return None
-        others = (_busy_s() - self.busy) - (own_s() - self.own)
-        return min(1.0, max(0.0, others / (seconds * len(_cores()))))
+        now = own_s()  # what has ended since counts in whoever waited for it, or not at all
+        own = sum(max(0.0, spent - self.own.get(key, 0.0)) for key, spent in now.items())
+        return min(1.0, max(0.0, (busy - self.busy - own) / (seconds * len(_cores()))))
 
 
 def said_of(share: float | None) -> str | None:
     """In words, where it is enough to disturb what was timed."""
-    return None if share is None or share < TOLD_FROM else f"other processes had {share:.0%} of the cores"
+    return None if share is None or share < TOLD_FROM else f"others had {share:.0%} of the cores"
 
 
-def own_s() -> float:
-    """Seconds of processor time of this process and of all that it has started."""
+def own_s() -> dict[tuple[int, float], float]:
+    """Seconds of processor time of this process and of all that it has started, by number and beginning of each."""
     import psutil
 
-    me, total = psutil.Process(), 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.Error:  # it has ended
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    found = {}
+    with contextlib.suppress(psutil.Error, OSError):
+        me = psutil.Process()
+        for process in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                times = process.cpu_times()
+                spent = times.user + times.system + times.children_user + times.children_system
+                found[process.pid, process.create_time()] = spent
+    return found
 
 
-def _busy_s() -> float:
-    """Seconds for which the cores have worked, for whomever; what a hypervisor gave to others counts."""
-    import psutil
+def busy_s() -> float | None:
+    """Seconds for which the cores have worked, for whomever; what a hypervisor kept from them counts.
 
-    every = psutil.cpu_times(percpu=True)
-    idle = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is in user's, too
-    return sum(sum(value for name, value in every[core]._asdict().items() if name not in idle) for core in _cores())
+    None where the kernel does not say it of all of them: the counts of a container may be numbered otherwise.
+    """
+    try:
+        lines = [line.split() for line in STAT.read_text(encoding="ascii").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return None
+    of_core = {name: counts for name, *counts in lines if name.startswith("cpu")}
+    cores = [of_core.get(f"cpu{core}") for core in _cores()]
+    if None in cores:
+        return None
+    working = (count for counts in cores if counts for place, count in enumerate(counts) if place in WORKING)
+    return sum(map(int, working)) / os.sysconf("SC_CLK_TCK")
 
 
 def _cores() -> list[int]:

@@ -19,6 +19,7 @@ PACKAGES = (
     "pipeline.machine.environment",
     "pipeline.machine.gpu_table",
     "pipeline.machine.host",
+    "pipeline.machine.others",
     "pipeline.pinn.figures",
     "pipeline.ready",
     "pipeline.report",

@@ -93,8 +93,9 @@ def characters(text: Content, who: str) -> Iterator[str]:
 
 
 def next_character(text: Content, place: int) -> int:
-    """`place`, moved to where the next UTF-8 character begins, or to the end of the text."""
-    while place < len(text) and text[place] & 0xC0 == 0x80:
+    """`place`, moved to where the next UTF-8 character begins (none has more than 4 bytes), or to the end."""
+    last = min(place + 3, len(text))
+    while place < last and text[place] & 0xC0 == 0x80:
         place += 1
     return min(place, len(text))
 

@@ -26,7 +26,7 @@ from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
-from pipeline.models.torch_quick import onednn_product
+from pipeline.models.torch_quick import onednn_is_quicker, onednn_product
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class OnDevice:
 
     def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         # oneDNN's is of a and b transposed, which costs the same
-        return onednn_product(a, b) if torch_products.onednn_multiplies(a) else a @ b
+        return onednn_product(a, b) if torch_products.onednn_multiplies(a) and onednn_is_quicker() else a @ b
 
     def wait(self, result: torch.Tensor) -> None:
         if self.device.type == "cuda":

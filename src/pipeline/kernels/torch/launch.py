@@ -24,7 +24,6 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "int8": torch.int8,
 }
-ONEDNN_FLOP = 2 * 64**3  # from here on torch has to have left the product to oneDNN
 OMP_SPINS_S = 0.01  # torch's threads wait for work by spinning for some milliseconds
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -170,22 +169,21 @@ def by_cublas(operands: Operands) -> Matmul:
 class OneDnn(Matmul):
     """By oneDNN, which rounds float32 tensors to bfloat16 and adds up in float32. Raises RunError where it does not.
 
-    `facts`: `multiplied_in` says in which dtype it multiplied matrices of these sizes and layouts, by their numbers:
-    torch leaves small ones to MKL, in float32, whose rate nobody is to take for that of bfloat16.
+    Asked for each problem, by the numbers of a product of these sizes and layouts: torch leaves some to MKL.
     """
 
     precision: ClassVar[str] = "bf16"  # as torch calls it
 
+    @one_message
     def __init__(self, operands: Operands, threads: int) -> None:
         settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # torch's stubs lack it
         super().__init__(operands, "cpu", settings, {"fp32_precision": self.precision})
         self.a, self.b = self.a.float(), self.b.float()  # strides stay; leading dimensions become the smallest
         self.threads = threads
         self.rest_s = OMP_SPINS_S if threads > 1 else 0.0
-        multiplied_in = self.multiplied_in()
-        self.facts = {**self.facts, "threads": threads, "multiplied_in": multiplied_in}
-        if multiplied_in != "bfloat16" and self.gemm.flop >= ONEDNN_FLOP:
-            raise RunError(f"torch multiplied in {multiplied_in}: oneDNN has no bfloat16 for {self.gemm} here")
+        self.facts = {**self.facts, "threads": threads}
+        if not self.multiplies_in_bfloat16():
+            raise RunError(f"torch multiplies {self.gemm} in float32 here")
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -197,12 +195,12 @@ class OneDnn(Matmul):
         finally:
             torch.set_num_threads(before)
 
-    def multiplied_in(self) -> str:
-        """A product of numbers that bfloat16 rounds to 1, laid as A and B are."""
+    def multiplies_in_bfloat16(self) -> bool:
+        """By a product of numbers that bfloat16 rounds to 1, laid as A, B and D are."""
         a, b = torch.full_like(self.a, 1 + 2**-10), torch.ones_like(self.b)
         with self.settings():
-            found = torch.mm(a, b, out=torch.empty_like(self.d))
-        return "bfloat16" if float(found[0, 0]) < self.gemm.k * (1 + 2**-11) else "float32"
+            found = torch.mm(a, b, out=torch.empty_strided(self.d.size(), self.d.stride()))
+        return float(found[0, 0]) < self.gemm.k * (1 + 2**-11)
 
 
 def by_onednn(operands: Operands, threads: int) -> Matmul:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.kernels.gemm import Operands
+from pipeline.kernels.gemm import Gemm, Operands
 from pipeline.machine.host import cpu
 from pipeline.spec import spec
 
 AMX = "amx_bf16"  # as /proc/cpuinfo calls it
+LEAST = 32  # rows, columns and K of a product that torch surely leaves to oneDNN
 
 
 @spec
@@ -25,6 +26,11 @@ class Onednn(Kernel):
     yardstick: ClassVar[bool] = True
     launches: ClassVar[str] = "oneDNN"
     packages: ClassVar[tuple[str, ...]] = ("torch",)
+
+    def refusal(self, gemm: Gemm) -> str | None:
+        if min(gemm.m, gemm.n, gemm.k) < LEAST:
+            return super().refusal(gemm) or f"needs M, N and K from {LEAST} on: torch makes smaller products in float32"
+        return super().refusal(gemm)
 
     def missing(self) -> str | None:
         return None if AMX in cpu()["vector"].split() else "a CPU with AMX for bfloat16 (Intel, from 2023 on)"

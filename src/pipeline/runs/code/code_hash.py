@@ -48,6 +48,7 @@ WATCHING = (
     "pipeline.machine.environment",
     "pipeline.machine.gpu_table",
     "pipeline.machine.host",
+    "pipeline.machine.others",
     "pipeline.machine.quiet",
     "pipeline.pinn.figures",
     "pipeline.profilers",
