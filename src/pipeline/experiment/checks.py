@@ -159,7 +159,7 @@ def _check_task(experiment: Experiment) -> None:
             f"{task.__name__}, not {wanted.__name__}; use stage=train"
         )
     takes = experiment.data_model.takes
-    if None not in (takes, task.example_kind) and takes != task.example_kind:
+    if takes is not None and task.example_kind not in (None, takes):
         raise Impossible(
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
             f"examples of this dataset are {task.example_kind}; dataset={DATASETS[takes]} has {takes}"
