@@ -39,7 +39,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_right_on_every_class_of_problems(kernel: Kernel, dtype: str) -> None:
     verdict = verify(kernel, all_cases(dtype), partial(kernel.prepare, threads=2), seed=0)
     assert verdict.fault is None
-    assert verdict.n == len(all_cases(dtype))
+    taken = [gemm for _, gemm, _, _ in all_cases(dtype) if kernel.refusal(gemm) is None]
+    assert verdict.n == len(taken) >= 30
     assert 0 <= verdict.error <= 1
 
 
@@ -202,7 +203,7 @@ def test_encode_rounds_as_hardware_does() -> None:
 def test_words_name_kernels_and_a_wrong_one_is_refused() -> None:
     rungs = [kernel.rung for kernel in CPU if kernel.rung is not None]
     assert rungs == list(range(len(rungs)))
-    assert [kernel.name for kernel in CPU if kernel.yardstick] == ["numpy"]
+    assert [kernel.name for kernel in CPU if kernel.yardstick and "fp32" in kernel.dtypes] == ["numpy"]
     with pytest.raises(UserError, match=r"stage.kernels=nump: no such choice \(did you mean numpy\?\); choose from"):
         named.kernels_of(("nump",))
     with pytest.raises(UserError, match="numpy is named twice"):

@@ -71,7 +71,7 @@ def test_counts_that_are_not_there_give_no_share(
 
 @pytest.mark.timeout(200)
 def test_a_trainings_rate_says_it(tmp_path: Path) -> None:
-    apart = APART.replace("+ 4", "+ 30")
+    apart = APART.replace("+ 4", "+ 15")
     subprocess.run([sys.executable, "-c", apart], check=True)
     words = ("dataset=digits", "training.epochs=60", "tracking=none")
     done = subprocess.run(
