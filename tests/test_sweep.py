@@ -149,7 +149,10 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
         ({"data_sha256": "0"}, "the data"),
         ({"versions": {**json.loads(kept)["versions"], "torch": "1.0"}}, "torch 1.0 -> "),
         ({"device": {"hardware": {"name": "an abacus"}}}, "the device (an abacus -> "),
-        ({"environment": {"XLA_FLAGS": "--fast"}, **other_stepping(kept)}, "XLA_FLAGS --fast -> unset, the device ("),
+        (
+            {"environment": {**json.loads(kept)["environment"], "XLA_FLAGS": "--fast"}, **other_stepping(kept)},
+            "XLA_FLAGS --fast -> unset, the device (",
+        ),
     ):
         (run / "receipt.json").write_text(json.dumps({**json.loads(kept), **change}))
         result = pipeline(place, *words)
