@@ -43,6 +43,11 @@ def fastest(row: Row) -> str:
     return f"{rate(row)}: `{kernel}`, {size.replace('x', '×')}"
 
 
+def ceiling(row: Row) -> str:
+    """A rate, and the instruction that made it."""
+    return f"{number(row)} by `{row['what'].rpartition(' ')[2]}`"
+
+
 def share(row: Row) -> str:
     """In per cent, of the library that it is a share of where the row names one."""
     of = row["what"].partition("share of ")[2]
@@ -79,6 +84,7 @@ def _kernels(dtype: str) -> tuple[Line, ...]:
     return (
         Line(f"matrix products in {dtype}, the fastest kernel of ours", part, "fastest: ", fastest),
         Line(f"{dtype}: its share of the library's rate", part, "fastest: share", share),
+        Line(f"{dtype}: products of which nothing is fetched", part, "highest ceiling: ", ceiling),
     )
 
 
@@ -152,10 +158,12 @@ def cell(found: Figure | None, line: Line) -> str:
 
 
 def is_of(what: str, wanted: str) -> bool:
-    """Whether a row is the one that a line is about; of the fastest kernel there are two, its rate and its share."""
-    if not wanted.startswith("fastest: "):
+    """Whether a row is the one that a line is about, by its name, or where that ends with a colon by how it begins; of
+    the fastest kernel there are two, its rate and its share."""
+    begin, colon, rest = wanted.partition(": ")
+    if not colon or rest not in ("", "share"):
         return what == wanted
-    return what.startswith("fastest: ") and ("share of" in what) == wanted.endswith("share")
+    return what.startswith(begin + colon) and ("share of" in what) == (rest == "share")
 
 
 def origins(files: Sequence[Mapping[str, Any]]) -> str:

@@ -13,10 +13,11 @@ import pytest
 from mutants import Mutant, mutants
 
 from pipeline.errors import UserError
+from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
-from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource, by_columns, placed
+from pipeline.kernels.cuda.source import CudaSource, by_columns, placed
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma

@@ -483,14 +483,12 @@ def test_occupancy_is_of_the_threads_that_a_multiprocessor_has_room_for() -> Non
 
     def call(name: str, *arguments: object) -> int:
         asked.append((name, *arguments))
-        return 2 if name.startswith("cuOccupancy") else 2048
+        return 2
 
-    attributes = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR="room")
-    library = SimpleNamespace(CUdevice_attribute=attributes)
-    found = driver.occupancy(call, library, "device", "function", 256, 95744)
+    card: Any = SimpleNamespace(call=call, attribute={"MAX_THREADS_PER_MULTIPROCESSOR": 2048}.__getitem__)
+    found = driver.occupancy(card, "function", 256, 95744)
     assert found == {"blocks_per_multiprocessor": 2, "occupancy": 0.25}
-    assert asked[0] == ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "function", 256, 95744)
-    assert asked[1] == ("cuDeviceGetAttribute", "room", "device")
+    assert asked == [("cuOccupancyMaxActiveBlocksPerMultiprocessor", "function", 256, 95744)]
 
 
 def test_clock_and_power_stand_beside_each_sample_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,11 @@ from pipeline.errors import Impossible, RunError, UserError
 from pipeline.kernels import nvrtc, on_card, sass
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.built import built
+from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
-from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource
+from pipeline.kernels.cuda.source import CudaSource
 from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma

@@ -24,6 +24,7 @@ LOG = "output.log"
 GIGA = 1e9
 BASE = "fp32"
 LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
+ON_CARD = "ceiling/gpu/"
 RATE = re.compile(r"epoch/(\w+)_per_s")
 RESULT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
 
@@ -111,8 +112,22 @@ def kernels(folder: Path) -> list[Row]:
         if (kernel := kernel_of(name)) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
     ]
     rows += fastest(rows, set(yardsticks.values()))
+    rows += ceilings(found)
     checked = {name: one for metrics in found for name, one in metrics.items() if name.startswith("verified/")}
     return rows + [row(name, [one.value], one.unit) for name, one in checked.items()]
+
+
+def ceilings(found: Sequence[Mapping[str, Metric]]) -> list[Row]:
+    """What the GPU did where nothing had to be fetched, by the instruction that multiplied: the highest first."""
+    rates = {
+        name.removeprefix(ON_CARD): one.value / 1000
+        for metrics in found
+        for name, one in metrics.items()
+        if name.startswith(ON_CARD) and one.unit == "GFLOP/s"
+    }
+    highest = sorted(rates, key=lambda word: -rates[word])
+    named = ("highest ceiling", *["ceiling"] * len(rates))
+    return [row(f"{name}: {word}", [rates[word]], "TFLOP/s") for name, word in zip(named, highest, strict=False)]
 
 
 def timed(folder: Path) -> dict[str, list[float]]:

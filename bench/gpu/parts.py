@@ -151,7 +151,7 @@ PARTS = (
         refused="out of memory",
     ),
     Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_torch_kernels.py"),
+    pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
     pytest_of("commands", 12, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
     pytest_of(
         "compiled steps and solvers",

@@ -20,6 +20,7 @@ from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import size as in_bytes
 
 HERE = Path(__file__).parent
+SOURCES = tuple(HERE / name for name in ("probe.cpp", "micro.h", "team.h"))
 BURSTS, PASSES = 30, 5  # measurements of either ceiling
 BURST_S = 0.004  # of one of multiply-adds: shorter than the slice that a scheduler gives to another process
 CORES = Path("/sys/devices/system/cpu")
@@ -77,7 +78,7 @@ class Ceilings:
 
 def probe() -> Library:
     """The program that measures. Raises UserError without a compiler."""
-    return compiled(HERE / "probe.cpp", (HERE / "micro.h", HERE / "team.h"))
+    return compiled(SOURCES[0], SOURCES[1:])
 
 
 def measured(threads: int, dtype: str = "float32") -> Ceilings:

@@ -13,13 +13,13 @@ from pipeline.kernels.kept import kept
 from pipeline.kernels.nvrtc import Compiled
 
 if TYPE_CHECKING:
-    from pipeline.kernels.cuda.source import CudaSource
+    from pipeline.kernels.cuda.function import CudaFunction
 
 
 HANDED_OVER = "USETMAXREG"  # setmaxnreg
 
 
-def built(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
+def built(kernel: CudaFunction, dtype: str, architecture: int) -> Compiled:
     """Raises UserError where it does not compile, RunError where the machine code is not what the kernel promises."""
     made = _compiled(kernel, dtype, architecture)
     fault = _fault(kernel, dtype, made)
@@ -28,7 +28,7 @@ def built(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
     return made
 
 
-def _compiled(kernel: CudaSource, dtype: str, architecture: int) -> Compiled:
+def _compiled(kernel: CudaFunction, dtype: str, architecture: int) -> Compiled:
     """A kernel of ours is kept; what a user's includes is not known for certain."""
 
     def compiled() -> Compiled:
@@ -53,7 +53,7 @@ def _plain(made: Compiled) -> dict[str, object]:
     return {**vars(made), "cubin": base64.b64encode(made.cubin).decode()}
 
 
-def _fault(kernel: CudaSource, dtype: str, made: Compiled) -> str | None:
+def _fault(kernel: CudaFunction, dtype: str, made: Compiled) -> str | None:
     """What is wrong with the machine code, in words."""
     if made.registers > kernel.registers:
         return f"takes {made.registers} registers a thread, and may take {kernel.registers}"

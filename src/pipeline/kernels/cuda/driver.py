@@ -1,35 +1,29 @@
-"""A kernel on an NVIDIA GPU: compiled for it, its operands in the card's memory, launched through CUDA's driver API.
-
-Calls and their errors: the CUDA Driver API documentation, docs.nvidia.com/cuda/cuda-driver-api. The device's primary
-context is used, the one that torch uses too.
-"""
+"""A kernel on an NVIDIA GPU: compiled for it, its operands in the card's memory, launched through CUDA's driver API."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.contracts.kernels import Launch
-from pipeline.errors import Readable, RunError, UserError
+from pipeline.errors import Readable, UserError
 from pipeline.kernels import nvrtc
 from pipeline.kernels.cpu.compiled import content_hash
 from pipeline.kernels.cuda.built import built
+from pipeline.kernels.cuda.card import Card, chosen
 from pipeline.kernels.cuda.copies import copies
 from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.tensor_map import tensor_map
-from pipeline.kernels.on_card import card, missing_card
-from pipeline.machine.device import driver_cuda, gpu_free_bytes
-from pipeline.report.table import size as in_bytes
+from pipeline.kernels.on_card import missing_card
+from pipeline.machine.device import driver_cuda
 
 if TYPE_CHECKING:
     from pipeline.kernels.cuda.source import CudaSource
     from pipeline.kernels.gemm import Operands
-    from pipeline.machine.device import Gpu
 
 NODES = 100  # launches in a graph; so many take the card longer than Python takes to ask for the next graph
 
@@ -41,7 +35,7 @@ def missing(kernel: CudaSource) -> str | None:
         return lacking
     if nvrtc.missing_packages() is not None:
         return f"the packages that compile for a GPU: {nvrtc.missing_packages()}"
-    gpu = _card()
+    gpu = chosen()
     major, minor = gpu.compute_capability
     try:
         known = nvrtc.architectures()
@@ -55,26 +49,16 @@ def missing(kernel: CudaSource) -> str | None:
     return None
 
 
-def _card() -> Gpu:
-    """The GPU, of which `missing` says whether there is one."""
-    found = card()
-    assert found is not None
-    return found
-
-
 def batches(calls: int) -> list[int]:
     """How many launches each of the graphs has that are replayed for `calls` of them."""
     whole, rest = divmod(calls, NODES)
     return [NODES] * whole + [rest] * (rest > 0)
 
 
-def occupancy(
-    call: Callable[..., Any], driver: Any, device: object, function: object, threads: int, dynamic: int
-) -> dict[str, object]:
+def occupancy(card: Card, function: object, threads: int, dynamic: int) -> dict[str, object]:
     """How many blocks fit on a multiprocessor at once, and the share of the threads it has room for that they are."""
-    blocks = int(call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, dynamic))
-    room = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
-    most = int(call("cuDeviceGetAttribute", room, device))
+    blocks = int(card.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, dynamic))
+    most = card.attribute("MAX_THREADS_PER_MULTIPROCESSOR")
     return {"blocks_per_multiprocessor": blocks, "occupancy": blocks * threads / most}
 
 
@@ -87,39 +71,23 @@ class OnGpu(Launch):
     waits = True
 
     def __init__(self, kernel: CudaSource, operands: Operands, *, turned: bool = False) -> None:
-        from cuda.bindings import driver
-
-        gpu = self._gpu = _card()
-        self._driver, self._kernel, self._operands, self._turned = driver, kernel, operands, turned
+        self._kernel, self._operands, self._turned = kernel, operands, turned
+        gpu = chosen()
         major, minor = gpu.compute_capability
         made = built(kernel, operands.gemm.dtype, 10 * major + minor)
-        self._call("cuInit", 0)
-        self._device = self._call("cuDeviceGet", gpu.index)
-        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
-        self._enter()
-        weakref.finalize(self, driver.cuDevicePrimaryCtxRelease, self._device)
-        module = self._call("cuModuleLoadData", made.cubin)
-        weakref.finalize(self, driver.cuModuleUnload, module)
-        self._function = self._call("cuModuleGetFunction", module, kernel.entry.encode())
-        name = self._call("cuDeviceGetName", 256, self._device).decode().rstrip("\0")
-        self._refuse(made.shared, name)
-        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._call("cuFuncSetAttribute", self._function, most, kernel.dynamic)
-        occupied = occupancy(self._call, driver, self._device, self._function, math.prod(kernel.block), kernel.dynamic)
-        # Not the legacy stream, which cannot be captured; one of this kind still waits for the copies on that.
-        self._stream = self._call("cuStreamCreate", 0)  # CU_STREAM_DEFAULT
-        weakref.finalize(self, driver.cuStreamDestroy, self._stream)
+        card = self._card = Card(kernel.name)
+        function = card.function(made.cubin, kernel.entry)
+        self._refuse(function, made.shared)
+        card.function_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", function, kernel.dynamic)
+        occupied = occupancy(card, function, math.prod(kernel.block), kernel.dynamic)
         self._copies = copies(operands)
-        self._arguments = [self._on_card(one) for one in kernel.arguments(operands)]
-        self._pointers = (ctypes.c_void_p * len(self._arguments))(*(one.ctypes.data for one in self._arguments))
-        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        grid = kernel.grid(operands.gemm, int(self._call("cuDeviceGetAttribute", count, self._device)))
-        launch = (*grid, *kernel.block, kernel.dynamic)
-        self._packed = (self._function, *launch, self._stream, ctypes.addressof(self._pointers), 0)
+        arguments = [self._on_card(one) for one in kernel.arguments(operands)]
+        grid = kernel.grid(operands.gemm, card.attribute("MULTIPROCESSOR_COUNT"))
+        self._launch = card.launcher(function, grid, kernel.block, kernel.dynamic, arguments)
         self._graphs: dict[int, Any] = {}  # by the number of their launches
         self.facts: Mapping[str, object] = {
-            "card": f"gpu:{gpu.index} {name}",
-            "card_memory_bytes": int(self._call("cuDeviceTotalMem", self._device)),
+            "card": f"gpu:{gpu.index} {card.name}",
+            "card_memory_bytes": int(card.call("cuDeviceTotalMem", card.device)),
             "architecture": f"sm_{made.architecture}",
             "registers": made.registers,
             "spilled_bytes": made.spilled,
@@ -132,75 +100,59 @@ class OnGpu(Launch):
         }
 
     def run(self) -> None:
-        self._enter()
+        self._card.enter()
         self._launch()
-        self._call("cuCtxSynchronize")
+        self._card.wait()
 
     def result(self) -> np.ndarray:
         return self._copies["D"].inner(self._from_card("D"))
 
     def refill(self, d: np.ndarray) -> None:
-        self._enter()
-        copy = self._copies["D"]
-        self._call("cuMemcpyHtoD", copy.address, d.ctypes.data, d.nbytes)
+        self._card.enter()
+        self._card.upload(self._copies["D"].address, d)
 
     def inputs(self) -> tuple[np.ndarray, ...]:
         return tuple(map(self._from_card, "BAC" if self._turned else "ABC"))
 
     def seconds(self, calls: int) -> float:
-        """By the card's clock, between two events: of one launch that Python makes, or of several that it replays.
+        """By the card's clock: of one launch that Python makes, or of several that it replays.
 
         Small kernels end before Python has made the next launch; replayed as a graph they follow each other at once.
         """
-        self._enter()
+        self._card.enter()
         graphs = [self._graph(launches) for launches in batches(calls)] if calls > 1 else []
-        began, ended = self._call("cuEventCreate", 0), self._call("cuEventCreate", 0)
-        try:
-            self._call("cuEventRecord", began, self._stream)
+
+        def work() -> None:
             if not graphs:
                 self._launch()
             for graph in graphs:
-                self._call("cuGraphLaunch", graph, self._stream)
-            self._call("cuEventRecord", ended, self._stream)
-            self._call("cuEventSynchronize", ended)
-            milliseconds: float = self._call("cuEventElapsedTime", began, ended)
-        finally:
-            self._driver.cuEventDestroy(began)
-            self._driver.cuEventDestroy(ended)
-        return milliseconds / 1000 / calls
+                self._card.call("cuGraphLaunch", graph, self._card.stream)
+
+        return self._card.seconds(work) / calls
 
     def _graph(self, launches: int) -> Any:
         """So many launches, one behind the other, ready on the card."""
         if launches not in self._graphs:
-            mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-            self._call("cuStreamBeginCapture", self._stream, mode)
+            call, driver, stream = self._card.call, self._card.driver, self._card.stream
+            call("cuStreamBeginCapture", stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             try:
                 for _ in range(launches):
                     self._launch()
             finally:
-                captured = self._call("cuStreamEndCapture", self._stream)
-            graph = self._call("cuGraphInstantiate", captured, 0)
-            weakref.finalize(self, self._driver.cuGraphExecDestroy, graph)
-            self._call("cuGraphDestroy", captured)
-            self._call("cuGraphUpload", graph, self._stream)
+                captured = call("cuStreamEndCapture", stream)
+            graph = call("cuGraphInstantiate", captured, 0)
+            weakref.finalize(self, driver.cuGraphExecDestroy, graph)
+            call("cuGraphDestroy", captured)
+            call("cuGraphUpload", graph, stream)
             self._graphs[launches] = graph
         return self._graphs[launches]
 
-    def _enter(self) -> None:
-        """A context belongs to a thread, and an object may be made in one and used in another."""
-        self._call("cuCtxSetCurrent", self._context)
-
-    def _launch(self) -> None:
-        self._call("cuLaunchKernel", *self._packed)
-
-    def _refuse(self, static: int, name: str) -> None:
+    def _refuse(self, function: object, static: int) -> None:
         """What the card cannot launch. Raises UserError with the setting and the limit."""
-        attribute = self._driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        of_function = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         limits = Limits(
-            card=name,
-            threads=int(self._call("cuFuncGetAttribute", of_function, self._function)),
-            shared=int(self._call("cuDeviceGetAttribute", attribute, self._device)),
+            card=self._card.name,
+            threads=self._card.function_attribute("MAX_THREADS_PER_BLOCK", function),
+            shared=self._card.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         )
         refusal = refused_launch(self._kernel.block, static, self._kernel.dynamic, limits)
         if refusal:
@@ -215,37 +167,17 @@ class OnGpu(Launch):
         if not isinstance(argument, Array):
             return np.array([argument])
         copy = self._copies[argument.name]
-        copy.memory = self._allocated(argument.name, copy.whole.nbytes)
-        weakref.finalize(self, self._driver.cuMemFree, copy.memory)
-        self._call("cuMemcpyHtoD", copy.memory, copy.whole.ctypes.data, copy.whole.nbytes)
+        copy.memory = self._card.allocated(argument.name, copy.whole.nbytes)
+        self._card.upload(copy.memory, copy.whole)
         return np.array([copy.address], np.uint64)
-
-    def _allocated(self, name: str, size: int) -> int:
-        """The address of memory on the card, of `size` bytes for a matrix."""
-        try:
-            return int(self._call("cuMemAlloc", size))
-        except RunError as error:
-            free = gpu_free_bytes(self._gpu.index)
-            raise RunError(
-                f"{error}; {name} takes {in_bytes(size)} and {in_bytes(free)} are free on {self._gpu.name}; "
-                "use smaller stage.sizes"
-            ) from error
 
     def _from_card(self, name: str) -> np.ndarray:
         """A matrix with its margins, as it is now."""
-        self._enter()
+        self._card.enter()
         copy = self._copies[name]
         found = np.empty_like(copy.whole)
-        self._call("cuMemcpyDtoH", found.ctypes.data, copy.memory, found.nbytes)
+        self._card.download(copy.memory, found)
         return found
-
-    def _call(self, name: str, *arguments: object) -> Any:
-        """What a call of the driver returns. Raises RunError with the driver's own words."""
-        status, *values = getattr(self._driver, name)(*arguments)
-        if status != self._driver.CUresult.CUDA_SUCCESS:
-            words = self._driver.cuGetErrorString(status)[1]
-            raise RunError(f"{self._kernel.name}: {name}: {words.decode() if words else status}")
-        return values[0] if values else None
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -6,7 +6,8 @@ import math
 
 from pydantic import Field
 
-from pipeline.kernels.cuda.source import COMMON, FEW, CudaSource, Triple
+from pipeline.kernels.cuda.function import COMMON, Triple
+from pipeline.kernels.cuda.source import FEW, CudaSource
 from pipeline.kernels.gemm import Gemm
 from pipeline.spec import spec
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError, shown
-from pipeline.kernels.cuda.source import COMMON, FOLDER, CudaSource, Triple
+from pipeline.kernels.cuda.function import COMMON, FOLDER, Triple
+from pipeline.kernels.cuda.source import CudaSource
 from pipeline.kernels.gemm import DTYPES
 from pipeline.spec import spec
 

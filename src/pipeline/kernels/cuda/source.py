@@ -5,59 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pipeline.contracts.kernels import Kernel, Launch, MachineCode
+from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.kernels.cuda.function import CudaFunction, Triple
 from pipeline.kernels.cuda.limits import LARGEST, refused_grid
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Gemm, Operands
     from pipeline.kernels.shim.program import Argument, Program
 
-Triple = tuple[int, int, int]
-FOLDER = Path(__file__).parent
-COMMON = "gemm.cuh"
-COUNTED = ("HGMMA", "HMMA", "IMMA", "FFMA", "LDSM", "UTMALDG", "LDGSTS", "BAR")  # shown of its machine code
 ALIGNMENT = 256  # bytes; of cuMemAlloc
 FEW = 2  # multiprocessors of the card that the shim stands for: blocks that stay get several tiles each
 
 
-class CudaSource(Kernel):
+class CudaSource(CudaFunction, Kernel):
     """A kernel of this folder, which takes columns; rows are the same problem turned.
 
-    `entry`: its function. `block`: its threads. `tile`: rows and columns of D that a block computes. `dynamic`: bytes
-    of dynamic shared memory.
-    `architectures`: the oldest compute capability for each dtype, as 80 for 8.0; of a `specific` kernel the only one,
-    whose instructions no later one has (sm_90a). `tensor_core`: the machine instruction without which a build is wrong.
-    `promised`: others without which it is. `registers`: the most that a thread may take on any architecture, and
-    `spilled`: how many bytes of them may be stored and loaded again.
+    `tile`: rows and columns of D that a block computes.
     `spare`: checks in its source without which D is the same, and why they are there.
     """
 
     processor = "gpu"
-    entry: str
-    block: Triple
     tile: tuple[int, int]
-    dynamic: int = 0
-    architectures: ClassVar[Mapping[str, int]]
-    tensor_core: ClassVar[Mapping[str, str]] = {"fp16": "HMMA", "bf16": "HMMA", "tf32": "HMMA", "int8": "IMMA"}
-    promised: ClassVar[tuple[str, ...]] = ()
-    registers: ClassVar[int]
-    spilled: ClassVar[int] = 0
     spare: ClassVar[Mapping[str, str]] = {}
-
-    @property
-    def source(self) -> Path:
-        """Its file."""
-        return FOLDER / self.sources[0]
-
-    @property
-    def beside(self) -> tuple[Path, ...]:
-        """The files that it includes."""
-        return tuple(FOLDER / name for name in self.sources[1:])
 
     def refusal(self, gemm: Gemm) -> str | None:
         """Also of what CUDA's grids and 32-bit arguments have no room for."""
@@ -84,33 +57,6 @@ class CudaSource(Kernel):
             *(np.int32(size) for size in (gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc)),
             number(gemm.alpha),
             number(gemm.beta),
-        )
-
-    def program(self, dtype: str, source: Path | None = None) -> Program:
-        """Compiled for the CPU. `source`: another version of its file."""
-        from pipeline.kernels.shim.program import build
-
-        source = source or self.source
-        beside = tuple(one if (one := source.parent / path.name).is_file() else path for path in self.beside)
-        return build(source, self.entry, (dtype.upper(),), self.dynamic, beside)
-
-    def compiles_for(self, dtype: str, architecture: int) -> bool:
-        oldest = self.architectures.get(dtype)
-        return oldest is not None and (architecture == oldest if self.specific else architecture >= oldest)
-
-    def machine_code(self, dtype: str, architecture: int) -> MachineCode | None:
-        from pipeline.kernels import sass
-        from pipeline.kernels.cuda.built import built
-
-        if not self.compiles_for(dtype, architecture):
-            return None
-        made = built(self, dtype, architecture)
-        counted = sass.instructions(made.cubin, self.entry)
-        return MachineCode(
-            registers=made.registers,
-            spilled=made.spilled,
-            shared=made.shared + self.dynamic,
-            instructions={name: counted[name] for name in COUNTED},
         )
 
     def missing(self) -> str | None:

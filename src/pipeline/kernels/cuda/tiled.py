@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.kernels.cuda.source import COMMON, CudaSource
+from pipeline.kernels.cuda.function import COMMON
+from pipeline.kernels.cuda.source import CudaSource
 from pipeline.spec import spec
 
 

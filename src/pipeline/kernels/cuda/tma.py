@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.kernels.cuda.source import COMMON, FEW, CudaSource, Triple
+from pipeline.kernels.cuda.function import COMMON, Triple
+from pipeline.kernels.cuda.source import FEW, CudaSource
 from pipeline.kernels.gemm import Gemm
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pipeline.kernels.cuda.source import COMMON, FEW, CudaSource, Triple
+from pipeline.kernels.cuda.function import COMMON, Triple
+from pipeline.kernels.cuda.source import FEW, CudaSource
 from pipeline.kernels.gemm import Gemm
 from pipeline.spec import spec
 

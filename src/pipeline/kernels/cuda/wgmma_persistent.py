@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.kernels.cuda.source import FEW, Triple
+from pipeline.kernels.cuda.function import Triple
+from pipeline.kernels.cuda.source import FEW
 from pipeline.kernels.cuda.tma import SHARED_BY_ALL, OnHopper, shared_memory
 from pipeline.kernels.gemm import Gemm
 from pipeline.spec import spec

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
@@ -21,7 +22,10 @@ from pipeline.kernels.verify import LIMIT_S, RUNS, Case, Prepare, Verdict, all_c
 from pipeline.machine.known_gpus import known
 from pipeline.runs.run import Run
 
-MEASURED = "fp32"  # what the ceilings are those of
+if TYPE_CHECKING:
+    from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
+
+MEASURED = "fp32"  # what the CPU's ceilings are those of
 JUDGED_S = 1e-3  # of a product by which the time of a larger one is judged: a shorter one is mostly the call itself
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
 
@@ -82,7 +86,8 @@ class Bench:
         self.absent: dict[str, str] = {}
         self.facts: dict[str, dict[str, object]] = {}
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
-        self.ceilings: ceilings.Ceilings | None = None
+        self.ceilings: ceilings.Ceilings | None = None  # of the CPU
+        self.card_ceilings: CardCeilings | None = None
         gpu = card()
         self.index, self.card = card_index(), None if gpu is None else gpu.name
         self.cores_had: list[float] = []  # the share of the cores, by the probe, before and after the times
@@ -188,7 +193,8 @@ class Bench:
         return found
 
     def measure_ceilings(self) -> None:
-        """Of the processor, where there is a compiler to measure it."""
+        """Of the CPU, where there is a compiler to measure it, and of the GPU, where one of its kernels was timed."""
+        self._measure_card()
         if not self._has_ceilings:
             return
         try:
@@ -199,6 +205,22 @@ class Bench:
         if self.ceilings.doubt:
             self.run.note(f"the memory's ceiling is uncertain: {self.ceilings.doubt}")
         self.cores_had.append(self.ceilings.cores_had)
+
+    def _measure_card(self) -> None:
+        if not any(kernel.processor == "gpu" for kernel in self.timed.values()):
+            return
+        from pipeline.kernels.cuda.ceilings import measured
+
+        try:
+            with on_card(self.index):
+                self.card_ceilings = measured(self.plan.dtype)
+        except Readable as error:
+            self.run.note(f"no ceilings of the GPU: {error}")
+
+    def peak(self, name: str) -> float | None:
+        """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not."""
+        found = self.card_ceilings if self.timed[name].processor == "gpu" else self.ceilings
+        return None if found is None else found.peak
 
     @property
     def _has_ceilings(self) -> bool:

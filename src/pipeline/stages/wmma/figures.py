@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.tables import GIGA
+
+if TYPE_CHECKING:
+    from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
 
 MARKS = "osD^vPX*<>"
 
@@ -19,29 +24,34 @@ def draw(run: Run, bench: Bench) -> None:
     """Those of them that there is something to see in."""
     if not any(bench.times.values()):
         return
-    if bench.ceilings:
-        roofline(run.artifact("figures/roofline.png"), bench)
+    for processor, name in (("cpu", "roofline"), ("gpu", "roofline_gpu")):
+        roof = bench.ceilings if processor == "cpu" else bench.card_ceilings
+        kernels = [name for name, kernel in bench.timed.items() if kernel.processor == processor]
+        if roof and kernels:
+            roofline(run.artifact(f"figures/{name}.png"), bench, kernels, roof)
     if len(bench.times) > 1:
         against_size(run.artifact("figures/rate_against_size.png"), bench)
     if sum(kernel.rung is not None for kernel in bench.timed.values()) > 1:
         ladder(run.artifact("figures/ladder.png"), bench)
 
 
-def roofline(path: Path, bench: Bench) -> None:
-    """Every kernel at every size below the two ceilings. An intensity is that of the fewest bytes possible."""
-    assert bench.ceilings is not None
-    peak = bench.ceilings.peak / GIGA
-    memory = bench.ceilings.memory / GIGA
+def roofline(path: Path, bench: Bench, kernels: Sequence[str], roof: Ceilings | CardCeilings) -> None:
+    """These kernels at every size below the ceilings of their processor.
+
+    An intensity is that of the fewest bytes possible.
+    """
+    peak, memory = roof.peak / GIGA, roof.memory / GIGA
     figure = canvas(7.2, 4.4)
     axes = figure.add_subplot()
     intensities = [gemm.intensity for gemm in bench.plan.problems]
     low, high = min(peak / memory / 8, *intensities) / 1.5, max(intensities) * 1.5
     axes.plot((low, peak / memory, high), (low * memory, peak, peak), color=GREY, lw=1.5)
-    axes.annotate(
-        f"multiply-adds on registers, {peak:,.0f} GFLOP/s", (high, peak), (0, 4), va="bottom", ha="right", **TEXT
-    )
+    for what, flat in _roofs(roof).items():  # the highest is the roof; others are those of slower instructions
+        if flat < peak:
+            axes.plot((flat / memory, high), (flat, flat), color=GREY, lw=0.8, ls="--")
+        axes.annotate(f"{what}, {flat:,.0f} GFLOP/s", (high, flat), (0, 4), va="bottom", ha="right", **TEXT)
     axes.annotate(f"memory, {memory:,.0f} GB/s", (low, low * memory), (14, 2), va="bottom", ha="left", **TEXT)
-    for number, name in enumerate(bench.timed):
+    for number, name in enumerate(kernels):
         points = [
             (gemm.intensity, rate) for gemm in bench.plan.problems if (rate := bench.rate(gemm, name, sustained=True))
         ]
@@ -61,6 +71,13 @@ def roofline(path: Path, bench: Bench) -> None:
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(_title(bench), fontsize=10)
     figure.savefig(path)
+
+
+def _roofs(roof: Ceilings | CardCeilings) -> dict[str, float]:
+    """GFLOP/s of each kind of product, in words."""
+    if isinstance(roof, Ceilings):
+        return {"multiply-adds on registers": roof.peak / GIGA}
+    return {f"{word}: {roof.what[word]}": max(rates) / GIGA for word, rates in roof.flop_per_s.items()}
 
 
 TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": "#4a5568"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -116,6 +117,14 @@ class Wmma(Stage):
     def inside(self) -> tuple[Part, ...]:
         """The kernels."""
         return self.chosen
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """The programs that measure the ceilings, which shares are of."""
+        from pipeline.kernels.cpu import ceilings
+        from pipeline.kernels.cuda import probes
+
+        return (*ceilings.SOURCES, *probes.files())
 
     @property
     def cores(self) -> int:
@@ -317,7 +326,10 @@ class Wmma(Stage):
             if bench.others:
                 run.note(bench.others)
             bench.rehearse()
-            run.journal.write_receipt(receipt | {"kernels": bench.facts, "cores_had": bench.cores_had})
+            found = {"kernels": bench.facts, "cores_had": bench.cores_had}
+            if bench.card_ceilings:
+                found["ceilings_gpu"] = bench.card_ceilings.facts
+            run.journal.write_receipt(receipt | found)
             around = padding.measured(bench, self.around) if self.around else None
             tables.write_csv(samples, bench)
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)

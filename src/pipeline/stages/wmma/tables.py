@@ -26,7 +26,7 @@ def timed(bench: Bench) -> tuple[Table, ...]:
 def _timed(bench: Bench, gemm: Gemm) -> Table:
     columns = ["kernel", "burst", "sustained", "range", "n"]
     columns += [f"of {bench.yardstick}"] if bench.yardstick else []
-    columns += ["of FMA"] if bench.ceilings else []
+    columns += ["of peak"] if (has_peak := any(bench.peak(name) for name in bench.times[gemm])) else []
     on_gpu = any(bench.timed[name].processor == "gpu" for name in bench.times[gemm])
     columns += ["of datasheet", "MHz", "W", "occupancy"] if on_gpu else []
     rows: list[tuple[str, ...]] = []
@@ -35,7 +35,7 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
         row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
         row += [f"{digits(min(sustained))} to {digits(max(sustained))}", f"{len(sustained)} × {times.calls}"]
         row += [percent(bench.share(gemm, name))] if bench.yardstick else []
-        row += [percent(of_peak(bench, gemm, name))] if bench.ceilings else []
+        row += [percent(of_peak(bench, gemm, name))] if has_peak else []
         row += _of_card(bench, gemm, name) if on_gpu else []
         rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
     title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
@@ -95,12 +95,8 @@ def not_timed(bench: Bench) -> list[tuple[str, str]]:
 def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
     """The machine's ceilings, and what was verified."""
     rows = [("threads", str(bench.plan.cores))]
-    if bench.ceilings:
-        for name, samples, what in (
-            ("FMA peak", bench.ceilings.flop_per_s, "GFLOP/s on registers"),
-            ("memory", bench.ceilings.bytes_per_s, "GB/s (triad)"),
-        ):
-            rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
+    for name, samples, what in _ceilings(bench):
+        rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
     rows.append(("n", "samples × products that each sustained one is the mean of"))
     rows.append(("error", "norm of the difference from float64 over the norm of D"))
     right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
@@ -127,6 +123,17 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
+def _ceilings(bench: Bench) -> Iterator[tuple[str, Sequence[float], str]]:
+    """Each ceiling's name, its samples and what they are."""
+    if bench.ceilings:
+        yield "FMA peak", bench.ceilings.flop_per_s, "GFLOP/s on registers"
+        yield "memory", bench.ceilings.bytes_per_s, "GB/s (triad)"
+    if bench.card_ceilings:
+        for word, rates_of in bench.card_ceilings.flop_per_s.items():
+            yield f"the GPU's {word} peak", rates_of, f"GFLOP/s ({bench.card_ceilings.what[word]})"
+        yield "the GPU's memory", bench.card_ceilings.bytes_per_s, "GB/s (triad)"
+
+
 def _above(bench: Bench, gemm: Gemm, name: str, share: float) -> str:
     """A share above 1 beside the yardstick's own spread, which says how far it can be believed."""
     theirs = rates(gemm.flop, bench.times[gemm][str(bench.yardstick)].sustained)
@@ -141,6 +148,10 @@ def metrics(bench: Bench) -> tuple[Metric, ...]:
         peak, byte_rate = bench.ceilings.peak, bench.ceilings.memory
         found.append(Metric("ceiling/fma", peak / GIGA, "GFLOP/s", "time", "max"))
         found.append(Metric("ceiling/memory", byte_rate / GIGA, "GB/s", "time", "max"))
+    if bench.card_ceilings:
+        for word, rates_of in bench.card_ceilings.flop_per_s.items():
+            found.append(Metric(f"ceiling/gpu/{word}", max(rates_of) / GIGA, "GFLOP/s", "time", "max"))
+        found.append(Metric("ceiling/gpu/memory", bench.card_ceilings.memory / GIGA, "GB/s", "time", "max"))
     fastest = best(bench)
     if fastest:
         gemm, name = fastest
@@ -194,12 +205,9 @@ def best(bench: Bench) -> tuple[Gemm, str] | None:
 
 
 def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
-    """The sustained rate as a share of the multiply-adds that the processor was measured to do."""
-    rate = bench.rate(gemm, name, sustained=True)
-    processor = next(kernel.processor for kernel in bench.plan.kernels if kernel.name == name)
-    if rate is None or bench.ceilings is None or processor != "cpu":
-        return None
-    return rate * GIGA / bench.ceilings.peak
+    """The sustained rate as a share of what the processor was measured to do where nothing has to be fetched."""
+    rate, peak = bench.rate(gemm, name, sustained=True), bench.peak(name)
+    return None if rate is None or peak is None else rate * GIGA / peak
 
 
 def label(gemm: Gemm) -> str:
