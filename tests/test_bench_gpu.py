@@ -668,6 +668,34 @@ def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
     assert f"{SIZE}/cublas, share of cublas" not in rows
 
 
+def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None:
+    shares = {"tuned": 0.6, "triton": 0.8, "naive": 0.1}
+    sizes = {"4096x4096x4096": 1.0, "1024x1024x1024": 0.5}
+    metrics = {
+        f"{at}/{name}/share": (share * part, "", "time") for at, part in sizes.items() for name, share in shares.items()
+    }
+    for number, architecture in enumerate(("sm_90", "sm_80")):
+        write_run(tmp_path, f"{number}", {**metrics, "ceiling/gpu/mma": (6e5, "GFLOP/s", "time")})
+        receipt = {
+            "precision": {"effective": "fp16"},
+            "device": {"effective": "gpu"},
+            "kernels": {"tuned": {"architecture": architecture}},
+        }
+        write_files(tmp_path / "runs" / f"{number}", {"receipt.json": json.dumps(receipt)})
+    rows = found.reached(tmp_path / "runs" / "0")
+    assert {one["what"]: one["met"] for one in rows} == {
+        "to reach: 4096x4096x4096/tuned/share": True,
+        "to reach: 4096x4096x4096/triton/share": False,
+    }
+    assert found.reached(tmp_path / "runs" / "1") == []
+    every = {one["what"]: one for one in found.kernels(tmp_path)}
+    assert every["highest ceiling: mma"]["median"] == 600
+    assert table.ceiling(every["highest ceiling: mma"]) == "600 TFLOP/s by `mma`"
+    assert table.is_of("highest ceiling: mma", "highest ceiling: ") and not table.is_of(
+        "ceiling: fma", "highest ceiling: "
+    )
+
+
 def test_kernels_of_the_processor_do_not_stand_for_those_of_the_gpu(tmp_path: Path) -> None:
     beside = timed(tmp_path / "beside", "gpu", numpy=(1.0,), tuned=(2.0,))
     assert f"fastest: {SIZE}/tuned" in beside and not any("numpy" in name for name in beside)

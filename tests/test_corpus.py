@@ -91,7 +91,7 @@ def test_every_token_is_followed_by_the_next(length: int, context: int, stride: 
 
 @pytest.mark.parametrize("tokens", ["bytes", "characters", "bpe"])
 def test_pythons_own_documents(tmp_path: Path, tokens: str) -> None:
-    dataset = PythonDocs(tokens=tokens, vocabulary=300)  # type: ignore[arg-type]
+    dataset = PythonDocs(tokens=tokens, vocabulary=300)
     data = dataset.load(tmp_path, 0)
     check_data(data, "python_docs")
     assert isinstance(data.task, LanguageModelling)

@@ -26,8 +26,8 @@ from pipeline.kernels.card_state import State
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
+from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.copies import Copy, copies
-from pipeline.kernels.cuda.driver import batches
 from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
@@ -36,9 +36,11 @@ from pipeline.kernels.gemm import Gemm, Operands, check, digest, operands, with_
 from pipeline.kernels.on_card import asked, card, card_index, on_card
 from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import Times, in_turns
+from pipeline.kernels.torch.launch import one_message
 from pipeline.kernels.verify import Case, all_cases, verify
 from pipeline.machine.device import Device, Gpu, Place
 from pipeline.spec import spec
+from pipeline.stages.wmma import bench as bench_module
 from pipeline.stages.wmma import tables
 from pipeline.stages.wmma.bench import Bench, Plan
 from pipeline.stages.wmma.padding import measured
@@ -512,3 +514,35 @@ def test_clock_and_power_stand_beside_each_sample_of_a_gpu(monkeypatch: pytest.M
     bench.facts["naive"] = {"occupancy": 0.25}
     assert tables.timed(bench)[0].rows[0][table.columns.index("occupancy")] == "25.0 %"
     assert {one.name: one.value for one in tables.metrics(bench)}["64x64x64/naive/of_datasheet"] == pytest.approx(0.1)
+
+
+def test_a_kernel_that_breaks_the_cards_context_is_the_only_one_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the process can no longer run there, which is no fault of theirs."""
+    monkeypatch.setattr(on_card_module, "gpus", lambda: GPUS)
+    monkeypatch.setattr(driver, "missing", lambda _: None)
+    monkeypatch.setattr(bench_module, "context_fault", lambda _: "an illegal memory access was encountered")
+    said: list[str] = []
+    here: Any = SimpleNamespace(say=said.append, note=said.append)
+    stage = Wmma(kernels=(Naive(), Tuned(), Numpy()), dtype="fp16", sizes=((64, 64, 64),))
+    bench = Bench(stage.plan(0), here)
+    bench._wrong(Tuned(), verifying.Verdict(3, 0.0, 0.0, "writes beyond D"))
+    reason = "needs a GPU that answers: tuned broke its context (an illegal memory access was encountered)"
+    assert bench.absent["naive"] == reason and "tuned" not in bench.absent
+    assert dict(tables.not_timed(bench))["tuned"] == "WRONG, so it was not timed: writes beyond D"
+    assert reason in dict(tables.not_timed(bench))["naive"]
+
+
+def test_whatever_triton_or_torch_raises_is_one_message() -> None:
+    class Failing:
+        @one_message
+        def build(self) -> None:
+            raise AssertionError("libcuda.so cannot be found!\nPossible files are located at []")
+
+        @one_message
+        def refuse(self) -> None:
+            raise UserError("ours")
+
+    with pytest.raises(RunError, match=r"^AssertionError: libcuda.so cannot be found!$"):
+        Failing().build()
+    with pytest.raises(UserError, match=r"^ours$"):
+        Failing().refuse()

@@ -116,6 +116,29 @@ def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any
     assert "vocabulary (characters) than that of dataset=python_docs (bytes)" in said
 
 
+def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any, tmp_path: Path) -> None:
+    """The run stays readable where the one that the tokens came from is gone."""
+    base, mine = tmp_path / trained("torch").name, tmp_path / "notes [1].txt"
+    shutil.copytree(trained("torch"), base)
+    mine.write_text("def f(x):\n    return x\n" * 200)
+    words = ("stage=transformer", f"dataset.path='{mine}'", "dataset=text", *TINY, f"model.start={base}")
+    run = done(tmp_path, *words, f"dataset.tokens={base}")
+    cards = [read_json(one / "artifacts" / "model" / "card.json")["tokens"] for one in (base, run)]
+    assert cards[0] == cards[1] and len(cards[0]["alphabet"]) > len(set(mine.read_text()))
+    for layers in ((), ("model.start_layers=[tokens,blocks*]",)):
+        said = refused(tmp_path, *words, *layers)
+        assert "it was trained with another vocabulary (characters)" in said
+        assert "dataset.tokens=<that run> takes the run's" in said
+    shutil.rmtree(base)
+    assert metrics_of(done(tmp_path, "stage=evaluate", f"run={run}", "tracking=none"))
+    said = refused(tmp_path, *words[:-1], f"dataset.tokens={base}")
+    assert said.startswith(f"dataset.tokens={base}: ")
+    assert refused(tmp_path, *words[:-1], "dataset.tokens=words").startswith("dataset.tokens=words: no such run")
+    mine.write_text("\u4e16" + mine.read_text())
+    said = refused(tmp_path, *words[:-1], f"dataset.tokens={run}")
+    assert "the character '\u4e16' at 0 is not among the" in said
+
+
 @pytest.mark.parametrize("context", [16, 64])
 def test_another_context_than_the_saved_model_has_positions_for_is_refused(
     trained: Any, tmp_path: Path, context: int

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
-from pipeline.loaders import ahead, block_lengths, blocks, one_ahead, paced
+from pipeline.loaders import ahead, block_lengths, blocks, one_ahead, paced, tfdata
 from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.dataloader import DataLoader
 from pipeline.loaders.tfdata import TfData
@@ -39,7 +39,10 @@ def mapped(folder: Path) -> Data:
     return Data(split, split, split, Classification((2, 2, 1), ("one",)), "")
 
 
-def test_tfdata_refuses_what_it_would_copy_whole(tmp_path: Path) -> None:
+def test_tfdata_refuses_what_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small mapped file does."""
+    assert TfData().stream(mapped(tmp_path), "float32", 2, 0) is not None
+    monkeypatch.setattr(tfdata, "free_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"loader=tfdata: puts the whole set into memory, .* use loader=threads"):
         TfData().stream(mapped(tmp_path), "float32", 2, 0)
 

@@ -173,3 +173,14 @@ def test_an_update_is_the_papers() -> None:
     alone.grad = torch.from_numpy(np.random.default_rng((0, 3)).normal(size=7))
     adam.step()
     np.testing.assert_allclose(weights[3].detach().numpy(), alone.detach().numpy(), atol=1e-12)
+
+
+def test_adapters_are_matrices_but_for_that_of_the_outputs() -> None:
+    shapes = {
+        "blocks.0.query.adapter_a": (16, 4),
+        "blocks.0.query.adapter_b": (4, 16),
+        "logits.adapter_a": (16, 4),
+        "logits.adapter_b": (4, 83),
+    }
+    found = Muon().kinds(shapes, 83)
+    assert list(found.values()) == [MATRIX, MATRIX, MATRIX, ADAM]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
 from test_adapters import TINY, losses
 
 from pipeline.runs.json_files import read_json
+from pipeline.stages.samples import Sampler
 
 SMALL = (*TINY, "model.dropout=0.2", "training.steps=20", "schedule.warm_up=1", "training.ema=0.5")
 SAMPLED = ("stage.samples.prompt=[The,def]", "stage.samples.tokens=40")
@@ -50,3 +52,21 @@ def test_prompts_that_the_model_could_not_go_on_with_are_refused(tmp_path: Path)
     assert said == "stage.samples.tokens: without stage.samples.prompt no samples are written; give a text there"
     said = refused(tmp_path, *SMALL, "stage.samples.tokens=0")
     assert said.startswith("stage.samples.tokens=0: should be greater than 0")
+
+
+def test_what_fails_in_a_sample_ends_the_samples_and_not_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    sampler = object.__new__(Sampler)
+    sampler.over, sampler.run = False, SimpleNamespace(note=notes.append)  # type: ignore[assignment]
+
+    def full(*_: object) -> None:
+        notes.append("tried")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Sampler, "_write", full)
+    for step in (10, 20):
+        sampler(step, {})
+    assert notes == [
+        "tried",
+        "stage.samples: [Errno 28] No space left on device; from step 10 on none is written",
+    ]

@@ -131,3 +131,6 @@ def test_on_a_gpu_cublas_is_right_and_timed(dtype: str) -> None:
     launch = Cublas().prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=dtype), 0), 1)
     launch.run()
     assert 1e-6 < launch.seconds(10) < 1
+    small = Cublas().prepare(operands(Gemm(m=64, n=64, k=64, dtype=dtype), 0), 1)
+    small.run()
+    assert small.seconds(250) < small.seconds(1)  # replayed, not launched by Python one after the other

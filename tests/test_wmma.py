@@ -149,6 +149,13 @@ def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
     return bench
 
 
+@pytest.fixture
+def free_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's BLAS chooses its code by the processor."""
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+
+
+@pytest.mark.usefixtures("free_blas")
 def test_on_a_busy_machine_no_share_is_the_headline() -> None:
     """The yardstick suffers most where others are at work, so that shares flatter."""
     samples = {"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0)}
@@ -160,6 +167,24 @@ def test_on_a_busy_machine_no_share_is_the_headline() -> None:
     assert "the probe had 33% of 2 cores" in str(busy.others)
 
 
+@pytest.mark.usefixtures("free_blas")
+def test_a_share_of_a_blas_that_is_held_back_is_no_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had half of its rate with the code of an older processor, so that shares were 1.8."""
+    samples = {"numpy": (8.0, 8.0, 8.0), "cpu_packed": (4.0, 4.0, 4.0)}
+    free = seen(samples, 1.0)
+    assert free.slowed_yardstick is None and "best/share" in {one.name for one in tables.metrics(free)}
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    held = seen(samples, 1.0)
+    assert str(held.slowed_yardstick).startswith(
+        "OPENBLAS_CORETYPE=Haswell: numpy's BLAS computes as for that processor"
+    )
+    assert "best/share" not in {one.name for one in tables.metrics(held)}
+    rows = dict(tables.summary(held))
+    assert "uncertain, OPENBLAS_CORETYPE is set: no share of it is kept" in rows["fastest"]
+    assert "above numpy" not in rows
+
+
+@pytest.mark.usefixtures("free_blas")
 def test_shares_above_the_yardstick_stand_beside_its_spread() -> None:
     above = seen({"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0), "cpu_vector": (8.0, 8.9, 9.5)}, 1.0)
     said = dict(tables.summary(above))["above numpy"]
@@ -233,6 +258,8 @@ REFUSED = {
     "stage.order='diagonal': should be 'column' or 'row'": {"order": "diagonal"},
     "stage.pad.1=-1: should be greater than or equal to 0": {"pad": (0, -1, 0)},
     "stage.alpha=0.5 with stage.dtype=int8: needs a whole number": {"dtype": "int8", "alpha": 0.5},
+    "stage.alpha=3e+09: kernels take numbers up to 2.14748e+09": {"dtype": "int8", "alpha": 3e9},
+    "stage.beta=-1e+39: kernels take numbers up to 3.40282e+38": {"dtype": "fp16", "beta": -1e39},
     "stage.threads=0: should be greater than 0": {"threads": 0},
     "stage.threads=100000: should be less than or equal to 1024": {"threads": 100000},
     "stage.around=8: should be greater than or equal to 64": {"around": 8},

@@ -25,6 +25,9 @@ GIGA = 1e9
 BASE = "fp32"
 LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
 ON_CARD = "ceiling/gpu/"
+HOPPER = "sm_90"
+REACH = {"tuned": 0.55, "triton": 0.82, "wgmma_persistent": 0.95}  # of cuBLAS
+REACHED_AT = ("4096x4096x4096", "6144x6144x6144", "8192x8192x8192")
 RATE = re.compile(r"epoch/(\w+)_per_s")
 RESULT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
 
@@ -112,9 +115,29 @@ def kernels(folder: Path) -> list[Row]:
         if (kernel := kernel_of(name)) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
     ]
     rows += fastest(rows, set(yardsticks.values()))
+    rows += [one for path in run_folders(folder / "runs") for one in reached(path)]
     rows += ceilings(found)
+    rows += [
+        row(name, [one.value], one.unit)
+        for metrics in found
+        for name, one in metrics.items()
+        if name.startswith("padding/")
+    ]
     checked = {name: one for metrics in found for name, one in metrics.items() if name.startswith("verified/")}
     return rows + [row(name, [one.value], one.unit) for name, one in checked.items()]
+
+
+def reached(path: Path) -> list[Row]:
+    """Shares of the library that are to be reached on a Hopper card, of the sizes that they are for."""
+    receipt = read_json(path / "receipt.json")
+    on_hopper = any(one.get("architecture") == HOPPER for one in receipt.get("kernels", {}).values())
+    if not on_hopper or receipt["precision"]["effective"] not in ("fp16", "bf16"):
+        return []
+    return [
+        at_least(row(f"to reach: {name}", [one.value], ""), REACH[kernel_of(name)])
+        for name, one in metrics_of(path).items()
+        if name.endswith("/share") and size_of(name) in REACHED_AT and kernel_of(name) in REACH
+    ]
 
 
 def ceilings(found: Sequence[Mapping[str, Metric]]) -> list[Row]:
@@ -136,6 +159,8 @@ def timed(folder: Path) -> dict[str, list[float]]:
     for path in (folder / "runs").glob("*/artifacts/tables/samples.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):
+                if line["set"] != "sizes":  # padding has its own metrics
+                    continue
                 flop = 2 * int(line["m"]) * int(line["n"]) * int(line["k"])
                 what = f"{line['m']}x{line['n']}x{line['k']}/{line['kernel']}"
                 found.setdefault(what, []).append(flop / float(line["sustained_s"]) / GIGA / 1000)

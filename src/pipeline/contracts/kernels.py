@@ -27,7 +27,7 @@ class Launch(ABC):
     """
 
     facts: Mapping[str, object]
-    waits: ClassVar[bool] = False
+    waits: bool = False
     rest_s: float = 0.0
 
     @abstractmethod

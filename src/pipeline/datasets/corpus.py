@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,11 +16,12 @@ from pipeline import tokens as vocabularies
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
 from pipeline.datasets.documents import Document, content, joined, joined_size, sha256
-from pipeline.errors import UserError
+from pipeline.errors import UserError, bad_choice
+from pipeline.runs.json_files import read_json
 from pipeline.spec import choice, spec
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
-from pipeline.tokens import Content, next_character
+from pipeline.tokens import Content, Tokens, next_character
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -61,7 +62,9 @@ class Divided:
 class Corpus(Dataset):
     """The settings of every text; each is a separate spec that says where its documents come from.
 
-    `context`: tokens of a sequence. `tokens`: what a token is; `vocabulary`: how many there are, of bpe alone.
+    `context`: tokens of a sequence. `tokens`: what a token is, `bytes`, `characters` or `bpe`, learned from this text;
+    or the card.json of a saved run (before the config is checked: a run), whose tokens these are then. `vocabulary`:
+    how many there are, of bpe that is learned.
     `validation`, `test`: shares of the text. `stride`: tokens from the beginning of a training sequence to that of the
     next (None: the context, so that no token is predicted twice in an epoch).
     """
@@ -69,13 +72,15 @@ class Corpus(Dataset):
     task: ClassVar[type[Task]] = LanguageModelling
 
     context: PositiveInt = 64
-    tokens: Literal["bytes", "characters", "bpe"] = "characters"
+    tokens: str = "characters"
     vocabulary: PositiveInt = 1024
     validation: Share = 0.05
     test: Annotated[float, Field(gt=0, lt=1)] = 0.1
     stride: PositiveInt | None = None
 
     def __post_init__(self) -> None:
+        if self.tokens not in vocabularies.MODULES and Path(self.tokens).suffix != ".json":
+            raise bad_choice("dataset.tokens", self.tokens, (*vocabularies.MODULES, "the card.json of a saved run"))
         vocabularies.check_size(self.tokens, self.vocabulary)
         if self.validation + self.test >= 1:
             raise UserError(
@@ -85,7 +90,24 @@ class Corpus(Dataset):
     @property
     def packages(self) -> tuple[str, ...]:  # type: ignore[override]  # it depends on a setting
         """The package that encodes the text."""
-        return ("tokenizers",) if self.tokens == "bpe" else ()
+        return ("tokenizers",) if self.kind == "bpe" else ()
+
+    @property
+    def kind(self) -> str:
+        """What a token is, also of a saved run's. Raises UserError where its card does not say."""
+        return self.tokens if self.tokens in vocabularies.MODULES else str(self._kept()["kind"])
+
+    def _kept(self) -> Mapping[str, Any]:
+        """The tokens that the card of a saved run describes. Raises UserError."""
+        found: Mapping[str, Any] | None = read_json(Path(self.tokens)).get("tokens")
+        if found is None:
+            raise UserError(f"dataset.tokens={self.tokens}: is missing, or says nothing of tokens; name a run of text")
+        return found
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """The card whose tokens these are."""
+        return () if self.tokens in vocabularies.MODULES else (Path(self.tokens),)
 
     def documents(self, root: Path) -> Sequence[Document]:
         """The texts, in an order that is always the same. Raises UserError."""
@@ -103,9 +125,7 @@ class Corpus(Dataset):
         documents = self.documents(root)
         who = f"dataset={choice(self)}"
         text = self.texts(documents, seed, root)
-        # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
-        known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
-        tokens = vocabularies.learned(self.tokens, known, self.vocabulary, who)
+        tokens = self._tokens(text, who)
         train = sequences(tokens.encode(text.train, who, root), self.context, self.stride, f"{who}: the training text")
         test = sequences(tokens.encode(text.test, who, root), self.context, None, f"{who}: dataset.test={self.test}")
         validation = Split(train.x[:0], train.y[:0])
@@ -115,6 +135,14 @@ class Corpus(Dataset):
         task = LanguageModelling(self.context, tokens.size, tokens)
         notes = self._notes(len(documents), tokens.size, validated=len(text.validation) > 0)
         return Data(train, validation, test, task, sha256(documents), notes=notes)
+
+    def _tokens(self, text: Divided, who: str) -> Tokens:
+        """Those of a saved run, or learned."""
+        if self.tokens not in vocabularies.MODULES:
+            return vocabularies.from_plain(self._kept())
+        # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
+        known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
+        return vocabularies.learned(self.tokens, known, self.vocabulary, who)
 
     def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
         found = []

@@ -77,8 +77,15 @@ def _check_vocabulary(source: Path, data: Data) -> None:
     if now is not None and saved_card(source).get("tokens", now) != now:
         raise UserError(
             f"run={source.name}: the vocabulary that is learned from the data now differs from the one that it was "
-            "trained with; install the version of tokenizers that its receipt names"
+            f"trained with: {_why_other(now['kind'])}"
         )
+
+
+def _why_other(kind: str) -> str:
+    """What changes a vocabulary that is learned."""
+    if kind != "bpe":
+        return "the text has changed; give it back"
+    return "the text has changed, or the version of tokenizers, which its receipt names"
 
 
 def _with_normalisation(experiment: Experiment, data: Data) -> Data:

@@ -28,7 +28,7 @@ class Text(Corpus):
             files = [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
         except OSError as error:
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
-        if self.tokens != "bytes":
+        if self.kind != "bytes":
             for file in files:
                 for _ in characters(file.content(), f"dataset.path={file.path}"):
                     pass  # it is decoded again where its tokens are made
@@ -39,8 +39,8 @@ class Text(Corpus):
 
     @property
     def user_files(self) -> tuple[Path, ...]:
-        """The files: their content decides the result."""
-        return tuple(self.paths())
+        """The files: their content decides the result. Also the card whose tokens these are."""
+        return (*self.paths(), *super().user_files)
 
     def paths(self) -> list[Path]:
         """The files, sorted. Raises UserError where there are none."""
@@ -51,6 +51,8 @@ class Text(Corpus):
         if path.is_dir():
             missing = "a folder without files"
             found = [one for one in path.rglob("*") if one.is_file() and not _hidden(one.relative_to(path))]
+        elif path.is_file():  # whose name may look like a pattern
+            found = [path]
         else:
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]

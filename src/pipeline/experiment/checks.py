@@ -160,9 +160,10 @@ def _check_task(experiment: Experiment) -> None:
         )
     takes = experiment.data_model.takes
     if takes is not None and task.example_kind not in (None, takes):
+        other = "" if wanted is not None or takes not in DATASETS else f"; dataset={DATASETS[takes]} has {takes}"
         raise Impossible(
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
-            f"examples of this dataset are {task.example_kind}; dataset={DATASETS[takes]} has {takes}"
+            f"examples of this dataset are {task.example_kind}{other}"
         )
     if task.pads and not experiment.loss.masks:
         raise Impossible(

@@ -14,7 +14,11 @@ from pipeline.datasets import Augment, Data
 from pipeline.datasets.pictures import Pictures
 from pipeline.errors import UserError
 from pipeline.loaders import epoch_order
+from pipeline.machine.free_memory import free_bytes
+from pipeline.report.table import size as in_bytes
 from pipeline.spec import spec
+
+EACH = 12  # bytes of a number and its target, as they are kept: int32 and int64
 
 
 @spec
@@ -41,10 +45,11 @@ class TfData(Loader):
 
     def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
-        if self.cache and is_mapped(data.train.x):
+        need, free = EACH * data.train.x.size, free_bytes()
+        if is_mapped(data.train.x) and need > free:
             raise UserError(
-                "loader=tfdata: puts the whole set into memory, and this one is a mapped file; use loader=threads, or "
-                "loader.cache=false"
+                f"loader=tfdata: puts the whole set into memory, {in_bytes(need)} of a mapped file, and "
+                f"{in_bytes(free)} are free; use loader=threads"
             )
         return TfBatches(self, data, dtype, batch_size, seed, start)
 

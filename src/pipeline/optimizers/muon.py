@@ -17,14 +17,16 @@ from pipeline.optimizers import Decay, Epsilon, LearningRate, WeightDecay
 from pipeline.optimizers.orthogonal import ADAM, MATRIX, Matrices
 from pipeline.spec import spec
 
+MATRICES = ("kernel", "adapter_a", "adapter_b")  # by the last part of a weight's name
+
 
 @spec
 class Muon(Optimizer):
     """`learning_rate`, `momentum`, `weight_decay`: of matrices, which shrink by rate x decay of themselves first.
 
-    Matrices are the kernels of dense layers, but for the one that makes the model's outputs and those that a pattern of
-    `by_adam` names. `iterations`: of Newton and Schulz. `adam_rate`, `beta_1`, `beta_2`, `epsilon`: of all other
-    weights, which do not decay. A schedule scales both rates.
+    Matrices are the kernels of dense layers and of their adapters, but for the one that makes the model's outputs and
+    those that a pattern of `by_adam` names. `iterations`: of Newton and Schulz. `adam_rate`, `beta_1`, `beta_2`,
+    `epsilon`: of all other weights, which do not decay. A schedule scales both rates.
     """
 
     several: ClassVar[bool] = True
@@ -44,7 +46,7 @@ class Muon(Optimizer):
         return 2
 
     def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int | None) -> dict[str, str]:
-        kernels = [name for name, shape in shapes.items() if kind_of(name) == "kernel" and len(shape) == 2]
+        kernels = [name for name, shape in shapes.items() if kind_of(name) in MATRICES and len(shape) == 2]
         if kernels and shapes[kernels[-1]][1] == outputs:
             del kernels[-1]
         by_adam = matching("optimizer.by_adam", self.by_adam, shapes)

@@ -12,6 +12,7 @@ from pipeline.errors import RunError, UserError, shown
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_config
+from pipeline.runs.start import CARD
 from pipeline.spec import Config
 from pipeline.variables import filled, names_in
 
@@ -68,6 +69,9 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             )
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     _check_variables(folder, saved, merged)
+    tokens = (merged.get("dataset") or {}).get("tokens")
+    if isinstance(tokens, str) and tokens.endswith(f"/{CARD}") and not Path(tokens).is_file():
+        merged["dataset"] = {**merged["dataset"], "tokens": str(folder / CARD)}  # they are its own since
     return folder, merged
 
 

@@ -1,4 +1,5 @@
-"""`model.start` and `model.adapters.start`: the files that a run or a path means, found before a run begins."""
+"""`model.start`, `model.adapters.start` and `dataset.tokens`: the files that a run or a path means, found before a run
+begins."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from pipeline.spec import Config
 from pipeline.variables import filled
 
 SAVED = "artifacts/model/weights.npz"
+CARD = "artifacts/model/card.json"
+LEARNED = ("bytes", "characters", "bpe")  # tokens that are no run's
+WHAT = {SAVED: "weights", adapters.SAVED: "adapters", CARD: "a card"}
 
 
 def located(config: Config) -> dict[str, Any]:
@@ -22,9 +26,13 @@ def located(config: Config) -> dict[str, Any]:
 
     Raises UserError where one is neither a run that has such a file nor a file, or cannot be read here.
     """
+    return {**config, **_of_model(config), **_of_dataset(config)}
+
+
+def _of_model(config: Config) -> dict[str, Any]:
     node = config.get("model")
     if not isinstance(node, dict):
-        return dict(config)
+        return {}
     found: dict[str, Any] = {}
     if named := filled(node.get("start"), "model.start"):
         found["start"] = _file(config, "model.start", str(named), SAVED, (".npz", SAFETENSORS))
@@ -32,7 +40,18 @@ def located(config: Config) -> dict[str, Any]:
     if isinstance(adapting, dict) and (named := filled(adapting.get("start"), "model.adapters.start")):
         file = _file(config, "model.adapters.start", str(named), adapters.SAVED, (".npz",))
         found["adapters"] = {**adapting, "start": file}
-    return {**config, "model": {**node, **found}}
+    return {"model": {**node, **found}}
+
+
+def _of_dataset(config: Config) -> dict[str, Any]:
+    """Of the texts of this package, whose tokens may be those of a run."""
+    node = config.get("dataset")
+    if not isinstance(node, dict) or not str(node.get("_target_")).startswith("pipeline.datasets."):
+        return {}
+    named = filled(node.get("tokens"), "dataset.tokens")
+    if not isinstance(named, str) or named in LEARNED:
+        return {}
+    return {"dataset": {**node, "tokens": _file(config, "dataset.tokens", named, CARD, (".json",))}}
 
 
 def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[str]) -> str:
@@ -47,6 +66,5 @@ def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[st
     if path.suffix == SAFETENSORS:
         check_installed({shown: ("safetensors",)})
     if not path.is_file():
-        what = "weights" if saved == SAVED else "adapters"
-        raise UserError(f"{shown}: no such file; name a saved run or {what} in {' or '.join(suffixes)}")
+        raise UserError(f"{shown}: no such file; name a saved run or {WHAT[saved]} in {' or '.join(suffixes)}")
     return str(path.absolute())

@@ -12,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
+from pipeline.models.patterns import matches
 from pipeline.profilers import window
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice
@@ -124,18 +125,23 @@ def check_settings(experiment: Experiment, data: Data) -> None:
     window(experiment.profiler, Plan.of(experiment, examples))
 
 
+OF_TOKENS = ("tokens.embeddings", "logits.kernel")  # weights that have a row or a column for each token
+
+
 def check_vocabulary(experiment: Experiment, task: Task) -> None:
     """Refuse to start from a saved run whose tokens stand for other text. Raises UserError."""
     start = experiment.starting
     now = task.card().get("tokens")
-    if start.start is None or start.start_layers or now is None:
+    if start.start is None or now is None:
+        return
+    if start.start_layers and not any(matches(name, one) for name in OF_TOKENS for one in start.start_layers):
         return
     saved = read_json(Path(start.start).parent / "card.json").get("tokens", now)
     if saved != now:
         raise UserError(
             f"model.start={start.start}: it was trained with another vocabulary ({saved['kind']}) than that of "
-            f"dataset={choice(experiment.dataset)} ({now['kind']}); with dataset.tokens=bytes every text has the same, "
-            "and model.start_layers=[blocks*] takes the blocks alone"
+            f"dataset={choice(experiment.dataset)} ({now['kind']}); dataset.tokens=<that run> takes the run's, with "
+            "dataset.tokens=bytes every text has the same, and model.start_layers=[blocks*] takes the blocks alone"
         )
 
 

@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.runs.run import Run
 from pipeline.runs.weights import Weights
+from pipeline.stages.beside import beside
 from pipeline.stages.generate import Card, encoded, has_cache, steps_of
 from pipeline.stages.generated import readable
 from pipeline.tasks import Task
@@ -40,9 +41,18 @@ class Sampler:
         self.written, self.experiment, self.resolved, self.run = written, experiment, resolved, run
         self.card, self.tokens = tokens_of(written.prompts, task)
         self.steps: Any = None
+        self.over = False
 
     def __call__(self, step: int, weights: Weights) -> None:
-        """Let the model that has these weights write."""
+        """Let the model that has these weights write. What fails here ends the samples, and not the training."""
+        if self.over:
+            return
+        found = beside("stage.samples", lambda: self._write(step, weights))
+        for said in (*found.notes, *filter(None, (found.failed,))):
+            self.over = True
+            self.run.note(f"{said}; from step {step:,} on none is written")
+
+    def _write(self, step: int, weights: Weights) -> None:
         started = time.perf_counter()
         written, model = self.written, self._with(weights)
         found = generate(model, self.tokens, self.card.context, written.tokens, written.sampling)

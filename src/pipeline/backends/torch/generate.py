@@ -57,12 +57,12 @@ class Steps:
 
 
 def lay_for_rows(net: nn.Module) -> None:
-    """Store a CPU's float32 kernels along their longer side, as MKL multiplies one row by them fastest.
+    """Store a CPU's float32 kernels along their longer side, square ones by inputs: so MKL multiplies one row fastest.
 
     A token's step reads all of them once: from memory, if caches do not hold the net (docs/decisions.md).
     """
     for module in net.modules():
         if isinstance(module, nn.Linear):
             kernel = module.weight
-            if kernel.device.type == "cpu" and kernel.dtype == torch.float32 and len(kernel) > kernel.shape[1]:
+            if kernel.device.type == "cpu" and kernel.dtype == torch.float32 and len(kernel) >= kernel.shape[1]:
                 kernel.data = kernel.data.t().contiguous().t()

@@ -13,6 +13,7 @@ from pipeline.contracts.kernels import Launch
 from pipeline.errors import Readable, UserError
 from pipeline.kernels import nvrtc
 from pipeline.kernels.cpu.compiled import content_hash
+from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.card import Card, chosen
 from pipeline.kernels.cuda.copies import copies
@@ -24,8 +25,6 @@ from pipeline.machine.device import driver_cuda
 if TYPE_CHECKING:
     from pipeline.kernels.cuda.source import CudaSource
     from pipeline.kernels.gemm import Operands
-
-NODES = 100  # launches in a graph; so many take the card longer than Python takes to ask for the next graph
 
 
 def missing(kernel: CudaSource) -> str | None:
@@ -47,12 +46,6 @@ def missing(kernel: CudaSource) -> str | None:
     if newest is not None and newest[0] < nvrtc.version()[0]:
         return f"a driver for CUDA {nvrtc.version()[0]}; this one runs CUDA {_dotted(newest)}"
     return None
-
-
-def batches(calls: int) -> list[int]:
-    """How many launches each of the graphs has that are replayed for `calls` of them."""
-    whole, rest = divmod(calls, NODES)
-    return [NODES] * whole + [rest] * (rest > 0)
 
 
 def occupancy(card: Card, function: object, threads: int, dynamic: int) -> dict[str, object]:

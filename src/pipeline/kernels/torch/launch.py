@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from pipeline.contracts.kernels import Launch
-from pipeline.errors import RunError
+from pipeline.errors import Readable, RunError
+from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.copies import Copy
 from pipeline.kernels.gemm import Operands
 from pipeline.kernels.on_card import card_index
@@ -34,13 +35,18 @@ def card_name() -> str:
 
 
 def one_message(method: Method) -> Method:
-    """What torch and CUDA raise, as a RunError of one line: the other kernels are still measured."""
+    """What torch, Triton and CUDA raise, as a RunError of one line: the other kernels are still measured.
+
+    Triton alone raises errors of a dozen kinds: of its compiler, of the C compiler that it starts, of the driver.
+    """
 
     @wraps(method)
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return method(*arguments, **named)
-        except RuntimeError as error:
+        except Readable:
+            raise
+        except Exception as error:
             raise RunError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
 
     return called  # type: ignore[return-value]
@@ -57,6 +63,8 @@ class TorchLaunch(Launch):
     def __init__(self, operands: Operands, device: str, d: np.ndarray | None = None, *, turned: bool = False) -> None:
         gemm = self.gemm = operands.gemm
         self.device, self.turned = torch.device(device), turned
+        self.waits = self.device.type == "cuda"
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the number of their launches
         self.stored = operands.room() if d is None else d
         self.copies: dict[str, tuple[Copy, torch.Tensor]] = {}  # by matrix, of those on a GPU: and the whole of it
         self.buffer = self.placed("D", self.stored)
@@ -76,10 +84,14 @@ class TorchLaunch(Launch):
 
     @one_message
     def run(self) -> None:
-        with self.settings():
+        with self.settings(), self.on_device():
             self.launch()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def on_device(self) -> AbstractContextManager[object]:
+        """Launches go to the current GPU."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     @one_message
     def result(self) -> np.ndarray:
@@ -87,6 +99,7 @@ class TorchLaunch(Launch):
             return self.stored
         return self.copies["D"][0].inner(self._from_card("D"))
 
+    @one_message
     def inputs(self) -> tuple[np.ndarray, ...] | None:
         if self.device.type == "cpu":
             return None
@@ -98,17 +111,29 @@ class TorchLaunch(Launch):
 
     @one_message
     def seconds(self, calls: int) -> float:
-        """By the card's clock: two events around `calls` launches, without a pause between these."""
+        """By the card's clock: of one launch that Python makes, or of several that it replays as CUDA graphs, as those
+        of the CUDA kernels are: small products end before Python has made the next launch."""
         if self.device.type == "cpu":
             return super().seconds(calls)
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with self.settings(), torch.cuda.device(self.device):
+        with self.settings(), self.on_device():
+            work = [self.graph(launches).replay for launches in batches(calls)] if calls > 1 else [self.launch]
             began.record()
-            for _ in range(calls):
-                self.launch()
+            for each in work:
+                each()
             ended.record()
             ended.synchronize()
         return float(began.elapsed_time(ended)) / 1000 / calls
+
+    def graph(self, launches: int) -> torch.cuda.CUDAGraph:
+        """So many launches, one behind the other. A run has come before: nothing is compiled or chosen any more."""
+        if launches not in self.graphs:
+            made = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(made, capture_error_mode="thread_local"):
+                for _ in range(launches):
+                    self.launch()
+            self.graphs[launches] = made
+        return self.graphs[launches]
 
     def placed(self, name: str, buffer: np.ndarray) -> torch.Tensor:
         """A buffer where the kernel reads it: on the CPU the same memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
+from pipeline.kernels import nvrtc
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State, state
 from pipeline.kernels.cpu import ceilings
@@ -18,7 +20,19 @@ from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.on_card import card, card_index, on_card
 from pipeline.kernels.timing import Times, in_turns, median_rate
-from pipeline.kernels.verify import LIMIT_S, RUNS, Case, Prepare, Verdict, all_cases, in_words, is_ours, right, verify
+from pipeline.kernels.verify import (
+    LIMIT_S,
+    RUNS,
+    Case,
+    Prepare,
+    Verdict,
+    all_cases,
+    in_words,
+    is_ours,
+    may_hang,
+    right,
+    verify,
+)
 from pipeline.machine.known_gpus import known
 from pipeline.runs.run import Run
 
@@ -26,6 +40,7 @@ if TYPE_CHECKING:
     from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
 
 MEASURED = "fp32"  # what the CPU's ceilings are those of
+CORE_TYPE = "OPENBLAS_CORETYPE"  # OpenBLAS: for which processor its code is
 JUDGED_S = 1e-3  # of a product by which the time of a larger one is judged: a shorter one is mostly the call itself
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
 
@@ -174,10 +189,21 @@ class Bench:
         """That other processes are at work, in words; None where none were seen."""
         return ceilings.others_at_work(min(self.cores_had, default=1.0), self.plan.cores)
 
+    @property
+    def slowed_yardstick(self) -> str | None:
+        """That NumPy's BLAS was told to take the processor for another one, in words; None where it was not."""
+        kind = os.environ.get(CORE_TYPE)
+        if self.yardstick != "numpy" or kind is None:
+            return None
+        return (
+            f"{CORE_TYPE}={kind}: numpy's BLAS computes as for that processor, whatever this one can do; "
+            "shares of numpy are uncertain; unset it"
+        )
+
     def is_uncertain(self, name: str) -> bool:
-        """Whether the times of a kernel are those of a processor that others used too."""
+        """Whether the share of a kernel is that of a processor that others used too, or of a yardstick held back."""
         kernel = next(one for one in self.plan.kernels if one.name == name)
-        return kernel.processor == "cpu" and self.others is not None
+        return kernel.processor == "cpu" and (self.others is not None or self.slowed_yardstick is not None)
 
     def above_yardstick(self) -> dict[tuple[Gemm, str], float]:
         """Shares of the CPU's kernels that are above 1 by every sample: the slowest of theirs against the yardstick's
@@ -186,7 +212,12 @@ class Bench:
         for gemm, kernels in self.times.items():
             for name, times in kernels.items():
                 share = self.share(gemm, name)
-                if share is None or name == self.yardstick or self.timed[name].processor != "cpu" or self.others:
+                if (
+                    share is None
+                    or name == self.yardstick
+                    or self.timed[name].processor != "cpu"
+                    or self.is_uncertain(name)
+                ):
                     continue
                 if share * times.median / max(times.sustained) > 1:
                     found[gemm, name] = share
@@ -397,11 +428,35 @@ class Bench:
             self._wrong(kernel, verdict)
 
     def _wrong(self, kernel: Kernel, verdict: Verdict) -> None:
-        """From here on it takes no part, and times that it has are no longer shown."""
+        """From here on it takes no part, and times that it has are no longer shown.
+
+        A GPU's kernel that has broken the card's context, as one does that writes where no memory is, takes the others
+        of this process with it: they are not wrong, they cannot be run any more.
+        """
         self.verdicts[kernel.name] = verdict
         for found in (*self.times.values(), *self.times_around.values()):
             found.pop(kernel.name, None)
         self.run.say(f"{kernel.name}: WRONG, so it is not timed: {verdict.fault}")
+        if kernel.processor != "gpu" or may_hang(kernel) or kernel.missing() is not None:
+            return
+        broken = context_fault(self.index)
+        for other in self.plan.kernels if broken else ():
+            if other.name != kernel.name and other.processor == "gpu" and other.name not in self.absent:
+                self.absent[other.name] = f"needs a GPU that answers: {kernel.name} broke its context ({broken})"
+
+
+def context_fault(index: int | None) -> str | None:
+    """What the card's driver says when it is asked whether all is well; None: nothing, or it cannot be asked."""
+    if nvrtc.missing_packages() is not None:
+        return None
+    from pipeline.kernels.cuda.card import Card
+
+    try:
+        with on_card(index):
+            Card("the driver").wait()
+    except Readable as error:
+        return str(error)
+    return None
 
 
 def _prepared(kernel: Kernel, threads: int, index: int | None, made: Operands) -> Launch:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from pipeline.contracts import Part, Stage
@@ -94,6 +95,9 @@ class Wmma(Stage):
         for name, scale in (("alpha", self.alpha), ("beta", self.beta)):
             if self.dtype == "int8" and scale != int(scale):
                 raise UserError(f"stage.{name}={scale:g} with stage.dtype=int8: needs a whole number")
+            most = 2**31 - 1 if self.dtype == "int8" else float(np.finfo(np.float32).max)
+            if abs(scale) > most:
+                raise UserError(f"stage.{name}={scale:g}: kernels take numbers up to {most:g}")
 
     @property
     def title(self) -> str:
@@ -323,8 +327,8 @@ class Wmma(Stage):
                 run.say(tables.line(bench, gemm))
             bench.ask_for_cores()
             bench.measure_ceilings()
-            if bench.others:
-                run.note(bench.others)
+            for doubt in filter(None, (bench.others, bench.slowed_yardstick)):
+                run.note(doubt)
             bench.rehearse()
             found = {"kernels": bench.facts, "cores_had": bench.cores_had}
             if bench.card_ceilings:

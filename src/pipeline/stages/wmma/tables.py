@@ -12,7 +12,7 @@ from pipeline.kernels.timing import rates
 from pipeline.report.table import digits
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
-from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.bench import CORE_TYPE, Bench
 
 GIGA = 1e9
 NOT_MEASURED = "not measured"
@@ -114,7 +114,8 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
         if bench.is_uncertain(name):
             theirs = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick else None
             beside = f", {bench.yardstick} {digits(theirs)}" if theirs and name != bench.yardstick else ""
-            of = f"{beside}; uncertain, other processes are at work: no share of it is kept"
+            why = "other processes are at work" if bench.others else f"{CORE_TYPE} is set"
+            of = f"{beside}; uncertain, {why}: no share of it is kept"
         rate = digits(bench.rate(gemm, name, sustained=True) or 0)
         rows.append(("fastest", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
     above = bench.above_yardstick()
