@@ -45,7 +45,8 @@ class Card:
         # Not the legacy stream, which cannot be captured; one of this kind still waits for the copies on that.
         self.stream = self.call("cuStreamCreate", 0)  # CU_STREAM_DEFAULT
         weakref.finalize(self, driver.cuStreamDestroy, self.stream)
-        self.name = self.call("cuDeviceGetName", 256, self.device).decode().rstrip("\0")
+        # Of the 256 bytes those behind the name are whatever was there.
+        self.name = self.call("cuDeviceGetName", 256, self.device).partition(b"\0")[0].decode()
 
     def enter(self) -> None:
         """A context belongs to a thread, and an object may be made in one and used in another."""
