@@ -84,6 +84,8 @@ def test_it_goes_with_other_settings(tmp_path: Path, backend: str, more: str) ->
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_it_goes_with_adapters(tmp_path: Path, backend: str) -> None:
     words = (*SMALL, f"backend={backend}")
+    for name in ("base", "false", "true"):
+        (tmp_path / name).mkdir()
     base = done(tmp_path / "base", *words)
     adapted = (*words, f"model.start={base}", "model.adapters.rank=2")
     plain, again = (done(tmp_path / name, *adapted, f"model.recompute={name}") for name in ("false", "true"))

@@ -69,7 +69,7 @@ def roofline(path: Path, bench: Bench, kernels: Sequence[str], roof: Ceilings | 
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
-    axes.set_title(_title(bench), fontsize=10)
+    axes.set_title(_title(bench, bench.timed[kernels[0]].processor), fontsize=10)
     figure.savefig(path)
 
 
@@ -141,6 +141,7 @@ def _size(flop: int) -> float:
     return float((flop / 2) ** (1 / 3))
 
 
-def _title(bench: Bench) -> str:
+def _title(bench: Bench, processor: str = "cpu") -> str:
     first = bench.plan.problems[0]
-    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {bench.plan.cores} threads"
+    where = bench.card if processor == "gpu" else f"{bench.plan.cores} threads"
+    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {where}"
