@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from in_backend import experiment
-from in_generation import KINDS, Compared, compared
+from in_generation import KINDS, SHAPES, Compared, compared, random_weights
 
 from pipeline import tokens
 from pipeline.backends.shared.generation import generate
 from pipeline.backends.shared.sampling import Sampling
 from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
 from pipeline.stages.generate import Generate, read_card
@@ -43,6 +45,27 @@ def hold(name: str, found: Compared) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cache_changes_no_token_and_no_logit_on_torch(kind: str) -> None:
     hold(kind, compared("torch", KINDS[kind]))
+
+
+@pytest.mark.parametrize(("width", "all_threads"), [(32, False), (512, True)])
+def test_a_token_of_a_large_model_gets_all_threads(width: int, all_threads: bool) -> None:
+    import torch
+
+    most = torch.get_num_threads()
+    of = experiment(
+        "torch", stage="train", dataset="moby_dick", model=("gpt", {"layers": 2, "heads": 4, "width": width})
+    )
+    of.backend.load()
+    from pipeline.backends.torch.generate import Steps
+
+    steps = Steps(of, SHAPES, random_weights(of), Resolved(Place("cpu"), "fp32", "", ""))
+    threads: list[int] = []
+    layer = next(one for one in steps.net.modules() if isinstance(one, torch.nn.Linear))
+    layer.register_forward_pre_hook(lambda *_: threads.append(torch.get_num_threads()))
+    steps.prefill(np.array([[3]]), np.array([1]))
+    steps.step(np.array([5]), np.array([1]))
+    assert threads == [most if all_threads else 1] * 2
+    assert torch.get_num_threads() == most
 
 
 @pytest.mark.wide

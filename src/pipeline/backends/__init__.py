@@ -22,6 +22,7 @@ from pipeline.contracts import Backend
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.device import Gpu, Place
+from pipeline.machine.threads import wait_briefly
 from pipeline.spec import spec
 
 THREADS_PER_CORE = 4  # the most that may be asked for
@@ -67,6 +68,7 @@ class Torch(Backend):
     def load(self) -> ModuleType:
         """Import the backend."""
         keep_freed_memory()
+        wait_briefly()
         return importlib.import_module(self.modules[0])
 
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:

@@ -59,6 +59,8 @@ IGNORED = (
     "KMP_WARNINGS",
     "KMP_SETTINGS",
     "OMP_DISPLAY_*",
+    "OMP_WAIT_POLICY",  # how threads wait for each other
+    "GOMP_SPINCOUNT",  # the same
     "*_VERBOSE",
     "*_CACHE_DIR",
     "*_LOG*",

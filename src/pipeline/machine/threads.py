@@ -8,9 +8,28 @@ alone, never at the clock, because the number of threads can change the last bit
 
 from __future__ import annotations
 
+import os
+
 SMALL_STEP_FLOP = 50e6  # two threads gain 20 % at 78 MFLOP and nothing at 20
+LARGE_READ_BYTES = 16e6  # of weights, once: two threads gain 40 % at 43 MB, 16 at 19, 8 at 11, and lose 3 at 3
+SPINS = 5_000  # a tenth or a quarter of a millisecond; libgomp's own 300,000 are many
 
 
 def threads_for(step_flop: float, most: int) -> int:
     """One thread for a step under SMALL_STEP_FLOP, otherwise `most`."""
     return 1 if step_flop < SMALL_STEP_FLOP else most
+
+
+def threads_to_read(read_bytes: float, most: int) -> int:
+    """One thread where few bytes of weights are read, each once, as when a model writes a token; otherwise `most`."""
+    return 1 if read_bytes < LARGE_READ_BYTES else most
+
+
+def wait_briefly() -> None:
+    """Let torch's threads sleep soon where they wait for each other; call it before torch is imported.
+
+    Beside another process a step then has one and a half times the rate, and alone the same (docs/decisions.md). Not
+    where the user has said how they wait.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))

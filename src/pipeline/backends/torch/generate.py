@@ -12,7 +12,7 @@ from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import made
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.machine.capability import Resolved
-from pipeline.machine.threads import threads_for
+from pipeline.machine.threads import threads_for, threads_to_read
 from pipeline.models import Shapes, weights
 from pipeline.runs.weights import Weights
 
@@ -32,6 +32,7 @@ class Steps:
             self.cached = experiment.data_model.torch_cached(self.net)
         self.put(saved)
         self.numbers = sum(one.numel() for one in net.parameters())
+        self.read_bytes = sum(one.nbytes for one in net.parameters())
         self.cache: Any = None
 
     def put(self, saved: Weights) -> None:
@@ -48,8 +49,10 @@ class Steps:
 
     def _run(self, work: Any, tokens: np.ndarray, where_B: np.ndarray, *cache: Any) -> np.ndarray:
         with runtime_settings(self.experiment, self.resolved), torch.inference_mode(), self.lowering.forward():
-            if not self.experiment.backend.threads:  # a token's work is small (pipeline.machine.threads)
-                torch.set_num_threads(threads_for(2.0 * self.numbers * tokens.size, torch.get_num_threads()))
+            if not self.experiment.backend.threads:  # a token's work may be small (pipeline.machine.threads)
+                most = torch.get_num_threads()
+                by_flop = threads_for(2.0 * self.numbers * tokens.size, most)
+                torch.set_num_threads(max(by_flop, threads_to_read(self.read_bytes, most)))
             on_device = torch.from_numpy(tokens).to(self.lowering.device)
             logits_BV, self.cache = work(on_device, torch.from_numpy(where_B), *cache)
             found: np.ndarray = logits_BV.double().cpu().numpy()

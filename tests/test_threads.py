@@ -1,0 +1,40 @@
+"""How many threads a step gets, and that torch's own library is told how long they wait for each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.machine.environment import environment
+from pipeline.machine.threads import LARGE_READ_BYTES, SMALL_STEP_FLOP, SPINS, threads_for, threads_to_read
+
+LOAD = "from pipeline.backends import Torch; Torch().load(); import torch; torch.ones(2) @ torch.ones(2)"
+
+
+def test_small_work_gets_one_thread() -> None:
+    assert [threads_for(SMALL_STEP_FLOP * part, 8) for part in (0.5, 1)] == [1, 8]
+    assert [threads_to_read(LARGE_READ_BYTES * part, 8) for part in (0.5, 1)] == [1, 8]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch's OpenMP is GNU's on Linux alone")
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, SPINS), ({"GOMP_SPINCOUNT": "77"}, 77), ({"OMP_WAIT_POLICY": "PASSIVE"}, 0)],
+    ids=["by default", "as the user says", "as the user says by OpenMP's variable"],
+)
+def test_what_the_library_itself_says_of_its_waiting(given: dict[str, str], spins: int) -> None:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GOMP_", "OMP_"))}
+    asked = {**inherited, "OMP_DISPLAY_ENV": "VERBOSE", **given}
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD], env=asked, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert f"GOMP_SPINCOUNT = '{spins}'" in result.stderr
+
+
+def test_waiting_decides_no_number() -> None:
+    assert environment({"GOMP_SPINCOUNT": "5000", "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}) == {
+        "OMP_NUM_THREADS": "1"
+    }
