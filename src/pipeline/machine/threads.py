@@ -1,9 +1,9 @@
-"""How many CPU threads a training step of torch is worth.
+"""How many CPU threads a step of torch is worth, and how they wait for each other.
 
-torch splits every operation over all cores and waits for the slowest thread by spinning. For a small step that gains
-nothing on an idle machine, and on one where another process holds a core it costs a hundredfold: each of the hundreds
-of waits in a second can take a time slice of the scheduler (measured in bench/README.md). The rule looks at the model
-alone, never at the clock, because the number of threads can change the last bit of a sum.
+torch splits every operation over all cores and waits for the slowest thread, at first by spinning. For a small step
+that gains nothing on an idle machine, and on one where another process holds a core it can cost a hundredfold: each of
+the hundreds of waits in a second can take a time slice of the scheduler (measured in bench/README.md). The rule looks
+at the model alone, never at the clock, because the number of threads can change the last bit of a sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def threads_to_read(read_bytes: float, most: int) -> int:
 def wait_briefly() -> None:
     """Let torch's threads sleep soon where they wait for each other; call it before torch is imported.
 
-    Beside another process a step then has one and a half times the rate, and alone the same (docs/decisions.md). Not
+    Beside another process a training's step then has 1.2 times the rate, and alone the same (docs/decisions.md). Not
     where the user has said how they wait.
     """
     if "OMP_WAIT_POLICY" not in os.environ:

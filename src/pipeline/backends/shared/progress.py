@@ -132,7 +132,8 @@ class Watch:
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"
         self.progress.advance(int(updates.sum()), state)
-        ends_period = self.plan.period_of(self.batches) != self.number or self.out_of_time
+        over = self.step == self.plan.steps or self.out_of_time  # a last period may be shorter than the others
+        ends_period = over or self.plan.period_of(self.batches) != self.number
         self.keeper.after_block(ends_period=ends_period)
 
     def _wait(self, block: Block, losses: np.ndarray, scores: np.ndarray, norms: np.ndarray | None) -> None:
