@@ -42,7 +42,8 @@ from pipeline.machine.device import Device, Gpu, Place
 from pipeline.spec import spec
 from pipeline.stages.wmma import bench as bench_module
 from pipeline.stages.wmma import tables
-from pipeline.stages.wmma.bench import Bench, Plan
+from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.found import Plan
 from pipeline.stages.wmma.padding import measured
 from pipeline.stages.wmma.stage import Wmma
 

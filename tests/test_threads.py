@@ -1,4 +1,4 @@
-"""How many threads a step gets, and that torch's own library is told how long they wait for each other."""
+"""How many threads a step gets, and how long they wait for each other by what libgomp itself says."""
 
 from __future__ import annotations
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable
@@ -18,8 +16,8 @@ from pipeline.kernels.card_state import State, state
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
-from pipeline.kernels.on_card import card, card_index, on_card
-from pipeline.kernels.timing import Times, in_turns, median_rate
+from pipeline.kernels.on_card import card_index, on_card
+from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.verify import (
     LIMIT_S,
     RUNS,
@@ -33,109 +31,15 @@ from pipeline.kernels.verify import (
     right,
     verify,
 )
-from pipeline.machine.known_gpus import known
-from pipeline.runs.run import Run
-
-if TYPE_CHECKING:
-    from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
+from pipeline.stages.wmma.found import Found
 
 MEASURED = "fp32"  # what the CPU's ceilings are those of
-CORE_TYPE = "OPENBLAS_CORETYPE"  # OpenBLAS: for which processor its code is
 JUDGED_S = 1e-3  # of a product by which the time of a larger one is judged: a shorter one is mostly the call itself
 TRIAL = 128  # N of the product that gives a first idea of a kernel's rate
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be found out: `kernels` on `problems`, the smallest first, on `cores` of a CPU.
-
-    `rounds`: samples of each; `seconds`: that these may take of a kernel at a size. `longest`: seconds of a single
-    product, above which it is not run.
-    """
-
-    kernels: tuple[Kernel, ...]
-    problems: tuple[Gemm, ...]
-    cores: int
-    rounds: int
-    seconds: float
-    longest: float
-    seed: int
-    any_dtype: bool = False  # a kernel that lacks the dtype that is timed is verified in its own first one
-
-    @property
-    def dtype(self) -> str:
-        """That is timed."""
-        return self.problems[0].dtype
-
-    def checked_in(self, kernel: Kernel) -> str | None:
-        """The dtype that a kernel is verified in: that which is timed, or its own first; None: in none."""
-        if self.dtype in kernel.dtypes:
-            return self.dtype
-        return kernel.dtypes[0] if self.any_dtype else None
-
-    def taken(self, kernel: Kernel) -> list[Gemm]:
-        """The problems that a kernel does not refuse."""
-        return [gemm for gemm in self.problems if kernel.refusal(gemm) is None]
-
-    def problem(self, size: int) -> Gemm:
-        """The product of matrices N × N, otherwise like the others."""
-        return replace(self.problems[0], m=size, n=size, k=size)
-
-
-class Bench:
-    """What was found, as it is found: verify everything, then time.
-
-    `verdicts`: of each kernel that was run at all, by name. `times`: of each problem, by the kernel's name;
-    `times_around`: those of padding.py.
-    `skipped`: of each problem and kernel that was not timed, why not. `absent`: why a kernel takes no part.
-    `facts`: of each kernel, how it was made.
-    """
-
-    def __init__(self, plan: Plan, run: Run) -> None:
-        self.plan, self.run = plan, run
-        self.verdicts: dict[str, Verdict] = {}
-        self.errors: dict[tuple[Gemm, str], Verdict] = {}
-        self.times: dict[Gemm, dict[str, Times]] = {gemm: {} for gemm in plan.problems}
-        self.times_around: dict[Gemm, dict[str, Times]] = {}
-        self.skipped: dict[tuple[Gemm, str], str] = {}
-        self.absent: dict[str, str] = {}
-        self.facts: dict[str, dict[str, object]] = {}
-        self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
-        self.ceilings: ceilings.Ceilings | None = None  # of the CPU
-        self.card_ceilings: CardCeilings | None = None
-        gpu = card()
-        self.index, self.card = card_index(), None if gpu is None else gpu.name
-        self.cores_had: list[float] = []  # the share of the cores, by the probe, before and after the times
-        for kernel in plan.kernels:
-            refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
-            if missing and plan.any_dtype:
-                self.absent[kernel.name] = f"needs {missing}"
-            elif missing or not plan.taken(kernel):
-                self.absent[kernel.name] = refusal or f"needs {missing}"
-
-    @property
-    def timed(self) -> dict[str, Kernel]:
-        """The kernels that passed and can be timed here, by name."""
-        return {
-            kernel.name: kernel
-            for kernel in self.plan.kernels
-            if kernel.name not in self.absent and self.verdicts[kernel.name].fault is None
-        }
-
-    @property
-    def yardstick(self) -> str | None:
-        """The kernel that the others are shown as a share of: a GPU's, else a CPU's."""
-        found = [kernel for kernel in self.timed.values() if kernel.yardstick]
-        return min(found, key=lambda kernel: kernel.processor != "gpu").name if found else None
-
-    @property
-    def fastest(self) -> str | None:
-        """The fastest kernel but the yardstick at the largest size at which one was timed."""
-        for gemm in reversed(self.plan.problems):
-            names = [name for name in self.times.get(gemm, {}) if name != self.yardstick]
-            if names:
-                return min(names, key=lambda name: self.times[gemm][name].median)
-        return None
+class Bench(Found):
+    """Verify everything, then time."""
 
     def blas_threads(self) -> contextlib.AbstractContextManager[object]:
         """NumPy's BLAS on as many threads as the other kernels."""
@@ -184,45 +88,6 @@ class Bench:
             with contextlib.suppress(Readable):  # `measure_ceilings` says what goes wrong with the probe
                 self.cores_had.append(ceilings.cores_had(self.plan.cores))
 
-    @property
-    def others(self) -> str | None:
-        """That other processes are at work, in words; None where none were seen."""
-        return ceilings.others_at_work(min(self.cores_had, default=1.0), self.plan.cores)
-
-    @property
-    def slowed_yardstick(self) -> str | None:
-        """That NumPy's BLAS was told to take the processor for another one, in words; None where it was not."""
-        kind = os.environ.get(CORE_TYPE)
-        if self.yardstick != "numpy" or kind is None:
-            return None
-        return (
-            f"{CORE_TYPE}={kind}: numpy's BLAS computes as for that processor, whatever this one can do; "
-            "shares of numpy are uncertain; unset it"
-        )
-
-    def is_uncertain(self, name: str) -> bool:
-        """Whether the share of a kernel is that of a processor that others used too, or of a yardstick held back."""
-        kernel = next(one for one in self.plan.kernels if one.name == name)
-        return kernel.processor == "cpu" and (self.others is not None or self.slowed_yardstick is not None)
-
-    def above_yardstick(self) -> dict[tuple[Gemm, str], float]:
-        """Shares of the CPU's kernels that are above 1 by every sample: the slowest of theirs against the yardstick's
-        median. None where others were at work, from whom a library whose threads spin suffers most."""
-        found = {}
-        for gemm, kernels in self.times.items():
-            for name, times in kernels.items():
-                share = self.share(gemm, name)
-                if (
-                    share is None
-                    or name == self.yardstick
-                    or self.timed[name].processor != "cpu"
-                    or self.is_uncertain(name)
-                ):
-                    continue
-                if share * times.median / max(times.sustained) > 1:
-                    found[gemm, name] = share
-        return found
-
     def measure_ceilings(self) -> None:
         """Of the CPU, where there is a compiler to measure it, and of the GPU, where one of its kernels was timed."""
         self._measure_card()
@@ -247,11 +112,6 @@ class Bench:
                 self.card_ceilings = measured(self.plan.dtype)
         except Readable as error:
             self.run.note(f"no ceilings of the GPU: {error}")
-
-    def peak(self, name: str) -> float | None:
-        """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not."""
-        found = self.card_ceilings if self.timed[name].processor == "gpu" else self.ceilings
-        return None if found is None else found.peak
 
     @property
     def _has_ceilings(self) -> bool:
@@ -345,26 +205,6 @@ class Bench:
             return None
         with on_card(self.index):
             return state()
-
-    def of_datasheet(self, gemm: Gemm, name: str) -> float | None:
-        """The sustained rate as a share of what the maker states for the card and dtype; None where it states none."""
-        rate = self.rate(gemm, name, sustained=True)
-        if rate is None or self.card is None or self.timed[name].processor != "gpu":
-            return None
-        gpu = known(self.card)
-        stated = None if gpu is None else gpu.tensor.get(gemm.dtype.upper(), gpu.cuda.get(gemm.dtype.upper()))
-        return None if stated is None else rate / 1000 / stated
-
-    def rate(self, gemm: Gemm, name: str, *, sustained: bool = False) -> float | None:
-        """GFLOP/s by the median; None where it was not timed."""
-        times = self.times.get(gemm, {}).get(name)
-        return None if times is None else median_rate(gemm.flop, times.sustained if sustained else times.burst)
-
-    def share(self, gemm: Gemm, name: str) -> float | None:
-        """Of the yardstick's rate, by the sustained medians."""
-        ours = self.rate(gemm, name, sustained=True)
-        theirs = self.rate(gemm, self.yardstick, sustained=True) if self.yardstick else None
-        return None if ours is None or theirs is None else ours / theirs
 
     def _prepare(self, kernel: Kernel) -> Callable[[Operands], Launch]:
         return partial(_prepared, kernel, self.plan.cores, card_index())

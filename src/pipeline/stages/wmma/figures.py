@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
 from pipeline.runs.run import Run
-from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.found import Found
 from pipeline.stages.wmma.tables import GIGA
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MARKS = "osD^vPX*<>"
 
 
-def draw(run: Run, bench: Bench) -> None:
+def draw(run: Run, bench: Found) -> None:
     """Those of them that there is something to see in."""
     if not any(bench.times.values()):
         return
@@ -35,7 +35,7 @@ def draw(run: Run, bench: Bench) -> None:
         ladder(run.artifact("figures/ladder.png"), bench)
 
 
-def roofline(path: Path, bench: Bench, kernels: Sequence[str], roof: Ceilings | CardCeilings) -> None:
+def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings) -> None:
     """These kernels at every size below the ceilings of their processor.
 
     An intensity is that of the fewest bytes possible.
@@ -83,7 +83,7 @@ def _roofs(roof: Ceilings | CardCeilings) -> dict[str, float]:
 TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": "#4a5568"}
 
 
-def against_size(path: Path, bench: Bench) -> None:
+def against_size(path: Path, bench: Found) -> None:
     """Rate of each kernel against the size; beside it the share of the yardstick, where there is one."""
     figure = canvas(10 if bench.yardstick else 6, 3.8)
     axes = figure.subplots(1, 2 if bench.yardstick else 1, squeeze=False)[0]
@@ -108,7 +108,7 @@ def against_size(path: Path, bench: Bench) -> None:
     figure.savefig(path)
 
 
-def ladder(path: Path, bench: Bench) -> None:
+def ladder(path: Path, bench: Found) -> None:
     """The rungs at the largest size that all of them ran at, each with what it gained on the one before."""
     rungs = sorted(
         (kernel for kernel in bench.timed.values() if kernel.rung is not None), key=lambda one: one.rung or 0
@@ -141,7 +141,7 @@ def _size(flop: int) -> float:
     return float((flop / 2) ** (1 / 3))
 
 
-def _title(bench: Bench, processor: str = "cpu") -> str:
+def _title(bench: Found, processor: str = "cpu") -> str:
     first = bench.plan.problems[0]
     where = bench.card if processor == "gpu" else f"{bench.plan.cores} threads"
     return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {where}"

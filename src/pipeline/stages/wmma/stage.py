@@ -27,7 +27,8 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
-from pipeline.stages.wmma.bench import Bench, Plan
+from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.found import Plan
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

@@ -12,18 +12,18 @@ from pipeline.kernels.timing import rates
 from pipeline.report.table import digits
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
-from pipeline.stages.wmma.bench import CORE_TYPE, Bench
+from pipeline.stages.wmma.found import CORE_TYPE, Found
 
 GIGA = 1e9
 NOT_MEASURED = "not measured"
 
 
-def timed(bench: Bench) -> tuple[Table, ...]:
+def timed(bench: Found) -> tuple[Table, ...]:
     """One table for each size: the kernels that were timed, in the order of the ladder."""
     return tuple(_timed(bench, gemm) for gemm in bench.plan.problems)
 
 
-def _timed(bench: Bench, gemm: Gemm) -> Table:
+def _timed(bench: Found, gemm: Gemm) -> Table:
     columns = ["kernel", "burst", "sustained", "range", "n"]
     columns += [f"of {bench.yardstick}"] if bench.yardstick else []
     columns += ["of peak"] if (has_peak := any(bench.peak(name) for name in bench.times[gemm])) else []
@@ -42,7 +42,7 @@ def _timed(bench: Bench, gemm: Gemm) -> Table:
     return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
 
 
-def _of_card(bench: Bench, gemm: Gemm, name: str) -> list[str]:
+def _of_card(bench: Found, gemm: Gemm, name: str) -> list[str]:
     """Share of the datasheet's rate, medians of clock and power beside the samples, occupancy; of a GPU's kernel."""
     if bench.timed[name].processor != "gpu":
         return [""] * 4
@@ -62,20 +62,20 @@ def _of_card(bench: Bench, gemm: Gemm, name: str) -> list[str]:
     ]
 
 
-def _cards(bench: Bench, gemm: Gemm) -> str:
+def _cards(bench: Found, gemm: Gemm) -> str:
     """The GPU that kernels ran on, by their own account."""
     found = dict.fromkeys(bench.facts[name]["card"] for name in bench.times[gemm] if "card" in bench.facts[name])
     return f", on {' and '.join(map(str, found))}" if found else ""
 
 
-def line(bench: Bench, gemm: Gemm) -> str:
+def line(bench: Found, gemm: Gemm) -> str:
     """A size in one line, as soon as it is measured."""
     rates_of = {name: bench.rate(gemm, name, sustained=True) for name in bench.times[gemm]}
     shown = ", ".join(f"{name} {digits(rate)}" for name, rate in rates_of.items() if rate is not None)
     return f"{gemm}: {shown} GFLOP/s" if shown else f"{gemm}: nothing to time"
 
 
-def not_timed(bench: Bench) -> list[tuple[str, str]]:
+def not_timed(bench: Found) -> list[tuple[str, str]]:
     """The kernels that were not timed, or not at a size, and why."""
     rows = []
     for kernel in bench.plan.kernels:
@@ -92,7 +92,7 @@ def not_timed(bench: Bench) -> list[tuple[str, str]]:
     return rows + [(name, f"not run at {gemm}: {why}") for (gemm, name), why in bench.skipped.items()]
 
 
-def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
+def summary(bench: Found) -> tuple[tuple[str, str], ...]:
     """The machine's ceilings, and what was verified."""
     rows = [("threads", str(bench.plan.cores))]
     for name, samples, what in _ceilings(bench):
@@ -124,7 +124,7 @@ def summary(bench: Bench) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def _ceilings(bench: Bench) -> Iterator[tuple[str, Sequence[float], str]]:
+def _ceilings(bench: Found) -> Iterator[tuple[str, Sequence[float], str]]:
     """Each ceiling's name, its samples and what they are."""
     if bench.ceilings:
         yield "FMA peak", bench.ceilings.flop_per_s, "GFLOP/s on registers"
@@ -135,13 +135,13 @@ def _ceilings(bench: Bench) -> Iterator[tuple[str, Sequence[float], str]]:
         yield "the GPU's memory", bench.card_ceilings.bytes_per_s, "GB/s (triad)"
 
 
-def _above(bench: Bench, gemm: Gemm, name: str, share: float) -> str:
+def _above(bench: Found, gemm: Gemm, name: str, share: float) -> str:
     """A share above 1 beside the yardstick's own spread, which says how far it can be believed."""
     theirs = rates(gemm.flop, bench.times[gemm][str(bench.yardstick)].sustained)
     return f"{name} at {gemm}, {percent(share)} of a median between {digits(min(theirs))} and {digits(max(theirs))}"
 
 
-def metrics(bench: Bench) -> tuple[Metric, ...]:
+def metrics(bench: Found) -> tuple[Metric, ...]:
     """Per size and kernel: rates, shares and errors; the ceilings; the best."""
     found = [metric for gemm in bench.times for metric in _of_size(bench, gemm)]
     found += [count(f"verified/{name}", verdict.n, "problems") for name, verdict in bench.verdicts.items()]
@@ -162,7 +162,7 @@ def metrics(bench: Bench) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
+def _of_size(bench: Found, gemm: Gemm) -> Iterator[Metric]:
     key = label(gemm)
     yield count(f"{key}/intensity", gemm.intensity, "FLOP/byte")
     for name in bench.times[gemm]:
@@ -181,7 +181,7 @@ def _of_size(bench: Bench, gemm: Gemm) -> Iterator[Metric]:
         yield Metric(f"{key}/{name}/relative_error", bench.errors[gemm, name].relative, direction="min")
 
 
-def write_csv(path: Path, bench: Bench) -> None:
+def write_csv(path: Path, bench: Found) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -198,14 +198,14 @@ def write_csv(path: Path, bench: Bench) -> None:
                         writer.writerow((*head, number, times.calls, *pair, *beside))
 
 
-def best(bench: Bench) -> tuple[Gemm, str] | None:
+def best(bench: Found) -> tuple[Gemm, str] | None:
     """The largest size at which a kernel was timed, and the fastest there: the yardstick only where it was alone."""
     name = bench.fastest or bench.yardstick
     sizes = [gemm for gemm in bench.plan.problems if name in bench.times.get(gemm, {})]
     return (sizes[-1], name) if name and sizes else None
 
 
-def of_peak(bench: Bench, gemm: Gemm, name: str) -> float | None:
+def of_peak(bench: Found, gemm: Gemm, name: str) -> float | None:
     """The sustained rate as a share of what the processor was measured to do where nothing has to be fetched."""
     rate, peak = bench.rate(gemm, name, sustained=True), bench.peak(name)
     return None if rate is None or peak is None else rate * GIGA / peak
