@@ -19,15 +19,20 @@ WORDS = (
 LOOP = re.compile(r"fusion\((.*?)\), kind=kLoop.*op_name=\"[^\"]*transpose\(jvp\(blocks\.")
 
 
-def widest(folder: Path, layers: int) -> int:
-    """The most values that one loop of a block's backward pass reads, in the program of the training step."""
-    flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*run_block.*"
+def program(folder: Path, layers: int, *more: str) -> str:
+    """The training step as XLA has made it, with `more` of its flags."""
+    flags = " ".join((f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*run_block.*", *more))
     command = [sys.executable, "-m", "pipeline", *WORDS, f"model.layers={layers}"]
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (program,) = folder.glob("*run_block*cpu_after_optimizations.txt")
-    loops = LOOP.findall(program.read_text(encoding="utf-8"))
+    (file,) = folder.glob("*run_block*cpu_after_optimizations.txt")
+    return file.read_text(encoding="utf-8")
+
+
+def widest(folder: Path, layers: int) -> int:
+    """The most values that one loop of a block's backward pass reads."""
+    loops = LOOP.findall(program(folder, layers))
     assert len(loops) > layers
     return max(operands.count("%") for operands in loops)
 
@@ -39,3 +44,13 @@ def test_no_block_adds_up_what_all_later_ones_give_back(tmp_path: Path) -> None:
     few.mkdir()
     many.mkdir()
     assert widest(many, 6) == widest(few, 3)
+
+
+@pytest.mark.timeout(300)
+def test_passes_that_the_user_leaves_out_are_left_out_too(tmp_path: Path) -> None:
+    """An option of ours has the name of this flag."""
+    usual, without = tmp_path / "usual", tmp_path / "without"
+    usual.mkdir()
+    without.mkdir()
+    assert "kind=kLoop, calls=%fused_computation" in program(usual, 1)
+    assert "kind=kLoop, calls=%fused_computation" not in program(without, 1, "--xla_disable_hlo_passes=fusion")

@@ -103,6 +103,7 @@ def _run(path: Path) -> int:
     if grid is not None and grid.state != "RUNNING":  # it waited in a queue for longer than its grid has lived
         raise UserError(f"its grid {grid.id} has ended ({grid.state}), so that this cell is not needed")
     experiment, resolved = ready(job.config, job.keys, job.swept)
+    experiment.backend.load()  # what it sets has to be set before any module imports its framework
     import_code(experiment, known, since)
     checkpoint = begun_before(experiment, resolved) if experiment.sweep.retry != "all" else None
     return record(experiment, resolved, Member(job, path), checkpoint=checkpoint, keys=job.keys)

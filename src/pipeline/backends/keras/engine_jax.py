@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 OPS = jnp  # what a task may need (pipeline.tasks.Ops)
 PRODUCTS = ("dot_general", "conv_general_dilated")
+LEFT_OUT = "xla_disable_hlo_passes"  # a program's option of this name replaces the one in XLA_FLAGS
 FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # JAX's newer and older name of one thing
 
 
@@ -149,7 +151,9 @@ class Engine:
     def _compiler_options(self) -> dict[str, str]:
         """XLA for CPUs drops barriers early, with what it is to keep apart (`models.keras_layers.computed_once`)."""
         device = next(iter(self.state[0][0].devices()))
-        return {"xla_disable_hlo_passes": "cse_barrier_expander"} if device.platform == "cpu" else {}
+        if device.platform != "cpu":
+            return {}
+        return {LEFT_OUT: ",".join([*left_out(os.environ.get("XLA_FLAGS", "")), "cse_barrier_expander"])}
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any, control: Any) -> tuple[Any, Any]:
         outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))
@@ -378,3 +382,9 @@ def gpu_free_bytes(index: int, limit: int | None) -> int:
 def gpu_peak_bytes(index: int) -> int:
     """Most that JAX's allocator has given out."""
     return int(jax.devices("cuda")[index].memory_stats()["peak_bytes_in_use"])
+
+
+def left_out(flags: str) -> list[str]:
+    """The passes that the user's XLA_FLAGS leave out."""
+    given = [word.partition("=")[2] for word in shlex.split(flags) if word.startswith(f"--{LEFT_OUT}=")]
+    return given[-1].split(",") if given else []
