@@ -178,6 +178,24 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         Text(validation=0.5, test=0.5)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ({"kind": "words"}, "is missing, or says nothing of tokens; name a run of text"),
+        ({"alphabet": "abcd"}, "is missing, or says nothing of tokens; name a run of text"),
+        (["a"], "is missing, or says nothing of tokens; name a run of text"),
+        ({"kind": "characters"}, "describes no tokens (KeyError: 'alphabet'"),
+        ({"kind": "bpe", "merges": {}}, "describes no tokens (Exception: "),
+    ],
+)
+def test_a_card_that_describes_no_tokens_is_one_message(tokens: object, said: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("abcd " * 100)
+    (tmp_path / "card.json").write_text(json.dumps({"tokens": tokens}))
+    with pytest.raises(UserError) as refused:
+        Text(path=f"{tmp_path}/text.txt", context=4, tokens=f"{tmp_path}/card.json").load(tmp_path, 0)
+    assert str(refused.value).startswith(f"dataset.tokens={tmp_path}/card.json: {said}")
+
+
 @pytest.mark.parametrize("tokens", ["bytes", "characters", "bpe"])
 def test_bits_per_byte_are_those_of_the_text_whatever_its_tokens(tokens: str) -> None:
     text = "Über die Wälder – weit. " * 9

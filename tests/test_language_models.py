@@ -116,6 +116,14 @@ def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any
     assert "vocabulary (characters) than that of dataset=python_docs (bytes)" in said
 
 
+def test_a_number_of_tokens_that_nothing_learns_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, *DOCS, "dataset.vocabulary=300")
+    assert said == (
+        "dataset.vocabulary: says how many byte pairs to learn, and dataset.tokens=characters learns none; "
+        "set dataset.tokens=bpe, or leave it out"
+    )
+
+
 def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any, tmp_path: Path) -> None:
     """The run stays readable where the one that the tokens came from is gone."""
     base, mine = tmp_path / trained("torch").name, tmp_path / "notes [1].txt"

@@ -39,12 +39,36 @@ def mapped(folder: Path) -> Data:
     return Data(split, split, split, Classification((2, 2, 1), ("one",)), "")
 
 
-def test_tfdata_refuses_what_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small mapped file does."""
-    assert TfData().stream(mapped(tmp_path), "float32", 2, 0) is not None
-    monkeypatch.setattr(tfdata, "free_bytes", lambda: 100)
-    with pytest.raises(UserError, match=r"loader=tfdata: puts the whole set into memory, .* use loader=threads"):
-        TfData().stream(mapped(tmp_path), "float32", 2, 0)
+@pytest.mark.parametrize(
+    ("cache", "free", "said"),
+    [
+        # 6 targets of 8 bytes; in the cache them again, and 24 numbers of 4 bytes
+        (True, 192, None),
+        (
+            True,
+            191,
+            "loader=tfdata loader.cache=true: keeps 192 B of a mapped file's set in memory, and 191 B are free; "
+            "use loader.cache=false or loader=threads",
+        ),
+        (False, 48, None),
+        (
+            False,
+            47,
+            "loader=tfdata: keeps 48 B of a mapped file's set in memory, and 47 B are free; use loader=threads",
+        ),
+    ],
+)
+def test_tfdata_refuses_what_does_not_fit_into_memory(
+    cache: bool, free: int, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfdata, "free_bytes", lambda: free)
+    loader = TfData(cache=cache)
+    if said is None:
+        assert loader.stream(mapped(tmp_path), "float32", 2, 0) is not None
+        return
+    with pytest.raises(UserError) as error:
+        loader.stream(mapped(tmp_path), "float32", 2, 0)
+    assert str(error.value) == said
 
 
 @pytest.mark.filterwarnings("error")

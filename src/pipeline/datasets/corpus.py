@@ -100,7 +100,7 @@ class Corpus(Dataset):
     def _kept(self) -> Mapping[str, Any]:
         """The tokens that the card of a saved run describes. Raises UserError."""
         found: Mapping[str, Any] | None = read_json(Path(self.tokens)).get("tokens")
-        if found is None:
+        if not isinstance(found, Mapping) or found.get("kind") not in vocabularies.MODULES:
             raise UserError(f"dataset.tokens={self.tokens}: is missing, or says nothing of tokens; name a run of text")
         return found
 
@@ -139,10 +139,22 @@ class Corpus(Dataset):
     def _tokens(self, text: Divided, who: str) -> Tokens:
         """Those of a saved run, or learned."""
         if self.tokens not in vocabularies.MODULES:
-            return vocabularies.from_plain(self._kept())
+            return self._kept_tokens()
         # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
         known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]
         return vocabularies.learned(self.tokens, known, self.vocabulary, who)
+
+    def _kept_tokens(self) -> Tokens:
+        """Those of a saved run. Raises UserError where its card does not describe them."""
+        try:
+            found = vocabularies.from_plain(self._kept())
+            found.lengths()
+        except UserError:
+            raise
+        except Exception as error:  # tokenizers raises nothing narrower
+            why = f"{type(error).__name__}: {error}"
+            raise UserError(f"dataset.tokens={self.tokens}: describes no tokens ({why})") from error
+        return found
 
     def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
         found = []

@@ -91,4 +91,8 @@ def _unread(experiment: Experiment, keys: Sequence[str]) -> list[Unread]:
     if optimizer.decay != "all" and getattr(optimizer, "weight_decay", None) == 0:
         why = f"optimizer.decay={optimizer.decay}: nothing decays with optimizer.weight_decay=0"
         found.append(Unread("optimizer.decay", why, "optimizer.weight_decay=0.01", ("optimizer.weight_decay",)))
+    tokens = getattr(experiment.dataset, "tokens", "bpe")
+    if "dataset.vocabulary" in keys and tokens != "bpe":
+        why = f"dataset.vocabulary: says how many byte pairs to learn, and dataset.tokens={tokens} learns none"
+        found.append(Unread("dataset.vocabulary", why, "dataset.tokens=bpe", ("dataset.tokens",)))
     return found

@@ -18,8 +18,6 @@ from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import size as in_bytes
 from pipeline.spec import spec
 
-EACH = 12  # bytes of a number and its target, as they are kept: int32 and int64
-
 
 @spec
 class TfData(Loader):
@@ -45,13 +43,22 @@ class TfData(Loader):
 
     def stream(self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> TfBatches:
         """Batches by tf.data; each pass is the next epoch."""
-        need, free = EACH * data.train.x.size, free_bytes()
-        if is_mapped(data.train.x) and need > free:
-            raise UserError(
-                f"loader=tfdata: puts the whole set into memory, {in_bytes(need)} of a mapped file, and "
-                f"{in_bytes(free)} are free; use loader=threads"
-            )
+        if is_mapped(data.train.x):
+            self._check_room(data, dtype)
         return TfBatches(self, data, dtype, batch_size, seed, start)
+
+    def _check_room(self, data: Data, dtype: str) -> None:
+        """Refuse a mapped set of which more is kept than memory has room for: all targets, and what is cached."""
+        x, y, free = data.train.x, data.train.y, free_bytes()
+        targets = y.size * data.targets(y[:1], dtype).itemsize
+        stored = x.dtype if data.augment is not None else np.dtype("int32" if data.holds_tokens else dtype)
+        cached = x.size * stored.itemsize + targets if self.cache else 0
+        if targets + cached > free:
+            instead = "loader.cache=false or loader=threads" if targets <= free else "loader=threads"
+            raise UserError(
+                f"loader=tfdata{' loader.cache=true' if self.cache else ''}: keeps {in_bytes(targets + cached)} of a "
+                f"mapped file's set in memory, and {in_bytes(free)} are free; use {instead}"
+            )
 
 
 class TfBatches:
