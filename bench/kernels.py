@@ -56,7 +56,10 @@ def measured(kernels: tuple[str, ...], sizes: tuple[str, ...], *more: str) -> Ma
     """The metrics of a run of the stage."""
     words = (f"stage.kernels=[{','.join(kernels)}]", f"stage.sizes=[{','.join(sizes)}]", "stage.longest=5")
     found = pipeline("stage=wmma", "stage.dtype=fp32", "stage.architectures=[]", "tracking=none", *words, *more)
-    return {name: value for name, value in found.items() if name.endswith(("/share", "/sustained"))}
+    kept = {name: value for name, value in found.items() if name.endswith(("/share", "/sustained"))}
+    if not any(name.endswith("/share") for name in kept):
+        raise SystemExit("stage=wmma keeps no share where other processes are at work; run this on an idle machine")
+    return kept
 
 
 def stage_times() -> Mapping[str, float]:

@@ -533,6 +533,101 @@ def test_a_kernel_that_breaks_the_cards_context_is_the_only_one_that_is_wrong(mo
     assert reason in dict(tables.not_timed(bench))["naive"]
 
 
+class Context:
+    """Of a card, as far as kernels share it. `breaks_at`: N of the guilty product that breaks it, by `moment`: when
+    it runs, or when it is timed once it was verified.
+    """
+
+    def __init__(self, moment: str, breaks_at: int) -> None:
+        self.moment, self.breaks_at, self.broken = moment, breaks_at, False
+        self.left = 5 if moment == "seconds" else 1
+
+    def used(self, moment: str, gemm: Gemm, *, guilty: bool) -> None:
+        if guilty and (moment, gemm.n) == (self.moment, self.breaks_at):
+            self.left -= 1
+            self.broken = self.left <= 0
+        if self.broken:
+            raise RunError("cuLaunchKernel: an illegal memory access was encountered")
+
+
+CONTEXTS: list[Context] = []  # the last one is that of the card
+
+
+class OfAContext(Matmul):
+    """NumPy's product, on a card that may be broken."""
+
+    def __init__(self, operands: Operands, threads: int, *, guilty: bool) -> None:
+        super().__init__(operands, threads)
+        self.guilty = guilty
+
+    def run(self) -> None:
+        CONTEXTS[-1].used("run", self.operands.gemm, guilty=self.guilty)
+        super().run()
+
+    def seconds(self, calls: int) -> float:
+        CONTEXTS[-1].used("seconds", self.operands.gemm, guilty=self.guilty)
+        return super().seconds(calls)
+
+
+class First(Numpy):
+    """A kernel of a GPU. Innocent."""
+
+    processor: ClassVar[Literal["cpu", "gpu"]] = "gpu"
+    yardstick: ClassVar[bool] = False
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        return OfAContext(operands, threads, guilty=type(self) is Guilty)
+
+
+class Guilty(First):
+    yardstick: ClassVar[bool] = True  # one of those of stage.around
+
+
+class Last(First):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("moment", "breaks_at", "timed"),
+    [
+        ("run", 53, []),  # in the verification of all classes of problems
+        ("run", 60, []),  # in that of the sizes
+        ("seconds", 36, []),
+        ("seconds", 60, [36]),
+        ("run", 65, [36, 60]),  # of stage.around
+        ("seconds", 65, [36, 60]),
+    ],
+)
+def test_what_was_measured_before_a_context_broke_stays(
+    moment: str, breaks_at: int, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel is wrong; the others, before it and after it, are not, and their times are shown."""
+    CONTEXTS.append(Context(moment, breaks_at))
+    monkeypatch.setattr(bench_module, "is_ours", lambda _: True)
+    monkeypatch.setattr(bench_module, "may_hang", lambda _: False)
+    monkeypatch.setattr(verifying, "may_hang", lambda _: False)
+    monkeypatch.setattr(bench_module, "context_fault", lambda _: "broken" if CONTEXTS[-1].broken else None)
+    bench = bench_of(First(), Guilty(), Last(), Numpy(), sizes=(36, 60))
+    around = measured(bench, 64)
+    bench.rehearse()
+    names = {type(one).__name__: one.name for one in bench.plan.kernels}
+    wrong = [name for name, verdict in bench.verdicts.items() if verdict.fault]
+    assert CONTEXTS[-1].broken and wrong == [names["Guilty"]]
+    rows = dict(tables.not_timed(bench))
+    for one in ("First", "Last"):
+        assert rows[names[one]].endswith(f"needs a GPU that answers: {names['Guilty']} broke its context (broken)")
+        assert [gemm.n for gemm, found in bench.times.items() if names[one] in found] == timed
+    assert [gemm.n for gemm, found in bench.times.items() if "numpy" in found] == [36, 60]
+    shown = [{row[0] for row in table.rows} for table in tables.timed(bench)]
+    innocent = {names["First"], names["Last"]}
+    assert shown == [{"numpy", *(innocent if size in timed else ())} for size in (36, 60)]
+    measures = {one.name for one in tables.metrics(bench)}
+    assert (f"36x36x36/{names['First']}/share" in measures) == (36 in timed)
+    assert around is None or set(around.rates) <= {"numpy"}
+    tables.summary(bench)
+    bench.above_yardstick()
+
+
 def test_whatever_triton_or_torch_raises_is_one_message() -> None:
     class Failing:
         @one_message

@@ -101,7 +101,7 @@ def _own(word: str) -> dict[str, object] | None:
     try:
         node = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{KEY}={word}: {file}: is no YAML: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{KEY}={word}: {file}: not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(node, dict) or "_target_" not in node:
         raise UserError(f"{KEY}={word}: {file}: needs _target_: <module>.<class>")
     return node

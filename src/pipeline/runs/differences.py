@@ -14,13 +14,8 @@ from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, metrics_of, read_result
 
 SECTIONS = ("config", "code", "data", "software", "machine")
-NOT_COMPARED = (
-    "name",
-    "resume",
-    "output_dir",
-    "tracking",
-    "sweep",
-)  # what a run is called and where things lie decide nothing
+# What a run is called and where things lie decide nothing.
+NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
 CODE = "code_sha256"
 # Modules whose hash holds what they read: the file of model.start, the user's data.

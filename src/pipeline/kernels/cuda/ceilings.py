@@ -13,7 +13,7 @@ from pipeline.errors import RunError
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.card import Card, chosen
 from pipeline.kernels.cuda.function import CudaFunction
-from pipeline.kernels.cuda.probes import PROBES, ROUNDS, TRIAD, Probe, room, work
+from pipeline.kernels.cuda.probes import PROBES, ROUNDS, TRIAD, Probe, room, unprobed, work
 from pipeline.machine.device import gpu_free_bytes
 
 BURSTS = 30  # measurements of a ceiling
@@ -29,7 +29,8 @@ class Ceilings:
     """FLOP per second of each launch, by the probe that made it (`fma`, `mma`, `wgmma`), for A and B of `dtype`; and
     bytes per second of each of the triad's, which reads two arrays and writes one. A ceiling is the highest.
 
-    `what`: of each probe, in words. `facts`: of each, how it was built.
+    `what`: of each probe, in words. `facts`: of each, how it was built. `unprobed`: the instruction that is faster than
+    those of the probes, and was not measured.
     """
 
     flop_per_s: Mapping[str, tuple[float, ...]]
@@ -37,11 +38,12 @@ class Ceilings:
     what: Mapping[str, str]
     facts: Mapping[str, Mapping[str, object]]
     dtype: str
+    unprobed: str | None = None
 
     @property
-    def peak(self) -> float:
-        """FLOP per second, by whichever instruction makes most."""
-        return max(rate for rates in self.flop_per_s.values() for rate in rates)
+    def peak(self) -> float | None:
+        """FLOP per second, by whichever instruction makes most; None where that one was not measured."""
+        return None if self.unprobed else max(rate for rates in self.flop_per_s.values() for rate in rates)
 
     @property
     def memory(self) -> float:
@@ -63,7 +65,9 @@ def measured(dtype: str) -> Ceilings:
     for probe in probes:
         flop_per_s[probe.word], facts[probe.word] = _products(probe, dtype, architecture)
     bytes_per_s, facts["triad"] = _triad(architecture)
-    return Ceilings(flop_per_s, bytes_per_s, {one.word: one.what for one in probes}, facts, dtype)
+    return Ceilings(
+        flop_per_s, bytes_per_s, {one.word: one.what for one in probes}, facts, dtype, unprobed(dtype, architecture)
+    )
 
 
 def _products(probe: Probe, dtype: str, architecture: int) -> tuple[tuple[float, ...], Mapping[str, object]]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUNDS = 4096  # int8's sums of 16 products, the largest that there are, stay below 2^31
+# The instruction by which a Tensor Core multiplies fastest, by the major number of the compute capability; elsewhere it
+# is a warp's (mma). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "TensorCore 5th Generation".
+FASTEST = {9: "wgmma", 10: "tcgen05", 11: "tcgen05"}
 # Units of rounding of a sum in a round, at the most: a Tensor Core cuts off what is small beside the largest addend.
 LOST = 8
 
@@ -119,6 +122,13 @@ class Triad(CudaFunction):
 
 PROBES: tuple[Probe, ...] = (MultiplyAdds(), OnRegisters(), OfWarpgroups())
 TRIAD = Triad()
+
+
+def unprobed(dtype: str, architecture: int) -> str | None:
+    """The instruction that multiplies `dtype` fastest there, where no probe has it: then theirs are no ceilings."""
+    word = None if dtype in MultiplyAdds.architectures else FASTEST.get(architecture // 10)
+    made = {one.word for one in PROBES if one.compiles_for(dtype, architecture)}
+    return None if word in made else word
 
 
 def files() -> tuple[Path, ...]:

@@ -60,6 +60,8 @@ class Bench(Found):
                 pool.submit(ceilings.probe)  # compiled beside them; `measure_ceilings` says what goes wrong
             list(pool.map(partial(self._compile, small), ours))
         for kernel in running:
+            if kernel.name in self.absent:  # one before it has broken the card's context
+                continue
             if kernel.processor == "gpu" and not is_ours(kernel) and kernel.rehearses(trial.dtype):
                 self._rehearse(kernel)
             if kernel.name in self.verdicts:  # it is wrong
@@ -75,9 +77,10 @@ class Bench(Found):
         """Verify the others, which are not timed here: after those that are, so that rates come first."""
         for kernel in self.plan.kernels:
             dtype = self.plan.checked_in(kernel)
-            if kernel.name not in self.absent or dtype is None:
+            if kernel.name not in self.absent or kernel.name in self.verdicts or dtype is None:
                 continue
-            if dtype != self.plan.dtype and kernel.missing() is None:  # it runs here, in another dtype
+            lost = self.broken is not None and kernel.processor == "gpu"
+            if dtype != self.plan.dtype and kernel.missing() is None and not lost:  # it runs here, in another dtype
                 self._judge(kernel, all_cases(dtype), self._prepare(kernel))
             elif (dtype != self.plan.dtype or self.plan.taken(kernel)) and kernel.rehearses(dtype):
                 self._judge(kernel, all_cases(dtype), kernel.rehearse)
@@ -120,7 +123,7 @@ class Bench(Found):
     def verify_at(self, gemm: Gemm, names: Collection[str] = ()) -> None:
         """The kernels (of `names`, or all that are right so far) at a size, or why one is not run there."""
         for name, kernel in list(self.timed.items()):
-            if names and name not in names:
+            if name not in self.timed or (names and name not in names):
                 continue
             if not kernel.yardstick and kernel.refusal(gemm) is None:
                 self._approach(gemm, kernel)
@@ -178,7 +181,7 @@ class Bench(Found):
         made = {gemm: operands(gemm, self.plan.seed) for gemm in problems}
         for gemm in problems:
             for name, kernel in list(self.timed.items()):
-                if (gemm, name) not in self.errors or (names and name not in names):
+                if name not in self.timed or (gemm, name) not in self.errors or (names and name not in names):
                     continue
                 with self._its_own_row((gemm, name)):
                     launch = self._launch(kernel, made[gemm])
@@ -201,7 +204,7 @@ class Bench(Found):
 
     def _state(self, key: tuple[Gemm, str]) -> State | None:
         """Clock and power of the GPU, where the kernel runs on it."""
-        if self.timed[key[1]].processor != "gpu":
+        if self.processor(key[1]) != "gpu":
             return None
         with on_card(self.index):
             return state()
@@ -248,8 +251,10 @@ class Bench(Found):
             self._failed(key, error)
 
     def _failed(self, key: tuple[Gemm, str], error: Exception) -> None:
-        """While it was timed. A bug of ours keeps its traceback."""
+        """While it was timed. A bug of ours keeps its traceback; what a broken context says is nobody's fault twice."""
         gemm, name = key
+        if name in self.absent:
+            return
         kernel = next(one for one in self.plan.kernels if one.name == name)
         if is_ours(kernel) and not isinstance(error, Readable):
             raise error
@@ -271,7 +276,7 @@ class Bench(Found):
         """From here on it takes no part, and times that it has are no longer shown.
 
         A GPU's kernel that has broken the card's context, as one does that writes where no memory is, takes the others
-        of this process with it: they are not wrong, they cannot be run any more.
+        of this process with it: they are not wrong, they cannot be run any more. What they were timed at stays.
         """
         self.verdicts[kernel.name] = verdict
         for found in (*self.times.values(), *self.times_around.values()):
@@ -280,9 +285,12 @@ class Bench(Found):
         if kernel.processor != "gpu" or may_hang(kernel) or kernel.missing() is not None:
             return
         broken = context_fault(self.index)
-        for other in self.plan.kernels if broken else ():
+        if broken is None:
+            return
+        self.broken = f"needs a GPU that answers: {kernel.name} broke its context ({broken})"
+        for other in self.plan.kernels:
             if other.name != kernel.name and other.processor == "gpu" and other.name not in self.absent:
-                self.absent[other.name] = f"needs a GPU that answers: {kernel.name} broke its context ({broken})"
+                self.absent[other.name] = self.broken
 
 
 def context_fault(index: int | None) -> str | None:

@@ -26,21 +26,21 @@ def draw(run: Run, bench: Found) -> None:
         return
     for processor, name in (("cpu", "roofline"), ("gpu", "roofline_gpu")):
         roof = bench.ceilings if processor == "cpu" else bench.card_ceilings
-        kernels = [name for name, kernel in bench.timed.items() if kernel.processor == processor]
-        if roof and kernels:
-            roofline(run.artifact(f"figures/{name}.png"), bench, kernels, roof)
+        kernels = [name for name, kernel in bench.shown.items() if kernel.processor == processor]
+        if roof and roof.peak and kernels:
+            roofline(run.artifact(f"figures/{name}.png"), bench, kernels, roof, roof.peak / GIGA)
     if len(bench.times) > 1:
         against_size(run.artifact("figures/rate_against_size.png"), bench)
-    if sum(kernel.rung is not None for kernel in bench.timed.values()) > 1:
+    if sum(kernel.rung is not None for kernel in bench.shown.values()) > 1:
         ladder(run.artifact("figures/ladder.png"), bench)
 
 
-def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings) -> None:
-    """These kernels at every size below the ceilings of their processor.
+def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings, peak: float) -> None:
+    """These kernels at every size below the ceilings of their processor, of which `peak` is that of products.
 
     An intensity is that of the fewest bytes possible.
     """
-    peak, memory = roof.peak / GIGA, roof.memory / GIGA
+    memory = roof.memory / GIGA
     figure = canvas(7.2, 4.4)
     axes = figure.add_subplot()
     intensities = [gemm.intensity for gemm in bench.plan.problems]
@@ -69,7 +69,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
-    axes.set_title(_title(bench, bench.timed[kernels[0]].processor), fontsize=10)
+    axes.set_title(_title(bench, bench.processor(kernels[0])), fontsize=10)
     figure.savefig(path)
 
 
@@ -84,26 +84,31 @@ TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": "
 
 
 def against_size(path: Path, bench: Found) -> None:
-    """Rate of each kernel against the size; beside it the share of the yardstick, where there is one."""
-    figure = canvas(10 if bench.yardstick else 6, 3.8)
+    """Rate of each kernel against the size; beside it the share of the yardstick, where there is one.
+
+    Dotted: shares that the tables call uncertain.
+    """
+    figure = canvas(11 if bench.yardstick else 7, 3.8)
     axes = figure.subplots(1, 2 if bench.yardstick else 1, squeeze=False)[0]
-    for number, name in enumerate(bench.timed):
+    for number, name in enumerate(bench.shown):
         style = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": COLOURS[number % len(COLOURS)]}
         done = [gemm for gemm in bench.plan.problems if name in bench.times[gemm]]
         sizes = [_size(gemm.flop) for gemm in done]
         axes[0].plot(sizes, [bench.rate(gemm, name, sustained=True) for gemm in done], label=name, **style)
         if bench.yardstick:
-            axes[1].plot(sizes, [bench.share(gemm, name) for gemm in done], **style)
+            line = ":" if bench.is_uncertain(name) else "-"
+            axes[1].plot(sizes, [bench.share(gemm, name) for gemm in done], ls=line, **style)
     axes[0].set(yscale="log", ylabel="GFLOP/s, sustained")
     if bench.yardstick:
-        axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}")
+        uncertain = any(bench.is_uncertain(name) for name in bench.shown)
+        axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}{', dotted: uncertain' if uncertain else ''}")
     for one in axes:
         one.set(xscale="log", xlabel="(M·N·K)$^{1/3}$")
         sizes = [round(_size(gemm.flop)) for gemm in bench.plan.problems]
         one.set_xticks(sizes, [str(size) for size in sizes])
         one.minorticks_off()
         plain(one)
-    axes[0].legend(frameon=False, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     figure.suptitle(_title(bench), fontsize=10)
     figure.savefig(path)
 
@@ -111,7 +116,7 @@ def against_size(path: Path, bench: Found) -> None:
 def ladder(path: Path, bench: Found) -> None:
     """The rungs at the largest size that all of them ran at, each with what it gained on the one before."""
     rungs = sorted(
-        (kernel for kernel in bench.timed.values() if kernel.rung is not None), key=lambda one: one.rung or 0
+        (kernel for kernel in bench.shown.values() if kernel.rung is not None), key=lambda one: one.rung or 0
     )
     common = [gemm for gemm in bench.plan.problems if all(one.name in bench.times[gemm] for one in rungs)]
     if not common:

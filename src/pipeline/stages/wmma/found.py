@@ -75,6 +75,7 @@ class Found:
         self.times_around: dict[Gemm, dict[str, Times]] = {}
         self.skipped: dict[tuple[Gemm, str], str] = {}
         self.absent: dict[str, str] = {}
+        self.broken: str | None = None  # why the GPU's context answers no more
         self.facts: dict[str, dict[str, object]] = {}
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: ceilings.Ceilings | None = None  # of the CPU
@@ -99,9 +100,15 @@ class Found:
         }
 
     @property
+    def shown(self) -> dict[str, Kernel]:
+        """Those, and those that have times although they can be timed no more, by name."""
+        with_times = {name for found in (*self.times.values(), *self.times_around.values()) for name in found}
+        return {one.name: one for one in self.plan.kernels if one.name in with_times or one.name in self.timed}
+
+    @property
     def yardstick(self) -> str | None:
         """The kernel that the others are shown as a share of: a GPU's, else a CPU's."""
-        found = [kernel for kernel in self.timed.values() if kernel.yardstick]
+        found = [kernel for kernel in self.shown.values() if kernel.yardstick]
         return min(found, key=lambda kernel: kernel.processor != "gpu").name if found else None
 
     @property
@@ -129,10 +136,14 @@ class Found:
             "shares of numpy are uncertain; unset it"
         )
 
+    def processor(self, name: str) -> str:
+        """That a kernel of the plan is for."""
+        return next(one.processor for one in self.plan.kernels if one.name == name)
+
     def is_uncertain(self, name: str) -> bool:
         """Whether the share of a kernel is that of a processor that others used too, or of a yardstick held back."""
-        kernel = next(one for one in self.plan.kernels if one.name == name)
-        return kernel.processor == "cpu" and (self.others is not None or self.slowed_yardstick is not None)
+        processors = {self.processor(one) for one in (name, self.yardstick) if one is not None}
+        return "cpu" in processors and (self.others is not None or self.slowed_yardstick is not None)
 
     def above_yardstick(self) -> dict[tuple[Gemm, str], float]:
         """Shares of the CPU's kernels that are above 1 by every sample: the slowest of theirs against the yardstick's
@@ -141,12 +152,7 @@ class Found:
         for gemm, kernels in self.times.items():
             for name, times in kernels.items():
                 share = self.share(gemm, name)
-                if (
-                    share is None
-                    or name == self.yardstick
-                    or self.timed[name].processor != "cpu"
-                    or self.is_uncertain(name)
-                ):
+                if share is None or name == self.yardstick or self.processor(name) != "cpu" or self.is_uncertain(name):
                     continue
                 if share * times.median / max(times.sustained) > 1:
                     found[gemm, name] = share
@@ -155,7 +161,7 @@ class Found:
     def of_datasheet(self, gemm: Gemm, name: str) -> float | None:
         """The sustained rate as a share of what the maker states for the card and dtype; None where it states none."""
         rate = self.rate(gemm, name, sustained=True)
-        if rate is None or self.card is None or self.timed[name].processor != "gpu":
+        if rate is None or self.card is None or self.processor(name) != "gpu":
             return None
         gpu = known(self.card)
         stated = None if gpu is None else gpu.tensor.get(gemm.dtype.upper(), gpu.cuda.get(gemm.dtype.upper()))
@@ -174,5 +180,5 @@ class Found:
 
     def peak(self, name: str) -> float | None:
         """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not."""
-        found = self.card_ceilings if self.timed[name].processor == "gpu" else self.ceilings
+        found = self.card_ceilings if self.processor(name) == "gpu" else self.ceilings
         return None if found is None else found.peak

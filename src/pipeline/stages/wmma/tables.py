@@ -27,7 +27,7 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
     columns = ["kernel", "burst", "sustained", "range", "n"]
     columns += [f"of {bench.yardstick}"] if bench.yardstick else []
     columns += ["of peak"] if (has_peak := any(bench.peak(name) for name in bench.times[gemm])) else []
-    on_gpu = any(bench.timed[name].processor == "gpu" for name in bench.times[gemm])
+    on_gpu = any(bench.processor(name) == "gpu" for name in bench.times[gemm])
     columns += ["of datasheet", "MHz", "W", "occupancy"] if on_gpu else []
     rows: list[tuple[str, ...]] = []
     for name, times in bench.times[gemm].items():
@@ -44,7 +44,7 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
 
 def _of_card(bench: Found, gemm: Gemm, name: str) -> list[str]:
     """Share of the datasheet's rate, medians of clock and power beside the samples, occupancy; of a GPU's kernel."""
-    if bench.timed[name].processor != "gpu":
+    if bench.processor(name) != "gpu":
         return [""] * 4
     states = [one for one in bench.times[gemm][name].states if one is not None]
     medians = [
@@ -85,7 +85,8 @@ def not_timed(bench: Found) -> list[tuple[str, str]]:
         if verdict is not None and verdict.fault:
             rows.append((kernel.name, f"WRONG{where}, so it was not timed: {verdict.fault}"))
         elif verdict is not None and absent:
-            rows.append((kernel.name, f"right on {verdict.n} problems{where}; not timed: {absent}"))
+            timed = "timed no further" if kernel.name in bench.shown else "not timed"
+            rows.append((kernel.name, f"right on {verdict.n} problems{where}; {timed}: {absent}"))
         elif absent:
             without = "not verified without a GPU; " if kernel.processor == "gpu" and bench.plan.taken(kernel) else ""
             rows.append((kernel.name, f"{without}not run: {absent}"))
@@ -129,10 +130,11 @@ def _ceilings(bench: Found) -> Iterator[tuple[str, Sequence[float], str]]:
     if bench.ceilings:
         yield "FMA peak", bench.ceilings.flop_per_s, "GFLOP/s on registers"
         yield "memory", bench.ceilings.bytes_per_s, "GB/s (triad)"
-    if bench.card_ceilings:
-        for word, rates_of in bench.card_ceilings.flop_per_s.items():
-            yield f"the GPU's {word} peak", rates_of, f"GFLOP/s ({bench.card_ceilings.what[word]})"
-        yield "the GPU's memory", bench.card_ceilings.bytes_per_s, "GB/s (triad)"
+    if roof := bench.card_ceilings:
+        for word, rates_of in roof.flop_per_s.items():
+            slower = f", which are slower than {better}: no limit of it" if (better := roof.unprobed) else ""
+            yield f"the GPU's {word} peak", rates_of, f"GFLOP/s ({roof.what[word]}{slower})"
+        yield "the GPU's memory", roof.bytes_per_s, "GB/s (triad)"
 
 
 def _above(bench: Found, gemm: Gemm, name: str, share: float) -> str:
@@ -171,7 +173,7 @@ def _of_size(bench: Found, gemm: Gemm) -> Iterator[Metric]:
             if rate is not None:
                 yield Metric(f"{key}/{name}/{kind}", rate, "GFLOP/s", "time", "max")
         shares = {
-            "share": bench.share(gemm, name),
+            "share": None if bench.is_uncertain(name) else bench.share(gemm, name),
             "of_peak": of_peak(bench, gemm, name),
             "of_datasheet": bench.of_datasheet(gemm, name),
         }
