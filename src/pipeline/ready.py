@@ -85,17 +85,29 @@ def planned(
     return experiment
 
 
+def backend_of(config: Config, overridden: Sequence[str]) -> Backend:
+    """That of a composed config, or of the saved run that it starts from. Imports no framework. Raises UserError."""
+    from pipeline.experiment import place_of
+
+    return place_of(_whole(config, overridden))[0]
+
+
 def _built(config: Config, overridden: Sequence[str]) -> Experiment:
+    return load_checked(_whole(config, overridden))
+
+
+def _whole(config: Config, overridden: Sequence[str]) -> Config:
+    """The config that counts, with the runs that it names."""
     from pipeline.experiment import stage_of
 
     if stage_of(config).starts_from_run:  # all but the stage is then that run's, so it is looked up first
         from pipeline.runs.saved import config_of
 
         folder, merged = config_of(config, overridden)
-        return load_checked({**merged, "run": str(folder)})
+        return {**merged, "run": str(folder)}
     from pipeline.runs.start import located
 
-    return load_checked(located(config))
+    return located(config)
 
 
 def load_checked(config: Config) -> Experiment:

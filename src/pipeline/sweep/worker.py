@@ -63,14 +63,13 @@ def serve(incoming: Lines, channel: Channel, woken: socket.socket, children: dic
 
 def warm_up(command: dict[str, Any]) -> None:
     """Import what cells like this one will import."""
-    from pipeline.experiment import place_of
-    from pipeline.ready import ready
+    from pipeline.ready import backend_of, ready
     from pipeline.runs.code.code_hash import own_modules
     from pipeline.sweep.imports import forkable, import_code
     from pipeline.sweep.reads import watched
 
     count_by_bus()
-    place_of(command["config"])[0].load()
+    backend_of(command["config"], command["keys"]).load()
     with forkable(), watched():
         experiment, _ = ready(command["config"], command["keys"], command["swept"])
         own_modules(experiment)  # imports the specs of a stage's cells, and reads no data file
