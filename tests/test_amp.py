@@ -406,7 +406,7 @@ def test_claims_beside_what_was_measured(tmp_path: Path) -> None:
         "peak memory": ("1.00x",),
         "numbers moved a second": ("1.00x",),
         "bare products a second": ("1.00x",),
-        "training, images/s": ("0.50x",),
+        "training, images/s, medians": ("0.50x",),
         "test accuracy": ("+0.0500",),
         "slower, if mixed on a CPU": ("true",),
     }

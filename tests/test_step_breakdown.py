@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import done
+from command import done, environment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,3 +201,24 @@ def test_tensorflows_own_convolutions_are_the_products_that_torch_sees(tmp_path:
     """Without XLA: oneDNN's operations, whose sizes are read off the graph."""
     wanted = sizes(tmp_path, "model=cnn", "backend=torch")
     assert sizes(tmp_path, "model=cnn", "backend=tensorflow") == wanted
+
+
+# JAX keeps an aligned array as it is, whatever `may_alias` says: 1.5e11 numbers "moved" a second.
+MOVES = """
+from pipeline.backends import Jax
+Jax().load()
+import jax
+jax.config.update("jax_enable_x64", True)
+from pipeline.backends.keras.probe import OnJax, numbers
+for dtype in ("float64", "float32", "float16", "bfloat16"):
+    given = numbers(dtype)
+    moved = OnJax().move(given)
+    assert str(moved.dtype) == dtype and moved.unsafe_buffer_pointer() != given.ctypes.data, dtype
+"""
+
+
+def test_what_is_moved_on_jax_is_copied() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", MOVES], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -227,7 +227,8 @@ def searched(lab: Path) -> str:
 def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
     for words, said in {
         ("dataset=counting", "model=tiny", "stage=classifier"): (
-            "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; use stage=train"
+            "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; "
+            "use stage=transformer, or stage=train model=gpt"
         ),
         ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[mean_squared_error]"): (
             "training.metrics=mean_squared_error: no such choice; choose from accuracy, bits_per_token, brier, "

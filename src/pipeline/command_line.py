@@ -74,6 +74,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):
         raise UserError("resume with -m: goes on with one run; a grid that is given again goes on by itself")
     task = Task(keys_of(parsed.overrides, GROUPS, grid=parsed.multirun, shows=bool(parsed.cfg)), act)
+    _check_resumed(parsed.overrides, task.overridden)
     if parsed.multirun:
         overrides = chosen_by_cell(parsed.overrides, GROUPS)
     else:
@@ -137,6 +138,15 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     if parsed.experimental_rerun is not None:  # reads a pickle, which may call anything
         refuse("unrecognized arguments: --experimental-rerun")
     return parsed
+
+
+def _check_resumed(overrides: Sequence[str], keys: Sequence[str]) -> None:
+    """Refuse settings beside the run that goes on, which has its own dataset and keys. Raises UserError."""
+    words = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
+    if words.get("resume", "null") not in ("null", "auto", ""):
+        from pipeline.runs.resume import check_alone
+
+        check_alone(words["resume"], keys)
 
 
 def _check_flags(parsed: Namespace) -> None:

@@ -131,9 +131,10 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
     other = differences(folder, checkpoint, receipts.before(experiment, resolved), experiment)
     if other and experiment.training.checkpoint.strict:
+        tokens = hasattr(experiment.dataset, "tokens")  # of a text
         raise UserError(
             f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "
-            "training.checkpoint.strict=false goes on all the same"
+            f"training.checkpoint.strict=false goes on all the same{', but not with other tokens' * tokens}"
         )
     console = messages()
     for note in [*notes, *(f"not exact: {one}" for one in other)]:

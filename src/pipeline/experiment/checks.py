@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # One for each kind of example.
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
+STAGES = {"tokens": "stage=transformer, or stage=train model=gpt", "pairs of sequences": "stage=seq2seq"}
 
 
 def check_run(experiment: Experiment) -> None:
@@ -156,7 +157,7 @@ def _check_task(experiment: Experiment) -> None:
     if wanted is not None and not issubclass(task, wanted):
         raise UserError(
             f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
-            f"{task.__name__}, not {wanted.__name__}; use stage=train"
+            f"{task.__name__}, not {wanted.__name__}; use {STAGES.get(task.example_kind or '', 'stage=train')}"
         )
     takes = experiment.data_model.takes
     if takes is not None and task.example_kind not in (None, takes):

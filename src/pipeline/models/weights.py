@@ -19,6 +19,8 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.runs.weights import Weights
 
+SHOWN = 5  # names of weights in a message
+
 STATISTICS = ("moving_mean", "moving_variance")  # which no optimizer changes
 ZEROS = ("bias", "beta", "moving_mean")
 ONES = ("gamma", "moving_variance")
@@ -89,7 +91,7 @@ def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
     if weights.keys() == like.keys():
         weights = {name: weights[name] for name in like}
     if [*map(kind_of, weights)] != [*map(kind_of, like)]:
-        raise UserError(f"{source}: weights of another model: it has {_names(weights)}; this model has {_names(like)}")
+        raise UserError(f"{source}: weights of another model: {_unlike(weights, like)}")
     for (name, array), (wanted, other) in zip(weights.items(), like.items(), strict=True):
         if array.shape != other.shape:
             also = "" if name == wanted else f"'s {wanted}"
@@ -100,8 +102,19 @@ def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
     return list(weights.values())
 
 
-def _names(weights: Weights) -> str:
-    return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
+def _unlike(weights: Weights, like: Weights) -> str:
+    """What the one has and the other has not; all of both where no name is the same."""
+    if not weights.keys() & like.keys():
+        return f"it has {_names(weights)}; this model has {_names(like)}"
+    more, lacking = ({name: a[name] for name in a if name not in b} for a, b in ((weights, like), (like, weights)))
+    found = [f"it has {_names(more, SHOWN)}, which this model lacks"] if more else []
+    found += [f"this model has {_names(lacking, SHOWN)}, which it lacks"] if lacking else []
+    return "; ".join(found) or "the same names in another order"
+
+
+def _names(weights: Weights, most: int | None = None) -> str:
+    left = f" and {len(weights) - most} more" if most is not None and len(weights) > most else ""
+    return ", ".join(f"{name} {weights[name].shape}" for name in [*weights][:most]) + left
 
 
 def from_torch(net: Any) -> Weights:

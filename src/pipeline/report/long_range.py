@@ -26,7 +26,7 @@ def figure(
     title: str,
 ) -> None:
     """By model: accuracies by distance, seconds of a sequence and MiB by length. Bars: from the least to the most."""
-    drawn = canvas(11, 3.6)
+    drawn = canvas(12, 3.6)
     accuracy, time, memory = drawn.subplots(1, 3)
     for number, name in enumerate(recalled):
         style: dict[str, Any] = {
@@ -53,8 +53,8 @@ def figure(
     time.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # a label at each step of ten runs into its neighbours
     time.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     time.yaxis.set_minor_formatter(NullFormatter())
-    memory.set_ylim(bottom=0)
-    accuracy.legend(frameon=False, fontsize=8)
+    memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
+    drawn.legend(*accuracy.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     drawn.suptitle(title, fontsize=10)
     drawn.savefig(path)
 

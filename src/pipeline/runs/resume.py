@@ -34,9 +34,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     `overridden`: the keys that the user set. Raises UserError for a run that nobody can go on with.
     """
     reference, root = str(config["resume"]), Path(str(config["output_dir"])).absolute()
-    other = next((key for key in overridden if key not in OWN), None)
-    if other is not None:
-        raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")
+    check_alone(reference, overridden)
     reap(root)
     folder = _latest(root) if reference == "latest" else _found(root, reference)
     _check_status(reference, folder, read_status(folder))
@@ -51,6 +49,13 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     if STRICT in overridden:
         saved["training"]["checkpoint"]["strict"] = config["training"]["checkpoint"]["strict"]
     return folder, saved, checkpoint, notes
+
+
+def check_alone(reference: str, overridden: Sequence[str]) -> None:
+    """Refuse settings beside `resume=<reference>`. Raises UserError."""
+    other = next((key for key in overridden if key not in OWN), None)
+    if other is not None:
+        raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")
 
 
 def _found(root: Path, reference: str) -> Path:
@@ -151,7 +156,9 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
         return ["receipt.json is missing or damaged"]
     found = ["settings"] if _differs(then, receipt, "config_sha256") else []
     if _differs(then, receipt, "code_sha256"):
-        found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment)))
+        said = _said_of_code(read_json(folder / "code.json"), modules(experiment))
+        files = ", ".join(file.name for file in experiment.dataset.user_files[:MOST_MODULES])
+        found.append(f"{said}: {files}" if files and said.endswith("reads") else said)
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]

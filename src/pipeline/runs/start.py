@@ -51,7 +51,10 @@ def _of_dataset(config: Config) -> dict[str, Any]:
     named = filled(node.get("tokens"), "dataset.tokens")
     if not isinstance(named, str) or named in LEARNED:
         return {}
-    return {"dataset": {**node, "tokens": _file(config, "dataset.tokens", named, CARD, (".json",))}}
+    try:
+        return {"dataset": {**node, "tokens": _file(config, "dataset.tokens", named, CARD, (".json",))}}
+    except UserError as error:
+        raise UserError(f"{error}; tokens that are no run's: {', '.join(LEARNED)}") from error
 
 
 def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[str]) -> str:

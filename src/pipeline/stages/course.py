@@ -128,10 +128,12 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
     if experiment.training.checkpoint.strict and then["data_sha256"] != now["data_sha256"]:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
     if then.get(VOCABULARY, now.get(VOCABULARY)) != now.get(VOCABULARY):  # a checkpoint of before may not have it
+        learns = getattr(experiment.dataset, "kind", None) == "bpe"
+        learned = " and the version of tokenizers that its receipt names" if learns else ""
         raise UserError(
             f"resume={run.id}: the vocabulary that is learned from the data now differs from the one that it was "
-            "trained with, which training.checkpoint.strict=false does not allow; give it back its text and the "
-            "version of tokenizers that its receipt names, or train anew"
+            "trained with, which training.checkpoint.strict=false does not allow; give it back its text"
+            f"{learned}, or train anew"
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Model
 from pipeline.datasets import Data
@@ -138,11 +139,21 @@ def check_vocabulary(experiment: Experiment, task: Task) -> None:
         return
     saved = read_json(Path(start.start).parent / "card.json").get("tokens", now)
     if saved != now:
+        dataset = f"dataset={choice(experiment.dataset)} ({_described(now, saved)})"
         raise UserError(
-            f"model.start={start.start}: it was trained with another vocabulary ({saved['kind']}) than that of "
-            f"dataset={choice(experiment.dataset)} ({now['kind']}); dataset.tokens=<that run> takes the run's, with "
-            "dataset.tokens=bytes every text has the same, and model.start_layers=[blocks*] takes the blocks alone"
+            f"model.start={start.start}: it was trained with another vocabulary ({_described(saved, now)}) than that "
+            f"of {dataset}; dataset.tokens=<that run> takes the run's, with dataset.tokens=bytes every "
+            "text has the same, and model.start_layers=[blocks*] takes the blocks alone"
         )
+
+
+def _described(tokens: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Its kind; of an alphabet also a character that the other lacks."""
+    alphabets = [set(one.get("alphabet", "")) for one in (tokens, other)]
+    if tokens["kind"] != other["kind"] or not all(alphabets):
+        return str(tokens["kind"])
+    more = sorted(alphabets[0] - alphabets[1])
+    return f"{len(alphabets[0])} characters{f', {more[0]!r} among them' if more else ''}"
 
 
 def check_validation(experiment: Experiment, data: Data) -> None:

@@ -133,7 +133,7 @@ def rows(
         if text.row.ended:
             shown_rows.append((f"ended{which}", f"by {text.row.ended} after {len(text.tokens):,} tokens"))
     measured = {metric.name: metric.value for metric in metrics(found)}
-    prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s: {found.prompted:,} of the prompts at once"
+    prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s: {found.prompted:,} tokens of the prompts at once"
     shown_rows.append(("prefill", prefill))
     if found.step_s:
         step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))

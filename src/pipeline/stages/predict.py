@@ -69,6 +69,7 @@ class Predict(Stage):
             return
         if self.points is not None:
             raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
+        model_card(Path(str(experiment.settings.run)))
         if not self.images:
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
         check_range(Path(str(experiment.settings.run)))
@@ -137,6 +138,7 @@ def model_card(source: Path) -> dict[str, Any]:
     if "classes" not in card or len(card["x"]) != 3:
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
+            f"{', stage=generate writes text' if 'tokens' in card else ''}"
         )
     return card
 

@@ -48,7 +48,7 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
         Claim("peak memory", "0.5x", ratio(lambda run: run.peak_bytes)),
         Claim("numbers moved a second", "2x", ratio(lambda run: run.step["machine"]["moved_per_s"])),
         Claim("bare products a second", "2x", ratio(lambda run: run.step["machine"]["FLOP_per_s"])),
-        Claim(f"training, {rows[0].unit}", "2x", ratio(lambda run: run.units_per_s)),
+        Claim(f"training, {rows[0].unit}, medians", "2x", ratio(lambda run: run.units_per_s)),
         Claim(rows[0].score, "worse", tuple(_change(*pair) for pair in pairs)),
     ]
     if on_cpu:

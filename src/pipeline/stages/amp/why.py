@@ -55,8 +55,8 @@ def page(row: Compared, baseline: Compared) -> str:
     lines = [
         f"# Why {row.precision} does not gain here",
         "",
-        f"{rates[0]:,.0f} {row.unit} against {rates[1]:,.0f} of {BASELINE}: {speed.mean:.2f}x (n={speed.n}, {known}) "
-        f"on {run.receipt['device']['hardware']['name']}.",
+        f"Seed by seed it has {speed.mean:.2f} times the rate of {BASELINE} (n={speed.n}, {known}) on "
+        f"{run.receipt['device']['hardware']['name']}; the medians are {rates[0]:,.0f} and {rates[1]:,.0f} {row.unit}.",
         "",
         "## What this device does at these dtypes, apart from the model",
         "",
