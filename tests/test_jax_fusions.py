@@ -46,6 +46,7 @@ def test_no_block_adds_up_what_all_later_ones_give_back(tmp_path: Path) -> None:
     assert widest(many, 6) == widest(few, 3)
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 def test_passes_that_the_user_leaves_out_are_left_out_too(tmp_path: Path) -> None:
     """An option of ours has the name of this flag."""

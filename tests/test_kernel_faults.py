@@ -623,7 +623,8 @@ def test_what_was_measured_before_a_context_broke_stays(
     assert shown == [{"numpy", *(innocent if size in timed else ())} for size in (36, 60)]
     measures = {one.name for one in tables.metrics(bench)}
     assert (f"36x36x36/{names['First']}/share" in measures) == (36 in timed)
-    assert around is None or set(around.rates) <= {"numpy"}
+    assert around is not None or breaks_at == 65  # where the fastest beside the guilty one is on the card too
+    assert around is None or set(around.rates) == {"numpy"}
     tables.summary(bench)
     bench.above_yardstick()
 

@@ -155,10 +155,9 @@ def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any,
 
 def test_cells_of_a_saved_run_have_that_runs_framework(trained: Any, tmp_path: Path) -> None:
     """The config of such a grid names another one, of the defaults."""
-    prompts = ("stage.prompt=a", "stage.tokens=2", "stage.temperature=0.5,1")
-    for words in (("stage=generate", *prompts), ("stage=evaluate", "precision=fp32,fp64")):
-        grid = pipeline(tmp_path, "-m", f"run={trained('jax')}", *words, "tracking=none")
-        assert (grid.returncode, "2 done · 0 failed" in grid.stderr) == (0, True), grid.stderr
+    words = ("stage=generate", "stage.prompt=a", "stage.tokens=2", "stage.temperature=0.5,1")
+    grid = pipeline(tmp_path, "-m", f"run={trained('jax')}", *words, "tracking=none")
+    assert (grid.returncode, "2 done · 0 failed" in grid.stderr) == (0, True), grid.stderr
 
 
 @pytest.mark.parametrize("context", [16, 64])

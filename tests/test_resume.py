@@ -389,6 +389,8 @@ def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     assert refused(tmp_path, "resume=latest", "dataset.tokens=bytes") == (  # no key of the dataset of the defaults
         "dataset.tokens with resume=latest: a run goes on with its own settings; leave it out"
     )
+    said = refused(tmp_path, "resume=${oc.env:PIPELINE_GOES_ON,latest}", "model=mlp")  # known once it is composed
+    assert said == "model with resume=latest: a run goes on with its own settings; leave it out"
     assert refused(tmp_path, "-m", "resume=latest", "seed=1,2") == (
         "resume with -m: goes on with one run; a grid that is given again goes on by itself"
     )

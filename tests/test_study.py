@@ -342,7 +342,10 @@ def test_a_tampered_record_is_named(
 @pytest.mark.parametrize(
     ("table", "key", "value", "expected"),
     [
-        ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
+        pytest.param(
+            *("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
+            marks=pytest.mark.wide,
+        ),
         *(
             pytest.param("tags", name, "0000", expected, marks=pytest.mark.wide)
             for name, expected in (

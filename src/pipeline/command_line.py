@@ -141,12 +141,16 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
 
 
 def _check_resumed(overrides: Sequence[str], keys: Sequence[str]) -> None:
-    """Refuse settings beside the run that goes on, which has its own dataset and keys. Raises UserError."""
+    """Refuse settings beside the run that goes on, which has its own dataset and keys. Raises UserError.
+
+    A value that only the composed config has, as of an environment variable, is looked at there.
+    """
     words = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
-    if words.get("resume", "null") not in ("null", "auto", ""):
+    reference = words.get("resume", "").strip("'\"")
+    if "$" not in reference and reference.lower() not in ("null", "auto", ""):
         from pipeline.runs.resume import check_alone
 
-        check_alone(words["resume"], keys)
+        check_alone(reference, keys)
 
 
 def _check_flags(parsed: Namespace) -> None:

@@ -121,6 +121,7 @@ def show_only(experiment: Experiment, resolved: Resolved) -> int:
 def resume(config: Config, overridden: Sequence[str]) -> int:
     """Go on with a run that was killed, in its own folder. Raises UserError where that cannot end as it would have."""
     from pipeline.cli.terminal import messages
+    from pipeline.experiment.effects import tokens_of
     from pipeline.machine.launched import SEVERAL, refuse_launched
     from pipeline.runs import receipt as receipts
     from pipeline.runs.resume import differences, resumed
@@ -131,7 +132,7 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
     other = differences(folder, checkpoint, receipts.before(experiment, resolved), experiment)
     if other and experiment.training.checkpoint.strict:
-        tokens = hasattr(experiment.dataset, "tokens")  # of a text
+        tokens = tokens_of(experiment) is not None
         raise UserError(
             f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "
             f"training.checkpoint.strict=false goes on all the same{', but not with other tokens' * tokens}"

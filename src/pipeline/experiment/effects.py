@@ -79,6 +79,13 @@ def of_length(training: Training, steps: int, validations: int, batches: int) ->
     return notes
 
 
+def tokens_of(experiment: Experiment) -> str | None:
+    """What a token is, of the texts of this package; None of other datasets, whose settings may have the same name."""
+    dataset = experiment.dataset
+    ours = type(dataset).__module__.startswith("pipeline.datasets.")
+    return getattr(dataset, "tokens", None) if ours else None
+
+
 def _unread(experiment: Experiment, keys: Sequence[str]) -> list[Unread]:
     training, optimizer, found = experiment.training, experiment.optimizer, list[Unread]()
     if not experiment.reads("training") or experiment.stage.starts_from_run:
@@ -91,8 +98,8 @@ def _unread(experiment: Experiment, keys: Sequence[str]) -> list[Unread]:
     if optimizer.decay != "all" and getattr(optimizer, "weight_decay", None) == 0:
         why = f"optimizer.decay={optimizer.decay}: nothing decays with optimizer.weight_decay=0"
         found.append(Unread("optimizer.decay", why, "optimizer.weight_decay=0.01", ("optimizer.weight_decay",)))
-    tokens = getattr(experiment.dataset, "tokens", "bpe")
-    if "dataset.vocabulary" in keys and tokens != "bpe":
+    tokens = tokens_of(experiment)
+    if "dataset.vocabulary" in keys and tokens not in (None, "bpe"):
         why = f"dataset.vocabulary: says how many byte pairs to learn, and dataset.tokens={tokens} learns none"
         found.append(Unread("dataset.vocabulary", why, "dataset.tokens=bpe", ("dataset.tokens",)))
     return found

@@ -48,16 +48,20 @@ class TfData(Loader):
         return TfBatches(self, data, dtype, batch_size, seed, start)
 
     def _check_room(self, data: Data, dtype: str) -> None:
-        """Refuse a mapped set of which more is kept than memory has room for: all targets, and what is cached."""
+        """Refuse a mapped set of which more is kept than memory has room for: all targets, and what is cached.
+
+        The targets are there twice while TensorFlow copies them.
+        """
         x, y, free = data.train.x, data.train.y, free_bytes()
         targets = y.size * data.targets(y[:1], dtype).itemsize
         stored = x.dtype if data.augment is not None else np.dtype("int32" if data.holds_tokens else dtype)
         cached = x.size * stored.itemsize + targets if self.cache else 0
-        if targets + cached > free:
-            instead = "loader.cache=false or loader=threads" if targets <= free else "loader=threads"
+        need = max(2 * targets, targets + cached)
+        if need > free:
+            instead = "loader=threads" if 2 * targets > free else "loader.cache=false or loader=threads"
             raise UserError(
-                f"loader=tfdata{' loader.cache=true' if self.cache else ''}: keeps {in_bytes(targets + cached)} of a "
-                f"mapped file's set in memory, and {in_bytes(free)} are free; use {instead}"
+                f"loader=tfdata{' loader.cache=true' if self.cache else ''}: needs {in_bytes(need)} of memory for a "
+                f"mapped file's set, and {in_bytes(free)} are free; use {instead}"
             )
 
 

@@ -156,9 +156,7 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
         return ["receipt.json is missing or damaged"]
     found = ["settings"] if _differs(then, receipt, "config_sha256") else []
     if _differs(then, receipt, "code_sha256"):
-        said = _said_of_code(read_json(folder / "code.json"), modules(experiment))
-        files = ", ".join(file.name for file in experiment.dataset.user_files[:MOST_MODULES])
-        found.append(f"{said}: {files}" if files and said.endswith("reads") else said)
+        found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]
@@ -180,13 +178,15 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     return found
 
 
-def _said_of_code(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Experiment) -> str:
     """A text, a picture or a source that a setting names counts to the module of the part that reads it."""
     changed = [name for name in sorted({**then, **now}) if then.get(name) != now.get(name)]
     if not changed:
         return "code"
     more = f" and {len(changed) - MOST_MODULES} more" if len(changed) > MOST_MODULES else ""
-    return f"code of {', '.join(changed[:MOST_MODULES])}{more}, or files that it reads"
+    read = experiment.dataset.user_files if type(experiment.dataset).__module__ in changed else ()
+    files = ", ".join(file.name for file in read[:MOST_MODULES])
+    return f"code of {', '.join(changed[:MOST_MODULES])}{more}, or files that it reads{f': {files}' if files else ''}"
 
 
 def _differs(then: Mapping[str, Any], now: Mapping[str, Any], name: str) -> bool:

@@ -138,7 +138,7 @@ def model_card(source: Path) -> dict[str, Any]:
     if "classes" not in card or len(card["x"]) != 3:
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
-            f"{', stage=generate writes text' if 'tokens' in card else ''}"
+            f"{', stage=generate writes text' if card['task'] == 'languagemodelling' and 'tokens' in card else ''}"
         )
     return card
 

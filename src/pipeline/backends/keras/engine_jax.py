@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -386,5 +385,5 @@ def gpu_peak_bytes(index: int) -> int:
 
 def left_out(flags: str) -> list[str]:
     """The passes that the user's XLA_FLAGS leave out."""
-    given = [word.partition("=")[2] for word in shlex.split(flags) if word.startswith(f"--{LEFT_OUT}=")]
-    return given[-1].split(",") if given else []
+    given = (word.partition("=")[2] for word in flags.split() if word.startswith(f"--{LEFT_OUT}="))
+    return [one for each in given for one in each.strip("'\"").split(",") if one]

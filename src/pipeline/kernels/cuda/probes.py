@@ -19,6 +19,7 @@ ROUNDS = 4096  # int8's sums of 16 products, the largest that there are, stay be
 # The instruction by which a Tensor Core multiplies fastest, by the major number of the compute capability; elsewhere it
 # is a warp's (mma). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "TensorCore 5th Generation".
 FASTEST = {9: "wgmma", 10: "tcgen05", 11: "tcgen05"}
+LACKING = (("int8", 103),)  # what that instruction does not multiply there
 # Units of rounding of a sum in a round, at the most: a Tensor Core cuts off what is small beside the largest addend.
 LOST = 8
 
@@ -126,7 +127,11 @@ TRIAD = Triad()
 
 def unprobed(dtype: str, architecture: int) -> str | None:
     """The instruction that multiplies `dtype` fastest there, where no probe has it: then theirs are no ceilings."""
-    word = None if dtype in MultiplyAdds.architectures else FASTEST.get(architecture // 10)
+    word = (
+        None
+        if (dtype, architecture) in LACKING or dtype in MultiplyAdds.architectures
+        else FASTEST.get(architecture // 10)
+    )
     made = {one.word for one in PROBES if one.compiles_for(dtype, architecture)}
     return None if word in made else word
 

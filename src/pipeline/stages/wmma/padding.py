@@ -61,7 +61,11 @@ def sizes(least: int) -> list[int]:
 def measured(bench: Bench, least: int) -> Around | None:
     """The yardstick and the fastest kernel beside it at `sizes`; None where no kernel is left."""
     problems = {size: bench.plan.problem(size) for size in sizes(least)}
-    chosen = [name for name in (bench.yardstick, bench.fastest) if name is not None]
+    chosen = [name for name in (bench.yardstick, bench.fastest) if name in bench.timed]
+    chosen = chosen or [name for name, kernel in bench.timed.items() if kernel.yardstick]
+    if not chosen and bench.broken:
+        bench.run.note(f"stage.around={least}: not timed: {bench.broken}")
+        return None
     if not chosen:
         bench.run.note(f"stage.around={least}: no kernel was timed before, so none is timed around it")
         return None
@@ -69,6 +73,9 @@ def measured(bench: Bench, least: int) -> Around | None:
         bench.verify_at(gemm, chosen)
     bench.times_around = times = bench.time(list(problems.values()), chosen)
     names = [name for name in chosen if all(name in times[gemm] for gemm in problems.values())]
+    if not names:
+        bench.run.note(f"stage.around={least}: no kernel was timed at all of these sizes")
+        return None
     seconds = {name: {size: times[gemm][name].median for size, gemm in problems.items()} for name in names}
     rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
     ranges = {
