@@ -28,7 +28,7 @@ from pipeline.kernels.cpu import ceilings as cpu_ceilings
 from pipeline.kernels.cpu.compiled import compiled, missing_compiler
 from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
-from pipeline.machine.device import Device, Place
+from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.energy import Meter
 from pipeline.runs.code.code_hash import closure
 from pipeline.runs.result import read_result
@@ -670,6 +670,7 @@ def not_ceilings(names: Any) -> list[str]:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 def test_the_ceilings_of_a_gpu(tmp_path: Path) -> None:
     """Those of the frameworks that can use it, and of the paths to it."""
     words = ("stage=devices", "stage.measure=true", "stage.rounds=2", "tracking=none")

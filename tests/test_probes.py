@@ -33,7 +33,7 @@ from pipeline.kernels.cuda.source import placed
 from pipeline.kernels.shim.program import Array, Fault, Program, available
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
-from pipeline.machine.device import Gpu
+from pipeline.machine.device import Gpu, gpus
 from pipeline.stages.wmma import figures, tables
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.stage import Wmma
@@ -251,10 +251,10 @@ def test_the_programs_that_measure_count_in_the_stages_code() -> None:
 
 @pytest.mark.gpu
 @needs_nvrtc
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "tf32", "int8"])
 def test_on_a_gpu_the_ceilings_are_measured_and_below_the_datasheet(dtype: str) -> None:
     from pipeline.kernels.cuda.ceilings import measured
-    from pipeline.machine.device import gpus
     from pipeline.machine.known_gpus import known
 
     found, stated = measured(dtype), known(gpus()[0].name)

@@ -167,16 +167,22 @@ def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
         assert not (run / "checkpoints").exists()
 
 
-# The real command, which gets a signal in the validation after its last step.
+# The real command, which writes every checkpoint that is due, and gets a signal before its last validation.
 IN_THE_LAST_VALIDATION = """
-import os, signal, sys
+import os, sys
+from pipeline.backends.shared.keeper import Keeper
 from pipeline.backends.shared.progress import Watch
 
-pause = Watch.pause
+after_block, pause, number = Keeper.after_block, Watch.pause, int(sys.argv.pop())
+def waited(self, **words):
+    self.keeping.writer.wait()
+    after_block(self, **words)
+    self.keeping.writer.wait()
+Keeper.after_block = waited
 def paused(self):
     pause(self)
     if self.step == self.plan.steps:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 Watch.pause = paused
 
 from pipeline.__main__ import main
@@ -184,19 +190,19 @@ sys.exit(main())
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_a_stop_in_the_last_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
+def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend: str, number: int) -> None:
+    """Also where the last period is shorter than the others: 40 steps, validated every 15."""
     words = (
         *("dataset=digits", "model=linear", "training.epochs=1", "training.steps=40", "training.weights=best"),
-        *(f"backend={backend}", "tracking=none"),
+        *("training.validate_every=15", "training.checkpoint.every=5", f"backend={backend}", "tracking=none"),
     )
-    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words]
+    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words, str(int(number))]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     (run,) = runs(tmp_path)
-    assert (ended.returncode, f"resume={run.name} goes on from there" in ended.stderr) == (
-        143,
-        True,
-    )
+    said = f"resume={run.name} goes on from there" in ended.stderr
+    assert (ended.returncode, said) == ((143, True) if number == signal.SIGTERM else (-9, False))
     assert resumed(tmp_path) == run
     note = "training.epochs=1: training.steps=40 replaces it"
     assert note in read_json(run / "result.json")["notes"]
