@@ -249,6 +249,26 @@ def test_a_best_setting_that_is_not_clearly_faster_says_so() -> None:
         assert said == f"backend=torch loader={other.setting.loader} training.batch_size=1{row}"
 
 
+def test_those_of_the_best_values_are_counted_by_themselves() -> None:
+    """Which they are, time decides: the metric, which a rebuilt study compares, is of the others."""
+    varied = Found(Setting("memory", 1), batches=3, samples=timed("", 10).final, final=timed("", 10).final)
+    combined, wrong = timed("threads", 20), Found(Setting("tfdata", 1), fault="1 of 2 labels differ")
+    combined.batches = 4
+    for found, said, verified in (
+        ([varied], "1 of 1 settings, to the bit, before they were timed: 3 batches", 1),
+        ([varied, wrong], "1 of 2 settings, to the bit, before they were timed: 3 batches", 1),
+        (
+            [varied, combined],
+            "1 of 1 settings, and 1 of the best values together, to the bit, before they were timed: 7 batches",
+            1,
+        ),
+    ):
+        bench = StageBench(SimpleNamespace(step_s=0.01, cores=2), {}, NOTHING)  # type: ignore[arg-type]
+        bench.found, bench.parts = {("memory", "torch"): found}, {("memory", "torch"): []}
+        assert dict(tables.summary(bench, []))["verified"] == said
+        assert {one.name: one.value for one in tables.metrics(bench)}["verified"] == verified
+
+
 def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:
     mounts = sorted(psutil.disk_partitions(all=True), key=lambda one: len(one.mountpoint))
     held = [one.fstype for one in mounts if tmp_path.is_relative_to(one.mountpoint)][-1]

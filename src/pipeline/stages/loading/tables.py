@@ -108,12 +108,12 @@ def of_limit(bench: Bench, source: str, found: Found) -> str:
 
 def summary(bench: Bench, notes: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """What was verified, what the columns are, and what was not measured and why."""
-    timed = [one for one in bench.every if one.samples or one.final]
-    batches = sum(one.batches for one in timed)
-    yield (
-        "verified",
-        f"{len(timed)} of {len(bench.every)} settings, to the bit, before they were timed: {batches:,} batches",
-    )
+    varied = [one for one in bench.every if one.samples]
+    combined = [one for one in bench.every if one.final and not one.samples]
+    batches = sum(one.batches for one in (*varied, *combined))
+    of = f"{len(varied)} of {len(bench.every) - len(combined)} settings"
+    and_combined = f", and {len(combined)} of the best values together" if combined else ""
+    yield "verified", f"{of}{and_combined}, to the bit, before they were timed: {batches:,} batches"
     plain = {framework: found[0].name for (_, framework), found in bench.found.items() if found}
     yield from ((f"plainest, {framework}", name) for framework, name in plain.items())
     yield from to_train(bench)
