@@ -175,7 +175,8 @@ def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, precision: str, tm
     """Captured, but with mixed_fp16; dropout and all, whose masks are those of the step that is not captured."""
     result = pipeline(
         tmp_path, "-m", "backend.compile=false,true", f"precision={precision}", *NET,
-        f"optimizer={optimizer}", "device=gpu", "training.batch_size=32", "tracking=none", CUDA_VISIBLE_DEVICES="0",
+        f"optimizer={optimizer}", "schedule=cosine", "device=gpu", "training.batch_size=32", "tracking=none",
+        CUDA_VISIBLE_DEVICES="0",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     cells = [run for run in runs(tmp_path) if not (run / "cells").exists()]

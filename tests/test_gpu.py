@@ -267,7 +267,11 @@ def test_the_host_is_one_step_ahead_of_the_gpu(ahead: bool) -> None:
     plan = Plan(examples=20_000, batch_size=1000, steps=20, seed=0)
     profile = SimpleNamespace(loading=iter, steps=lambda batches, make: map(make, batches))
     watch = SimpleNamespace(profile=profile, blocks=lambda most: plan.period(0, most))
-    module: Any = SimpleNamespace(home=device, input_dtype="float32", watch=watch)
+
+    def moved(batch: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(one.to(device, non_blocking=True) for one in batch)
+
+    module: Any = SimpleNamespace(home=device, input_dtype="float32", watch=watch, moved=moved)
     stream = [(torch.full((1000, 1000), float(n)).pin_memory(), torch.zeros(1000)) for n in range(20)]
     done: list[torch.cuda.Event] = []
     ((_, batches),) = StreamedBlocks(module, stream, 20, ahead=ahead)

@@ -278,6 +278,14 @@ def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pyt
     assert gpu_support.jax() == JAX
 
 
+def test_a_compiler_of_the_systems_stands_for_those_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("nvidia-cuda-nvcc", "nvidia-nvvm")
+    for there in (False, True):
+        monkeypatch.setattr(gpu_support, "has_compiler", lambda there=there: there)
+        assert (gpu_support.lacking(names, 14, "gpu-jax") is None) is there
+        assert "(nvidia-none; " in str(gpu_support.lacking((*names[: 2 * there], "nvidia-none"), 14, "gpu-jax"))
+
+
 # What follows for a run
 
 

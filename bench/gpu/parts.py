@@ -66,7 +66,8 @@ TINY = (
 )
 GPT = ("experiment=gpt_gpu", "stage.baselines=false", "stage.attention=false")
 DIGITS = ("dataset=digits", "training=quick", "training.batch_size=32")
-EVERY = "precision=fp32,mixed_bf16,tf32,mixed_fp16,bf16,fp16,fp64"
+# Not fp16: of this width it leaves the finite numbers within 20 steps, which ends its cell.
+EVERY = "precision=fp32,mixed_bf16,tf32,mixed_fp16,bf16,fp64"
 COMPILED = "precision=fp32,mixed_bf16,tf32,mixed_fp16"  # XLA compiles each anew, some ten seconds long
 TWO = "precision=fp32,mixed_bf16"
 CAP = "device.memory_limit=1GB"

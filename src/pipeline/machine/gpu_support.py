@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ DRIVERS = {
 OLDEST = {12: (5, 0), 13: (7, 5)}  # the oldest compute capability that a toolkit compiles for (its release notes)
 ARCHITECTURE = re.compile(r"(?:sm|compute)_\d+[af]?")
 TORCH_FLAGS = re.compile(rb"\0(sm_\d+[af]?(?: (?:sm|compute)_\d+[af]?)*)(?=\0)")
+COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")  # packages that a CUDA of the system's has too
 JAX_CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")  # the newer and the older name; each may exclude CUDA
 
 
@@ -198,11 +200,18 @@ def lacking(names: Iterable[str], major: int, extra: str) -> str | None:
     """Which of NVIDIA's packages are missing or broken, in words; None where all are there, or the system has CUDA."""
     names = tuple(names)
     missing = [name for name in names if _installed(name) is None]
+    if has_compiler():
+        missing = [name for name in missing if not name.startswith(COMPILERS)]
     if not missing:
         return overwritten(names, extra)
     if all(map(_loads, (f"libcudart.so.{major}", "libcudnn.so.9"))):  # conda's, or the system's
         return None
     return f"CUDA packages are not installed ({missing[0]}; install pipeline[{extra}])"
+
+
+def has_compiler() -> bool:
+    """Whether CUDA's assembler is there without NVIDIA's packages, where XLA looks for it."""
+    return shutil.which("ptxas") is not None or Path("/usr/local/cuda/bin/ptxas").exists()
 
 
 def overwritten(names: Collection[str], extra: str = "") -> str | None:

@@ -46,6 +46,7 @@ class CompiledStep:
         whole = step.scaler is None and step.training.accumulate == 1
         self.captures = next(step.net.parameters()).is_cuda and whole
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.norm = self.step.gathering.norm  # the captured one
         self.steps, self.seconds = 0, 0.0
         self.graphs = compiled_graphs()
 
@@ -109,7 +110,7 @@ class CompiledStep:
         # Only this thread must leave the device alone meanwhile: a loader's may be filling page-locked memory.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.found = self.step(self.x, self.y)
-        self.graph = graph
+        self.graph, self.norm = graph, self.step.gathering.norm
         return self._replay(x, y)
 
     def _replay(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
@@ -118,6 +119,7 @@ class CompiledStep:
             self.x.copy_(x)
             self.y.copy_(y)
             self.graph.replay()
+        self.step.gathering.norm = self.norm  # a smaller batch, which is not captured, leaves its own
         loss, scores = self.found
         return loss.clone(), scores.clone()
 
@@ -135,6 +137,10 @@ def make_capturable(optimizer: torch.optim.Optimizer) -> None:
 
 
 def rate_as_tensor(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Keep the learning rate where a compiled update reads it anew: a number would be compiled in."""
+    """Keep the learning rate where a compiled update reads it anew: a number would be compiled in.
+
+    A fused update on a GPU reads float32, and raises of float64.
+    """
+    dtype = torch.float32 if device.type == "cuda" else torch.float64
     for group in optimizer.param_groups:
-        group["lr"] = torch.tensor(group["lr"], dtype=torch.float64, device=device)
+        group["lr"] = torch.tensor(group["lr"], dtype=dtype, device=device)
