@@ -489,14 +489,14 @@ def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
     here = environment(PYTHONPATH=str(ROOT))
-    words = ("--rehearse", "precisions, torch", "profiler", "memory limit", "tests, kernels")
+    words = ("--rehearse", "precisions, torch", "profiler", "memory limit, torch", "tests, kernels")
     begun = [sys.executable, "-m", "bench", "gpu", *words]
     done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     (kept,) = tmp_path.glob("runs/gpu/rehearsal/*/*.json")
     assert {name: one["state"] for name, one in results(kept).items()} == {
         "precisions, torch": "passed",
-        "memory limit": "skipped",
+        "memory limit, torch": "skipped",
         "profiler": "passed",
         "tests, kernels": "skipped",
     }
@@ -626,7 +626,7 @@ def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> 
     peak = {**row("torch, peak", [5e8], "bytes"), "met": True}
     where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
     earlier = {"git": {"commit": None, "dirty": None}, "state": "passed", "rows": [peak]}
-    keep(tmp_path, where, {"memory limit": earlier})
+    keep(tmp_path, where, {"memory limit, torch": earlier})
     figures(tmp_path, "2026-01-02", commit="abcdefghij", gpt_gpu=1e6)
     figures(tmp_path, "2026-01-03", state="out of time", gpt_gpu=2e6)
     found = lines_of(tmp_path)

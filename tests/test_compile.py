@@ -167,6 +167,24 @@ def test_a_graph_draws_the_masks_of_dropout_from_torchs_generator_where_it_stand
     assert "ensures graphed execution is bitwise identical to eager execution" in note
 
 
+def test_a_fused_update_on_a_gpu_reads_a_rate_of_float32() -> None:
+    """By tensors without memory, for which no GPU is needed; what the update reads is seen on one alone."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from pipeline.backends.torch.compiled import rate_as_tensor
+
+    for fused, dtype in ((True, torch.float32), (False, torch.float64)):
+        with FakeTensorMode():
+            optimizer = torch.optim.AdamW([torch.zeros(3, device="cuda")], fused=fused)
+            for _ in range(2):  # also of a checkpoint's, which is a tensor already
+                rate_as_tensor(optimizer, torch.device("cuda:0"))
+                assert optimizer.param_groups[0]["lr"].dtype == dtype
+    optimizer = torch.optim.AdamW([torch.zeros(3)], fused=True)
+    rate_as_tensor(optimizer, torch.device("cpu"))
+    assert optimizer.param_groups[0]["lr"].dtype == torch.float64
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("precision", ["fp32", "mixed", "mixed_fp16"])

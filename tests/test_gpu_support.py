@@ -278,12 +278,25 @@ def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pyt
     assert gpu_support.jax() == JAX
 
 
-def test_a_compiler_of_the_systems_stands_for_those_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_of_the_systems_stands_for_those_of_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only with libdevice, without which XLA compiles no exponential."""
     names = ("nvidia-cuda-nvcc", "nvidia-nvvm")
-    for there in (False, True):
-        monkeypatch.setattr(gpu_support, "has_compiler", lambda there=there: there)
-        assert (gpu_support.lacking(names, 14, "gpu-jax") is None) is there
-        assert "(nvidia-none; " in str(gpu_support.lacking((*names[: 2 * there], "nvidia-none"), 14, "gpu-jax"))
+
+    def lacks(*names: str) -> str:
+        return str(gpu_support.lacking(names, 14, "gpu-jax"))
+
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(gpu_support, "SYSTEMS", tmp_path)
+    assert "(nvidia-cuda-nvcc; " in lacks(*names)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ptxas").touch(0o755)
+    assert "(nvidia-cuda-nvcc; " in lacks(*names)
+    (tmp_path / "nvvm/libdevice").mkdir(parents=True)
+    (tmp_path / "nvvm/libdevice/libdevice.10.bc").touch()
+    assert lacks(*names) == "None"
+    assert "(nvidia-none; " in lacks(*names, "nvidia-none")
 
 
 # What follows for a run

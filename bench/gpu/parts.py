@@ -91,6 +91,14 @@ def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
     )  # fmt: skip
 
 
+def memory_limit(backend: str, *needs: str) -> Part:
+    """Does a backend stay within the memory that it may take?"""
+    return Part(
+        name=f"memory limit, {backend}", limit_s=10, rows=found.memory_limit, backends=(backend,), needs=needs,
+        words=(*DIGITS, "model=mlp", "model.units=[4000,4000]", CAP, f"backend={backend}"),
+    )  # fmt: skip
+
+
 def reach(what: str, limit_s: int, *words: str) -> Part:
     """Kernels at what they are to reach, in a `make gpu` behind the first."""
     return Part(
@@ -136,14 +144,8 @@ PARTS = (
         rows=found.compiled,
         small=TINY,
     ),
-    Part(
-        name="memory limit",
-        limit_s=20,
-        words=("-m", *DIGITS, "model=mlp", "model.units=[4000,4000]", CAP, "backend=torch,jax"),
-        rows=found.memory_limit,
-        backends=("torch", "jax"),
-        needs=("keras",),
-    ),
+    memory_limit("torch"),
+    memory_limit("jax", "keras"),
     Part(
         name="memory limit, exceeded",
         limit_s=12,

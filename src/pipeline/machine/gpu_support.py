@@ -31,6 +31,7 @@ DRIVERS = {
 OLDEST = {12: (5, 0), 13: (7, 5)}  # the oldest compute capability that a toolkit compiles for (its release notes)
 ARCHITECTURE = re.compile(r"(?:sm|compute)_\d+[af]?")
 TORCH_FLAGS = re.compile(rb"\0(sm_\d+[af]?(?: (?:sm|compute)_\d+[af]?)*)(?=\0)")
+SYSTEMS = Path("/usr/local/cuda")
 COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")  # packages that a CUDA of the system's has too
 JAX_CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")  # the newer and the older name; each may exclude CUDA
 
@@ -200,7 +201,7 @@ def lacking(names: Iterable[str], major: int, extra: str) -> str | None:
     """Which of NVIDIA's packages are missing or broken, in words; None where all are there, or the system has CUDA."""
     names = tuple(names)
     missing = [name for name in names if _installed(name) is None]
-    if has_compiler():
+    if compiles():
         missing = [name for name in missing if not name.startswith(COMPILERS)]
     if not missing:
         return overwritten(names, extra)
@@ -209,9 +210,13 @@ def lacking(names: Iterable[str], major: int, extra: str) -> str | None:
     return f"CUDA packages are not installed ({missing[0]}; install pipeline[{extra}])"
 
 
-def has_compiler() -> bool:
-    """Whether CUDA's assembler is there without NVIDIA's packages, where XLA looks for it."""
-    return shutil.which("ptxas") is not None or Path("/usr/local/cuda/bin/ptxas").exists()
+def compiles() -> bool:
+    """Whether XLA finds ptxas and libdevice outside NVIDIA's packages.
+
+    ptxas may be on the PATH; libdevice is looked for below a CUDA's folder alone (openxla/xla, CandidateCudaRoots).
+    """
+    ptxas = shutil.which("ptxas") or (SYSTEMS / "bin/ptxas").exists()
+    return bool(ptxas) and (SYSTEMS / "nvvm/libdevice/libdevice.10.bc").exists()
 
 
 def overwritten(names: Collection[str], extra: str = "") -> str | None:

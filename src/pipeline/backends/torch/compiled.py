@@ -141,6 +141,7 @@ def rate_as_tensor(optimizer: torch.optim.Optimizer, device: torch.device) -> No
 
     A fused update on a GPU reads float32, and raises of float64.
     """
-    dtype = torch.float32 if device.type == "cuda" else torch.float64
     for group in optimizer.param_groups:
-        group["lr"] = torch.tensor(group["lr"], dtype=dtype, device=device)
+        narrow = device.type == "cuda" and group.get("fused")
+        dtype = torch.float32 if narrow else torch.float64
+        group["lr"] = torch.as_tensor(group["lr"], dtype=dtype, device=device)

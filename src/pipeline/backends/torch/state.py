@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline.backends.torch.compiled import rate_as_tensor
 from pipeline.backends.torch.step import Step
 
 
@@ -35,9 +36,8 @@ def restore(step: Step, path: Path) -> None:
         step.scaler.load_state_dict(kept["scaler"])
     if step.average is not None:
         torch._foreach_copy_(step.average.average, [one.to(step.lowering.device) for one in kept["average"]])
-    for group in step.optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):  # of a compiled update, which reads it on the device
-            group["lr"] = group["lr"].to(step.lowering.device)
+    if any(isinstance(group["lr"], torch.Tensor) for group in step.optimizer.param_groups):  # of a compiled update
+        rate_as_tensor(step.optimizer, step.lowering.device)
     step.gathering.fresh = kept["gradients"] is None
     for parameter, gradient in zip(step.net.parameters(), kept["gradients"] or [], strict=False):
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
