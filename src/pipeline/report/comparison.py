@@ -51,7 +51,7 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
         rates.annotate(f"{side.rate[0]:,.0f}", (side.rate[0], side.name), (0, 7), **LABEL)
     curves.set_xlabel("epoch")
     curves.set_ylabel("validation accuracy")
-    curves.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    curves.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     test.set_xlabel("test accuracy")
     test.set_xlim(span(sides))
     rates.set_xlabel("training, 1000 images/s")
