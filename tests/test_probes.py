@@ -13,7 +13,8 @@ import pytest
 from mutants import Mutant, mutants
 
 from pipeline.contracts.kernels import MachineCode
-from pipeline.kernels import nvrtc, on_card
+from pipeline.kernels import nvrtc, on_card, sass
+from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.ceilings import FACTOR, FOUR, LARGEST, SMALLEST, Ceilings, Y, Z, array_bytes
 from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.naive import Naive
@@ -119,7 +120,10 @@ def build(probe: Probe, dtype: str, architecture: int) -> MachineCode:
 
 @needs_nvrtc
 def test_the_machine_code_multiplies_as_often_as_the_source_says() -> None:
-    assert build(OfWarpgroups(), "fp16", 90).instructions["HGMMA"] == 64 // 16
+    for dtype in ("fp16", "bf16"):
+        found = sass.instructions(built(OfWarpgroups(), dtype, 90).cubin)
+        assert found["HGMMA"] == 64 // 16
+        assert found["WARPGROUP"] == 3  # a fence and the source's two waits: with a third, a round ends with none left
     once = (
         2 * 4 * 2
     )  # 2 × 4 tiles, of two instructions each (m16n8k16); the loop is unrolled, and what is left follows it

@@ -41,7 +41,7 @@ def training_curves(path: Path, epochs: Sequence[Epoch], at_end: Mapping[str, fl
         axes.axhline(at_test, color=GREY, ls="--", label=f"test, at the end: {at_test:.4f}")
         axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))  # more would touch from 1,000 steps on
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=10)

@@ -23,21 +23,25 @@ probe_wgmma(const Element *A, const Element *B, Sum *D, int rounds)
     fence_async();  // wgmma sees what was written
     __syncthreads();
 
-    float sums[1][N / 2];
-    #pragma unroll
-    for (float &sum : sums[0]) sum = 0;
-    wgmma_keep(sums[0]);
-    const auto a = descriptor(stage.a[0]), b = descriptor(stage.b);
-    #pragma unroll 1  // unrolled, the sums would need their registers twice
-    for (int round = 0; round < rounds; round++) {
-        wgmma_fence();
+    // Once, which the compiler cannot know: without this loop it waits for all products at the end of each round.
+    #pragma unroll 1
+    for (int tile = blockIdx.x; tile < int(gridDim.x); tile += gridDim.x) {
+        float sums[1][N / 2];
         #pragma unroll
-        for (int k = 0; k < BLOCK_K; k += STEP_K) wgmma<N>(sums[0], a + k * LINE / CHUNK, b + k / CHUNK);
-        wgmma_commit();
-        wgmma_wait<1>();
+        for (float &sum : sums[0]) sum = 0;
+        wgmma_keep(sums[0]);
+        const auto a = descriptor(stage.a[0]), b = descriptor(stage.b);
+        #pragma unroll 1  // unrolled, the sums would need their registers twice
+        for (int round = 0; round < rounds; round++) {
+            wgmma_fence();
+            #pragma unroll
+            for (int k = 0; k < BLOCK_K; k += STEP_K) wgmma<N>(sums[0], a + k * LINE / CHUNK, b + k / CHUNK);
+            wgmma_commit();
+            wgmma_wait<1>();
+        }
+        wgmma_wait<0>();
+        wgmma_keep(sums[0]);
+        Sum *mine = D + (blockIdx.x * GROUPS + threadIdx.x / GROUP) * size_t(LINE * N);
+        store_sums(sums, mine, mine, LINE, LINE, N, Sum(1), Sum(0));
     }
-    wgmma_wait<0>();
-    wgmma_keep(sums[0]);
-    Sum *mine = D + (blockIdx.x * GROUPS + threadIdx.x / GROUP) * size_t(LINE * N);
-    store_sums(sums, mine, mine, LINE, LINE, N, Sum(1), Sum(0));
 }
