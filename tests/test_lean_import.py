@@ -15,6 +15,14 @@ early = "scipy.stats" in sys.modules
 import scipy.signal
 print(early, scipy.signal.windows.hamming(3)[1], scipy.signal is sys.modules["scipy.signal"])
 """
+TRANSFORMERS = """
+import sys
+import pipeline.backends.torch.fit
+print("transformers" in sys.modules)
+from torchmetrics.functional.text import bert
+import transformers
+print(all(vars(bert)[name].from_pretrained == vars(transformers)[name].from_pretrained for name in {names}))
+"""
 STEP = """
 import sys, torch
 import pipeline.backends.torch.fit
@@ -45,6 +53,11 @@ def run(script: str) -> list[str]:
 )
 def test_scipy_signal_is_imported_by_who_wants_it_and_not_before(before: str, early: str) -> None:
     assert run(SIGNAL.format(before=before)) == [f"{early} 1.0 True"]
+
+
+def test_transformers_are_imported_by_the_metric_that_wants_them_and_not_before() -> None:
+    """torchmetrics imports them, a second of a core, wherever they are installed."""
+    assert run(TRANSFORMERS.format(names=("AutoModel", "AutoTokenizer"))) == ["False", "True"]
 
 
 def test_whoever_looks_at_every_module_does_not_wake_it() -> None:

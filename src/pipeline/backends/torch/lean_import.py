@@ -14,36 +14,69 @@ COMPILER = "torch._dynamo"
 
 @contextmanager
 def lean_import() -> Iterator[None]:
-    """Import torch and Lightning inside, without SciPy's signal processing and without torch's compiler.
+    """Import torch and Lightning inside, without SciPy's signal processing, transformers and torch's compiler.
 
-    Both can be imported afterwards, as ever.
+    All can be imported afterwards, as ever.
     """
     import torch
 
     if COMPILER not in sys.modules:
         torch._dynamo = sys.modules[COMPILER] = UnusedCompiler()
-    with no_scipy_signal():
+    with in_place_of(signal_processing()), in_place_of(UnusedTransformers()):
         yield
 
 
 @contextmanager
-def no_scipy_signal() -> Iterator[None]:
-    """Keep `scipy.signal` from being imported inside.
-
-    torchmetrics 1.x imports it, and scipy.stats with it, to give it back a name that SciPy 1.13 dropped (`hamming`),
-    for an audio package. Here it finds a place-holder that has the name.
-    """
-    name = "scipy.signal"
+def in_place_of(placeholder: ModuleType) -> Iterator[None]:
+    """Keep torchmetrics 1.x from importing the module of that name inside, where it has not been imported already."""
+    name = placeholder.__name__
     if name in sys.modules or "torchmetrics" in sys.modules:
         yield
         return
-    placeholder = ModuleType(name)
-    placeholder.hamming = None  # type: ignore[attr-defined]
     sys.modules[name] = placeholder
     try:
         yield
     finally:
-        del sys.modules[name]
+        if sys.modules.get(name) is placeholder:
+            del sys.modules[name]
+
+
+def signal_processing() -> ModuleType:
+    """Stands for `scipy.signal`, with which scipy.stats would come.
+
+    torchmetrics gives it back a name that SciPy 1.13 dropped (`hamming`), for an audio package. This has the name.
+    """
+    placeholder = ModuleType("scipy.signal")
+    placeholder.hamming = None  # type: ignore[attr-defined]
+    return placeholder
+
+
+class UnusedTransformers(ModuleType):
+    """Stands for Hugging Face's transformers, which take a second of a core; asked for more, it makes way for them.
+
+    torchmetrics imports two of their classes for one metric of texts, and has them when that metric is computed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("transformers")
+        self.AutoModel, self.AutoTokenizer = UnusedClass("AutoModel"), UnusedClass("AutoTokenizer")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+class UnusedClass:
+    """Stands for one of transformers' classes, of which only what the class itself offers is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(importlib.import_module("transformers"), self.name), name)
 
 
 class UnusedCompiler(ModuleType):
