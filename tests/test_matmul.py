@@ -522,8 +522,8 @@ def test_numpy_without_a_compiler(tmp_path: Path) -> None:
 
 def test_what_looks_at_memory_is_not_counted(tmp_path: Path) -> None:
     """Where no module has been compiled to bytecode, importing psutil frees megabytes between two looks."""
-    job: dict[str, Any] = {"what": "placed", "module": "pipeline.backends.shared.matrices_numpy", "place": "cpu", "limit": None}
-    job |= {"dtype": "float32", "size": 1024, "seed": 0, "rounds": 1, "kernel": None}
+    job: dict[str, Any] = {"what": "placed", "module": "pipeline.backends.shared.matrices_numpy", "place": "cpu"}
+    job |= {"limit": None, "dtype": "float32", "size": 1024, "seed": 0, "rounds": 1, "kernel": None}
     (tmp_path / "job.json").write_text(json.dumps(job), encoding="utf-8")
     command = (sys.executable, "-m", "pipeline.stages.matmul.process", str(tmp_path))
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")})

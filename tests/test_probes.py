@@ -14,6 +14,7 @@ from mutants import Mutant, mutants
 
 from pipeline.contracts.kernels import MachineCode
 from pipeline.kernels import nvrtc, on_card, sass
+from pipeline.kernels.cpu.cpu_naive import CpuNaive
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.ceilings import FACTOR, FOUR, LARGEST, SMALLEST, Ceilings, Y, Z, array_bytes
 from pipeline.kernels.cuda.function import COMMON, FOLDER
@@ -31,10 +32,12 @@ from pipeline.kernels.cuda.probes import (
     work,
 )
 from pipeline.kernels.cuda.source import placed
+from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.shim.program import Array, Fault, Program, available
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
 from pipeline.machine.device import Gpu, gpus
+from pipeline.report.canvas import canvas
 from pipeline.stages.wmma import figures, tables
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.stage import Wmma
@@ -246,6 +249,25 @@ def test_the_roofline_of_a_gpu_is_its_own(bench: Bench, tmp_path: Path) -> None:
     bench.card_ceilings = CEILINGS
     figures.draw(here, bench)
     assert [one.name for one in tmp_path.rglob("*roofline*")] == ["roofline_gpu.png"]
+
+
+def test_the_ladder_of_a_gpu_is_its_own(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cpu_naive takes every dtype, and has a rung too: it stood as the first of the GPU's."""
+    monkeypatch.setattr(Tiled, "missing", lambda _: None)
+    kernels = (CpuNaive(), Naive(), Tiled())
+    both = Bench(Wmma(kernels=kernels, sizes=((64, 64, 64),), dtype="fp16").plan(0), None)  # type: ignore[arg-type]
+    (gemm,), (naive,) = both.plan.problems, bench.times.values()
+    for kernel in kernels:
+        both.verdicts[kernel.name] = both.errors[gemm, kernel.name] = Verdict(1, 0.0, 0.0)
+        both.facts[kernel.name], both.times[gemm][kernel.name] = {}, naive["naive"]
+    drawn = canvas(7.0, 4.0)
+    monkeypatch.setattr(figures, "canvas", lambda *_: drawn)
+    here: Any = SimpleNamespace(artifact=lambda name: tmp_path / Path(name).name)
+    figures.draw(here, both)
+    assert [one.name for one in tmp_path.glob("*.png")] == ["ladder_gpu.png"]
+    (axes,) = drawn.axes
+    assert axes.get_title().endswith(", NVIDIA H200")
+    assert [label.get_text().partition(":")[0] for label in axes.get_yticklabels()] == ["naive", "tiled"]
 
 
 def test_the_programs_that_measure_count_in_the_stages_code() -> None:

@@ -12,9 +12,10 @@ from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
-from pipeline.stages.wmma.tables import GIGA
+from pipeline.stages.wmma.tables import GIGA, plural
 
 if TYPE_CHECKING:
+    from pipeline.contracts.kernels import Kernel
     from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
 
 MARKS = "osD^vPX*<>"
@@ -24,15 +25,17 @@ def draw(run: Run, bench: Found) -> None:
     """Those of them that there is something to see in."""
     if not any(bench.times.values()):
         return
-    for processor, name in (("cpu", "roofline"), ("gpu", "roofline_gpu")):
+    for processor, suffix in (("cpu", ""), ("gpu", "_gpu")):
         roof = bench.ceilings if processor == "cpu" else bench.card_ceilings
-        kernels = [name for name, kernel in bench.shown.items() if kernel.processor == processor]
+        kernels = [kernel for kernel in bench.shown.values() if kernel.processor == processor]
         if roof and roof.peak and kernels:
-            roofline(run.artifact(f"figures/{name}.png"), bench, kernels, roof, roof.peak / GIGA)
+            names = [kernel.name for kernel in kernels]
+            roofline(run.artifact(f"figures/roofline{suffix}.png"), bench, names, roof, roof.peak / GIGA)
+        rungs = sorted((one for one in kernels if one.rung is not None), key=lambda one: one.rung or 0)
+        if len(rungs) > 1:
+            ladder(run.artifact(f"figures/ladder{suffix}.png"), bench, rungs)
     if len(bench.times) > 1:
         against_size(run.artifact("figures/rate_against_size.png"), bench)
-    if sum(kernel.rung is not None for kernel in bench.shown.values()) > 1:
-        ladder(run.artifact("figures/ladder.png"), bench)
 
 
 def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings, peak: float) -> None:
@@ -113,11 +116,9 @@ def against_size(path: Path, bench: Found) -> None:
     figure.savefig(path)
 
 
-def ladder(path: Path, bench: Found) -> None:
-    """The rungs at the largest size that all of them ran at, each with what it gained on the one before."""
-    rungs = sorted(
-        (kernel for kernel in bench.shown.values() if kernel.rung is not None), key=lambda one: one.rung or 0
-    )
+def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
+    """The rungs of one processor at the largest size that all of them ran at, each with what it gained on the one
+    before; and the yardstick, if it is that processor's."""
     common = [gemm for gemm in bench.plan.problems if all(one.name in bench.times[gemm] for one in rungs)]
     if not common:
         return
@@ -129,7 +130,9 @@ def ladder(path: Path, bench: Found) -> None:
     for number, value in enumerate(values):
         gain = f"  {value / values[number - 1]:.1f}×" if number else ""
         axes.text(value, number, f"  {value:,.{1 if value < 10 else 0}f}{gain}", va="center", fontsize=8)
-    yard = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick else None
+    processor = rungs[0].processor
+    is_theirs = bench.yardstick is not None and bench.processor(bench.yardstick) == processor
+    yard = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick and is_theirs else None
     if yard:
         axes.axvline(yard, color=ORANGE, lw=1)
         axes.text(yard, -0.75, f"{bench.yardstick} {yard:,.0f}", ha="center", fontsize=8, color=ORANGE)
@@ -138,7 +141,7 @@ def ladder(path: Path, bench: Found) -> None:
     axes.margins(x=0.2)
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
     plain(axes)
-    axes.set_title(f"{gemm}, {bench.plan.cores} threads", fontsize=10, pad=16)
+    axes.set_title(f"{gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
     figure.savefig(path)
 
 
@@ -148,5 +151,8 @@ def _size(flop: int) -> float:
 
 def _title(bench: Found, processor: str = "cpu") -> str:
     first = bench.plan.problems[0]
-    where = bench.card if processor == "gpu" else f"{bench.plan.cores} threads"
-    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {where}"
+    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {_where(bench, processor)}"
+
+
+def _where(bench: Found, processor: str) -> str:
+    return str(bench.card) if processor == "gpu" else plural(bench.plan.cores, "thread")
