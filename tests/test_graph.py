@@ -407,6 +407,7 @@ def check_result(run: Path, framework: str) -> Result:
     return result
 
 
+@pytest.mark.wide
 def test_torch_without_a_compiler(tmp_path: Path) -> None:
     """All that torch has but what is compiled, which is named with what it needs."""
     run = done(tmp_path, *QUICK, "stage.frameworks=[torch]", CXX="no-such-compiler")

@@ -37,6 +37,7 @@ def widest(folder: Path, layers: int) -> int:
     return max(operands.count("%") for operands in loops)
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 def test_no_block_adds_up_what_all_later_ones_give_back(tmp_path: Path) -> None:
     """A loop that did would read some values of every later block: with six, more than with three."""

@@ -323,6 +323,7 @@ def test_a_share_beyond_the_ceiling_is_named() -> None:
     assert "above it" not in dict(tables.summary(bench))
 
 
+@pytest.mark.wide
 def test_others_on_the_cores_are_named(tmp_path: Path) -> None:
     """Two processes for each core, so that none has more than a third of it."""
     cores = len(os.sched_getaffinity(0))

@@ -67,6 +67,7 @@ def test_counts_that_are_not_there_give_no_share(
     assert others.share() is None
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(200)
 def test_a_trainings_rate_says_it(tmp_path: Path) -> None:
     apart = APART.replace("+ 4", "+ 15")

@@ -52,7 +52,7 @@ transformer:
   tracking: {wait: 100.0}
 graph:
   stage: graph
-  stage.frameworks: [torch]
+  stage.frameworks: [jax]
   stage.sizes: [8, 12, 6, 3]
   stage.steps: 20
   stage.repetitions: [1]

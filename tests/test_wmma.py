@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from command import done, pipeline, runs, status, write_files
 
-from pipeline.errors import UserError
+from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
@@ -300,6 +300,8 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     assert message(around=100000).startswith("stage.around=100000: needs ")
     said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, by columns)"
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
+    with pytest.raises(Impossible, match="takes fp32, not bf16"):  # so that the other cells of a grid run
+        build_as(Wmma, {"kernels": ("numpy",), "dtype": "bf16"}, "stage").check(NOTHING)
     assert message(("precision",)) == "precision with stage=wmma: stage.dtype=fp32 says it; set that instead"
     said = "device.placement_log with stage=wmma: of a device the kernels follow its name alone; leave it out"
     assert message(("device.name", "device", "device.placement_log")) == said

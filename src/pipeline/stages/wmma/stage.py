@@ -264,7 +264,7 @@ class Wmma(Stage):
         for gemm in () if lacks else self.problems:
             refusal = kernel.refusal(gemm)
             if refusal:
-                raise UserError(f"stage.kernels={kernel.name}: {refusal} ({gemm})")
+                raise Impossible(f"stage.kernels={kernel.name}: {refusal} ({gemm})")
         missing = kernel.missing()
         if missing and kernel.processor == "cpu":
             raise Impossible(f"stage.kernels={kernel.name}: needs {missing}")
