@@ -172,7 +172,7 @@ def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = Fa
     """Uniform in [-1, 1], rounded to the dtype (int8: in all that it holds); or integers from -4 to 4. Sums of integers
     are exact.
 
-    `nan_c`: C is NaN everywhere, which with beta = 0 must not show in D.
+    `nan_c`: C is NaN everywhere (of integers: the least), which with beta = 0 must not show in D.
     """
     generator = np.random.default_rng(seed)
 
@@ -184,9 +184,9 @@ def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = Fa
         return generator.uniform(-1, 1, (rows, columns)).astype(np.float32)
 
     a, b, c = drawn(gemm.m, gemm.k), drawn(gemm.k, gemm.n), drawn(gemm.m, gemm.n)
-    if nan_c:
-        c = np.full_like(c, np.nan)
     stored, out = gemm.type.stored, gemm.type.out
+    if nan_c:
+        c = np.full_like(c, np.nan if np.dtype(out).kind == "f" else np.iinfo(out).min)
     return Operands(
         gemm,
         _placed(encode(a, gemm.dtype), gemm.lda, gemm.order, stored),

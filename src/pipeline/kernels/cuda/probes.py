@@ -127,11 +127,9 @@ TRIAD = Triad()
 
 def unprobed(dtype: str, architecture: int) -> str | None:
     """The instruction that multiplies `dtype` fastest there, where no probe has it: then theirs are no ceilings."""
-    word = (
-        None
-        if (dtype, architecture) in LACKING or dtype in MultiplyAdds.architectures
-        else FASTEST.get(architecture // 10)
-    )
+    if (dtype, architecture) in LACKING or dtype in MultiplyAdds.architectures:
+        return None
+    word = FASTEST.get(architecture // 10)
     made = {one.word for one in PROBES if one.compiles_for(dtype, architecture)}
     return None if word in made else word
 
