@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,8 +20,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.kept import keep
-from bench.measure import machine
+from bench.kept import keep_round
+from bench.measure import conditions, machine
 from pipeline.runs.repositories import git_state
 
 BENCHMARKS = (
@@ -53,16 +55,25 @@ def main() -> None:
         importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:])
         return
     names, options = asked(sys.argv[1:])
-    where, git = machine(), git_state()
-    results: dict[str, dict[str, Any]] = {}
-    for name in names:
-        print(name, file=sys.stderr, flush=True)
-        kept_as = " ".join([name, *(f"--{key} {shown(value)}" for key, value in options.items())])
-        results[kept_as] = {"git": git, "rows": benchmark(name)(**options)}
-        show(kept_as, results[kept_as]["rows"])
-        print(f"kept in {keep(Path('results'), where, results)}")  # each at once: the next one may fail
-    if not all(row.get("met", True) for result in results.values() for row in result["rows"]):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # these are of a CPU, on both sides
+    met = [measured(name, options) for name in names]
+    if not all(met):
         sys.exit(1)
+
+
+def measured(name: str, options: dict[str, Any]) -> bool:
+    """Run a benchmark, show and keep its rows; whether every limit is met. One that fails lets the others run."""
+    print(name, file=sys.stderr, flush=True)
+    git, kept_as = git_state(), " ".join([name, *(f"--{key} {shown(value)}" for key, value in options.items())])
+    try:
+        rows = benchmark(name)(**options)
+    except (SystemExit, subprocess.SubprocessError) as error:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        return False
+    show(kept_as, rows)
+    made = {"git": git, **conditions(), "rows": rows}
+    print(f"kept in {keep_round(Path('results'), machine(), kept_as, made)}")
+    return all(row.get("met", True) for row in rows)
 
 
 def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from bench.measure import PEERS, Side, agree, alternate, figure_rows, peer, ratios, row
+from bench.measure import PEERS, Side, alternate, figure_rows, peer, ratios, row
 from pipeline.kernels.cpu.ceilings import array_bytes
 from pipeline.machine.device import Place
 from pipeline.stages.devices.bench import apart
@@ -50,10 +50,19 @@ def products(rounds: int) -> list[dict[str, object]]:
     alternate([ours, theirs], rounds, uncounted=0)
     rows = []
     for dtype in DTYPES:
-        agree([ours], f"size_{dtype}", 0)  # it is chosen by the rate, anew each time
-        rows += [{**one, "what": f"{one['what']}, {dtype}"} for one in figure_rows([ours, theirs], dtype, "FLOP/s")]
-        rows.append(within(f"product {dtype}: ours / torch.utils.benchmark", ratios(ours, theirs, dtype)))
+        sides = of_size(sizes[f"size_{dtype}"], f"size_{dtype}", ours, theirs)
+        rows += [{**one, "what": f"{one['what']}, {dtype}"} for one in figure_rows(sides, dtype, "FLOP/s")]
+        rows.append(within(f"product {dtype}: ours / torch.utils.benchmark", ratios(*sides, dtype)))
     return rows
+
+
+def of_size(size: float, figure: str, ours: Side, theirs: Side) -> tuple[Side, Side]:
+    """The rounds in which the stage, which chooses by the rate, chose that size: the one that the peer multiplies."""
+    pairs = [pair for pair in zip(ours.seen, theirs.seen, strict=True) if pair[0][figure] == size]
+    if not pairs:
+        raise SystemExit(f"{figure}: {size:g} at first, and in no round after it; no time is worth anything")
+    seen, peers = zip(*pairs, strict=True)
+    return Side(ours.name, ours.once, list(seen)), Side(theirs.name, theirs.once, list(peers))
 
 
 def stage_products() -> Mapping[str, float]:

@@ -6,7 +6,8 @@
                                       ...]}, ...}}
 
 Of `bench gpu` the machine has a `gpu`, and each part its command, state, seconds and message, the driver and versions.
-A part that found nothing when it was run again keeps the rows of before; `later` is how it then ended.
+A part that found nothing when it was run again keeps the rows of before; `later` is how it then ended. Of other
+benchmarks, which were run more than once on a day, `earlier` has the rounds before the last.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ def results(path: Path) -> dict[str, Any]:
     """What a file holds, by benchmark; nothing where there is none."""
     found: dict[str, Any] = read_json(path).get("results", {})
     return found
+
+
+def keep_round(root: Path, where: Mapping[str, Any], name: str, made: Mapping[str, Any]) -> Path:
+    """Add a benchmark's results, and keep those of earlier on the day beside them."""
+    before = results(path_of(root, where)).get(name)
+    earlier = [] if before is None else [*before.pop("earlier", ()), before]
+    return keep(root, where, {name: {**made, **({"earlier": earlier} if earlier else {})}})
 
 
 def keep(root: Path, where: Mapping[str, Any], new: Mapping[str, Any]) -> Path:

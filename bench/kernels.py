@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from bench.measure import Side, alternate, at_least, at_most, pipeline, row, wall
 
-ROUNDS = 1  # each has several samples of every kernel; more rounds take minutes each
+ROUNDS = 3  # of minutes each
 SQUARE, RAGGED = (512, 1024, 2048, 4096), ("[513,1027,771]", "[1000,999,1001]", "[2047,515,1023]")
 LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "cpu_threads")
 LAST, RUNG_SIZE = LADDER[-1], "512x512x512"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
+import math
 import os
 import platform
 import pty
@@ -16,10 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.machine.host import cpu_name
+from pipeline.machine.environment import environment
+from pipeline.machine.host import cpu, cpu_name
 from pipeline.runs.result import read_result, values
 
+COMPUTES = ("torch", "jax", "jaxlib", "tensorflow", "keras", "triton", "numpy")
 PEERS = Path(__file__).parent / "peers"
+LONGEST_S = 4 * 3600.0  # of one command: longer than any takes, so that one that hangs ends
 
 
 @dataclass
@@ -61,11 +67,11 @@ def figure_rows(sides: Sequence[Side], figure: str, unit: str) -> list[dict[str,
 
 
 def row(what: str, values: Sequence[float], unit: str) -> dict[str, object]:
-    """One row of the table: median, range and count."""
+    """One row of the table: median, range and count. The median of values of which one is NaN is NaN."""
     return {
         "what": what,
         "unit": unit,
-        "median": statistics.median(values),
+        "median": math.nan if any(map(math.isnan, values)) else statistics.median(values),
         "min": min(values),
         "max": max(values),
         "n": len(values),
@@ -85,7 +91,7 @@ def at_most(found: dict[str, object], limit: float) -> dict[str, object]:
 def agree(sides: Sequence[Side], figure: str, tolerance: float) -> None:
     """Verify before believing a time: the sides' results agree. Written so that NaN fails."""
     values = [value for side in sides for value in side.values(figure)]
-    if not max(values) - min(values) <= tolerance:
+    if not all(map(math.isfinite, values)) or not max(values) - min(values) <= tolerance:
         raise SystemExit(f"{figure} differs by more than {tolerance}: {sorted(values)}; no time is worth anything")
 
 
@@ -100,7 +106,7 @@ def all_below(sides: Sequence[Side], figure: str, bound: float) -> None:
 def peer(script: str, *arguments: str) -> dict[str, float]:
     """Run a script of bench/peers in its own process; its last line is its figures as JSON."""
     command = [sys.executable, str(PEERS / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     if done.returncode:
         raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
     figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -120,16 +126,16 @@ def pipeline(*overrides: str, terminal: bool = False) -> dict[str, Any]:
 def pipeline_in(folder: str, *overrides: str, terminal: bool = False) -> Path:
     """Run `python -m pipeline` in a folder; the folder of its run."""
     command = [sys.executable, "-m", "pipeline", *overrides]
-    status = _in_terminal(command, folder) if terminal else _in_silence(command, folder)
+    status, said = _in_terminal(command, folder) if terminal else _in_silence(command, folder)
     if status:
-        raise SystemExit(f"{' '.join(command)} failed with status {status}")
+        raise SystemExit(f"{' '.join(command)} failed with status {status}:\n{said[-2000:]}")
     return next((Path(folder) / "runs").iterdir())
 
 
 def wall(command: Sequence[str], status: int = 0, folder: str | None = None) -> dict[str, float]:
     """Seconds that a command takes as a whole process. It must end with `status`."""
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=LONGEST_S)
     seconds = time.perf_counter() - started
     if done.returncode != status:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}, not {status}:\n{done.stderr.decode()}")
@@ -147,22 +153,39 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _in_silence(command: Sequence[str], folder: str) -> int:
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
+def conditions() -> dict[str, Any]:
+    """What stands in each entry, as another of the day may be of another: processor, versions, deciding variables."""
+    return {"processor": cpu(), "versions": versions(), "environment": environment()}
 
 
-def _in_terminal(command: Sequence[str], folder: str) -> int:
-    """Run with a terminal for standard output and error, so that progress is drawn; what is drawn is read away."""
+def versions() -> dict[str, str]:
+    """Of Python and the frameworks that are installed."""
+    found = {"python": platform.python_version()}
+    for name in COMPUTES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _in_silence(command: Sequence[str], folder: str) -> tuple[int, str]:
+    """The status, and what was said on standard error."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+    return done.returncode, done.stderr
+
+
+def _in_terminal(command: Sequence[str], folder: str) -> tuple[int, str]:
+    """Run with a terminal for standard output and error, so that progress is drawn. The status, and what was drawn."""
+    drawn = b""
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL) as process:
         os.close(theirs)
         try:
-            while os.read(ours, 1 << 16):
-                pass
+            while read := os.read(ours, 1 << 16):
+                drawn = (drawn + read)[-(1 << 16) :]
         except OSError:  # the other end was closed: the command has ended
             pass
         os.close(ours)
-        return process.wait()
+        return process.wait(), drawn.decode(errors="replace")
 
 
 def _brief(row: Mapping[str, float]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import platform
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bench import pinn
-from bench.__main__ import asked
-from bench.kept import keep
-from bench.measure import Side, all_below, machine
+from bench import ceilings, pinn
+from bench.__main__ import asked, main
+from bench.kept import keep, keep_round
+from bench.measure import Side, agree, all_below, at_least, at_most, machine, row
 from bench.pinn import Training, how_trained
 from pipeline.pinn.problems.burgers import Burgers
 from pipeline.pinn.problems.function import Function
@@ -106,6 +109,62 @@ def test_a_step_of_a_training_that_went_nowhere_does_not_count(problem: str, mon
 def test_a_result_that_is_no_number_is_below_nothing() -> None:
     with pytest.raises(SystemExit, match=r"ours: error is above 0\.5: "):
         all_below([Side("ours", dict, [{"error": 0.1}, {"error": float("nan")}])], "error", 0.5)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_that_is_no_number_agrees_with_nothing_and_reaches_no_limit(place: int) -> None:
+    """Wherever it stands: the order of NaN is arbitrary, so that min, max and sorting may pass it over."""
+    values = [2.0, 2.0, 2.0]
+    values[place] = math.nan
+    with pytest.raises(SystemExit, match=r"loss differs by more than 0\.1: "):
+        agree([Side("ours", dict, [{"loss": value} for value in values])], "loss", 0.1)
+    found = row("ours / theirs", values, "x")
+    assert (at_least(found, 1.5)["met"], at_most(found, 3.0)["met"]) == (False, False)
+
+
+def test_rounds_of_another_size_are_left_out() -> None:
+    """Our products' size is chosen by the rate, anew each time; the peer's is the first."""
+    ours = Side("ours", dict, [{"size": 512.0, "rate": 1.0}, {"size": 1024.0, "rate": 2.0}])
+    theirs = Side("theirs", dict, [{"rate": 3.0}, {"rate": 4.0}])
+    kept = ceilings.of_size(1024.0, "size", ours, theirs)
+    assert [side.values("rate") for side in kept] == [[2.0], [4.0]]
+    with pytest.raises(SystemExit, match="size: 64 at first, and in no round after it"):
+        ceilings.of_size(64.0, "size", ours, theirs)
+
+
+def test_a_benchmark_that_fails_lets_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And those of a GPU machine are of its CPU: no GPU is visible to any side."""
+    seen = []
+
+    def failing() -> list[dict[str, object]]:
+        raise SystemExit("the sides differ")
+
+    def working() -> list[dict[str, object]]:
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        return [row("x", [1.0], "s")]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(sys, "argv", ["bench", "startup", "sweep"])
+    monkeypatch.setattr("bench.__main__.benchmark", {"startup": failing, "sweep": working}.__getitem__)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, seen) == (1, [""])
+    assert "startup: the sides differ" in capsys.readouterr().err
+    (kept,) = tmp_path.glob("results/*/*.json")
+    (made,) = json.loads(kept.read_text())["results"].values()
+    assert made["rows"][0]["median"] == 1 and made["processor"]["name"] and made["versions"]["torch"]
+
+
+def test_an_earlier_round_of_the_day_is_kept(tmp_path: Path) -> None:
+    """A limit that was missed does not disappear because a later round met it."""
+    where = {"cpu": "Some CPU", "cores": 2, "date": "2026-01-01"}
+    for figure in (1.0, 2.0, 3.0):
+        path = keep_round(tmp_path, where, "tracking", result("one", figure))
+    found = json.loads(path.read_text())["results"]["tracking"]
+    assert found == {**result("one", 3.0), "earlier": [result("one", 1.0), result("one", 2.0)]}
 
 
 @pytest.mark.parametrize(

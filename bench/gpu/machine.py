@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import platform
 from typing import Any
 
-from bench.measure import machine
+from bench.measure import machine, versions
 from pipeline.machine.device import Gpu, driver_cuda, driver_version, gpus
-
-COMPUTES = ("torch", "jax", "jaxlib", "tensorflow", "keras", "triton", "numpy")
 
 
 def described(*, rehearsal: bool) -> dict[str, Any]:
@@ -28,15 +24,6 @@ def software() -> dict[str, Any]:
     """
     driver = {"driver": driver_version(), "cuda": "{}.{}".format(*(driver_cuda() or (0, 0)))} if gpus() else {}
     return {**driver, "versions": versions()}
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the frameworks that are installed."""
-    found = {"python": platform.python_version()}
-    for name in COMPUTES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
 
 
 def of_gpu(gpu: Gpu) -> dict[str, Any]:
