@@ -55,8 +55,9 @@ def share(row: Row) -> str:
 
 
 def ratio(row: Row) -> str:
-    """How many times as fast."""
-    return f"{row['median']:.2f}×"
+    """How many times as fast, and where more than one was measured how far that may be off."""
+    spread = f" ({row['min']:.2f} to {row['max']:.2f}, n = {row['n']})" if row["n"] > 1 else ""
+    return f"{row['median']:.2f}×{spread}"
 
 
 def number(row: Row) -> str:

@@ -699,12 +699,23 @@ def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None
 def test_kernels_of_the_processor_do_not_stand_for_those_of_the_gpu(tmp_path: Path) -> None:
     beside = timed(tmp_path / "beside", "gpu", numpy=(1.0,), tuned=(2.0,))
     assert f"fastest: {SIZE}/tuned" in beside and not any("numpy" in name for name in beside)
-    assert beside["kernels of the GPU that were timed"]["met"]
+    assert beside["our kernels of the GPU that were timed"]["met"]
     alone = timed(tmp_path / "alone", "gpu", numpy=(1.0,))
-    assert set(alone) == {"kernels of the GPU that were timed", "verified/naive"}
-    assert not alone["kernels of the GPU that were timed"]["met"]
+    assert set(alone) == {"our kernels of the GPU that were timed", "verified/naive"}
+    assert not alone["our kernels of the GPU that were timed"]["met"]
+    library = timed(tmp_path / "library", "gpu", cublas=(1.0,))
+    assert not library["our kernels of the GPU that were timed"]["met"]
     rehearsed = timed(tmp_path / "rehearsed", "cpu", numpy=(1.0,))
-    assert f"{SIZE}/numpy" in rehearsed and "kernels of the GPU that were timed" not in rehearsed
+    assert f"{SIZE}/numpy" in rehearsed and "our kernels of the GPU that were timed" not in rehearsed
+
+
+def test_a_ratio_says_how_far_it_may_be_off() -> None:
+    """Its runs come one after the other, with few periods each."""
+    rates = {
+        "fp32": {"median": 2.0, "min": 1.0, "max": 4.0, "n": 3},
+        "bf16": {"median": 6.0, "min": 5, "max": 8, "n": 2},
+    }
+    assert table.ratio(found.against(rates, "bf16", "fp32")) == "3.00× (1.25 to 8.00, n = 2)"
 
 
 def test_a_ladder_that_was_stopped_has_the_rungs_that_it_finished(tmp_path: Path) -> None:

@@ -86,8 +86,11 @@ def as_requested(receipt: Mapping[str, Any]) -> bool:
 
 
 def against(rates: Mapping[str, Row], name: str, base: str) -> Row:
-    """A ratio of two medians."""
-    return row(f"{name} / {base}", [rates[name]["median"] / rates[base]["median"]], "x")
+    """A ratio of two medians, of runs one after the other: from the lowest to the highest that their periods allow."""
+    ours, theirs = rates[name], rates[base]
+    found = row(f"{name} / {base}", [ours["median"] / theirs["median"]], "x")
+    ends = {"min": ours["min"] / theirs["max"], "max": ours["max"] / theirs["min"]}
+    return {**found, **ends, "n": min(ours["n"], theirs["n"])}
 
 
 def kernels(folder: Path) -> list[Row]:
@@ -107,7 +110,9 @@ def kernels(folder: Path) -> list[Row]:
     }
     rows = [row(what, samples, "TFLOP/s") for what, samples in times.items()]
     if on_gpu:
-        rows.append(at_least(row("kernels of the GPU that were timed", [len(set(map(kernel_of, times)))], ""), 1))
+        libraries = {one.name for one in every() if one.yardstick}
+        ours = set(map(kernel_of, times)) - libraries
+        rows.append(at_least(row("our kernels of the GPU that were timed", [len(ours)], ""), 1))
     yardsticks = {size_of(name): kernel_of(name) for name, share in shares.items() if share == 1.0}
     rows += [
         row(f"{size_of(name)}/{kernel}, share of {yardsticks[size_of(name)]}", [share], "")
@@ -235,7 +240,7 @@ def epochs(folder: Path) -> list[Row]:
             for name, value in record.metrics.items():
                 if (rate := RATE.fullmatch(name)) is not None:
                     found.setdefault(rate[1], []).append(value)
-    return [row("training", values[1:] or values, f"{unit}/s") for unit, values in found.items()]
+    return [row("training", values[1:], f"{unit}/s") for unit, values in found.items() if values[1:]]
 
 
 def compiled(folder: Path) -> list[Row]:
