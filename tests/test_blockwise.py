@@ -75,7 +75,10 @@ def test_shorter_sequences_are_computed_plainly_and_mixed_precision_holds(tmp_pa
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", ["torch", *KERAS])
 def test_memory_grows_with_the_length(backend: str) -> None:
-    """From 1,024 to 4,096 tokens, as `python -m bench memory` measures it: with their square, it would grow 4-fold."""
-    peaks = tuple(memory.peak(backend, length, "model.layers=1")["MiB"] for length in (1024, 2048, 4096))
-    assert peaks[2] > peaks[1] > peaks[0]
-    assert memory.growth(peaks) < memory.MOST, peaks
+    """From 2,048 to 4,096 tokens: scores of every pair, of one layer's 4 heads, would add 192 MiB by themselves.
+
+    Not the growth that `python -m bench memory` judges: of one layer a compiler's own memory hides the shorter one's.
+    """
+    shorter, longer = (memory.peak(backend, length, "model.layers=1")["MiB"] for length in (2048, 4096))
+    scores = 4 * (4096**2 - 2048**2) * 4 / 2**20
+    assert 0 < longer - shorter < scores / 2, (shorter, longer)

@@ -27,6 +27,7 @@ from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.lookup import reap
 from pipeline.runs.records import read_status
 from pipeline.sweep import ray_tasks, submitit_jobs
+from pipeline.sweep import schedule as scheduling
 from pipeline.sweep.cell import environment_file, job_file, write_environment
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, check, decide_one
@@ -278,6 +279,43 @@ def test_cells_that_are_stopped_before_they_are_submitted_never_are(
     found = [(outcome.cell.number, outcome.state, outcome.reason) for outcome in schedule.outcomes]
     assert found == [(number, "KILLED", "stopped before it was submitted") for number in (0, 1)]
     assert jobs.jobs == {}
+
+
+class Deaf:
+    """Runs cells that do not hear that they are to stop, as on a node where nothing comes through in time."""
+
+    queues = False
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+
+    def room(self, _: Cell) -> bool:
+        return True
+
+    def start(self, cell: Cell, job: Path) -> None: ...
+
+    def poll(self) -> list[tuple[int, str | None]]:
+        found, self.ended = self.ended, []
+        return [(number, None) for number in found]
+
+    def stop(self, number: int, *, kill: bool) -> None:
+        self.ended += [number] * kill
+
+    def close(self) -> None: ...
+
+
+def test_a_cell_that_does_not_hear_ctrl_c_is_killed_and_not_left_as_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "GRACE_SECONDS", 0.1)
+    (tmp_path / "cells").mkdir()
+    one = cell()[0]
+    assert one.experiment is not None
+    schedule = Schedule(Interrupted([one]), Deaf(), one.experiment.sweep, tmp_path, Silent())
+    with pytest.raises(Stopped):
+        schedule.run()
+    assert [(outcome.cell.number, outcome.state) for outcome in schedule.outcomes] == [(0, "KILLED")]
+    assert schedule.running == {}
 
 
 def test_a_database_that_machines_share_has_no_write_ahead_log() -> None:

@@ -253,12 +253,13 @@ class Schedule:
 
     def _stop_all(self) -> None:
         self.stopping = True
-        for number in self.running:
-            self.executor.stop(number, kill=False)
-        end = time.monotonic() + GRACE_SECONDS
-        while self.running and time.monotonic() < end:
-            self._take_ended()
-            time.sleep(self._pause())
+        for kill in (False, True):  # whatever does not end by itself is ended, and noted as such
+            for number in self.running:
+                self.executor.stop(number, kill=kill)
+            end = time.monotonic() + GRACE_SECONDS
+            while self.running and time.monotonic() < end:
+                self._take_ended()
+                time.sleep(self._pause())
 
 
 class Listed(Source):
