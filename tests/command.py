@@ -71,7 +71,7 @@ def done(folder: Path, *arguments: str, **changes: str) -> Path:
     """The folder of the run that the command makes; it must succeed."""
     before = set(runs(folder))
     result = pipeline(folder, *arguments, **changes)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode == 0, f"status {result.returncode}: {result.stdout}{result.stderr}"
     (made,) = set(runs(folder)) - before
     assert status(made).state == "FINISHED"
     return made

@@ -26,6 +26,7 @@ from pathlib import Path
 
 BACKENDS = ("torch", "tensorflow", "jax")
 COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "sklearn.datasets", "pooch")
+CONFIG, WEIGHTS = "config.yaml", "artifacts/model/weights.npz"  # the latest run is, for a command, one with weights
 FREE = ("COLUMNS", "PIPELINE_MODULES", "PYTHONPATH")  # variables that no import reads once `become` has set them
 
 
@@ -132,7 +133,7 @@ def saved_backend(folder: Path, words: Mapping[str, str]) -> str | None:
         return None
     try:
         run = (
-            lookup.find_run(folder / "runs", words["run"])
+            lookup.find_run(folder / "runs", words["run"], holding=WEIGHTS if words["run"] == "latest" else CONFIG)
             if "run" in words
             else lookup.run_folders(folder / "runs")[-1]
         )
