@@ -29,7 +29,7 @@ def shares() -> Shares:
     found = pipeline("stage=matmul", "stage.placed=null")
     names = [name for name in found if name.endswith("/share") and f"{name}_low" in found]
     if not names:
-        raise SystemExit("stage=matmul keeps no share here: its ceiling needs a C++ compiler, and cores of its own")
+        raise SystemExit("stage=matmul keeps no share here: its ceiling needs a C++ compiler and an idle machine")
     return {name: (found[name], found[f"{name}_low"], found[f"{name}_high"]) for name in names}
 
 

@@ -421,7 +421,10 @@ def check_result(run: Path, frameworks: tuple[str, ...], sources: tuple[str, ...
     for source in sources:
         for framework in frameworks:
             parts = [metrics[f"{source}/{framework}/part/{part}"].value for part in ("read", "scale", "batch")]
-            assert max(parts) > 0  # each is a difference of two times, which of little work may be below zero
+            if framework == "tensorflow":  # differences of two times each, which noise takes below zero
+                assert max(parts) > 0
+            else:
+                assert min(parts) >= 0 and sum(parts) > 0
     titles = [table.title.partition(":")[0] for table in result.tables]
     assert titles[: len(sources)] == list(sources) and len(titles) == len(sources) + 2
     assert [row[:2] for row in result.tables[-1].rows] == [(s, f) for s in sources for f in frameworks]

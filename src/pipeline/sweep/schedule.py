@@ -253,7 +253,7 @@ class Schedule:
 
     def _stop_all(self) -> None:
         self.stopping = True
-        for kill in (False, True):  # whatever does not end by itself is ended, and noted as such
+        for kill in (False, True):  # a cell that does not end in time is killed
             for number in self.running:
                 self.executor.stop(number, kill=kill)
             end = time.monotonic() + GRACE_SECONDS

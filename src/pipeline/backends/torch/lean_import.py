@@ -70,12 +70,14 @@ class UnusedTransformers(ModuleType):
 
 
 class UnusedClass:
-    """Stands for one of transformers' classes, of which only what the class itself offers is asked for."""
+    """Stands for one of transformers' classes, whose class methods alone are called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # as whoever inspects every object asks
+            raise AttributeError(name)
         return getattr(getattr(importlib.import_module("transformers"), self.name), name)
 
 

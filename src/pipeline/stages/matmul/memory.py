@@ -33,7 +33,7 @@ def used(matrices: Matrices, problem: Problem, seed: int) -> Used:
     made = operands(problem, seed)
     tiny = operands(Problem(problem.dtype, TINY), seed)
     matrices.numbers(matrices.product(*(matrices.put(each, problem.dtype) for each in (tiny.a, tiny.b))))
-    _now(matrices)  # looking imports what looks; freed later, that would count as the operands' memory
+    _now(matrices)  # imports psutil: what that frees later would be taken from the operands
     forgotten = forget_process_peak()
     before = _now(matrices)
     a, b = (matrices.put(each, problem.dtype) for each in (made.a, made.b))
