@@ -44,6 +44,10 @@ TRAININGS = {
     "stage": ("dataset=counting", "model=tiny", "stage=noted"),
     "everything": (*SETTINGS, *TOKENS),
     "everything_augmented": (*SETTINGS, *IMAGES, *AUGMENTED, "dataset.normalise=true"),  # streamed too
+    "momentum": (
+        *("dataset=counting", "model=tiny", "precision=fp64", "optimizer=momentum", "optimizer.nesterov=true"),
+        *("optimizer.learning_rate=0.1", "schedule=cosine", "schedule.warm_up=3"),
+    ),
     "scaled": (
         *("dataset=counting", "model=tiny", "precision=mixed_fp16", "training.accumulate=2", "training.clip_norm=0.1"),
         "precision.initial_scale=1e9",  # too large: the first steps are skipped

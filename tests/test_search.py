@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, message, pipeline, refused, status
+from command import TORCH_THEN_WIDE, done, message, pipeline, refused, status
 from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
@@ -357,3 +357,11 @@ def _csv(path: Path) -> list[dict[str, str]]:
 
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+def test_a_value_of_validation_is_that_of_the_weights_that_were_kept(tmp_path: Path) -> None:
+    """Which the run saves and a grid judges; the journal's last record is of the last epoch."""
+    words = ("dataset=digits", "model=mlp", "model.units=[16]", "training.epochs=12", "optimizer.learning_rate=0.1")
+    run = done(tmp_path, *words, "training.weights=best", "tracking=none")
+    epochs = [record.metrics["validation/loss"] for record in read_metrics(run) if "epoch/number" in record.metrics]
+    assert value_of(run, "validation/loss", "minimize") == min(epochs) < epochs[-1]

@@ -19,6 +19,7 @@ from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import half_width
 from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.seeds import Trained, metrics, timings
 from pipeline.study.outcome import Outcome
@@ -70,6 +71,26 @@ def printed(run: Path) -> str:
     assert result is not None
     show_result(Console(width=200, file=text), result, run)
     return text.getvalue()
+
+
+def test_seeds_that_end_early_and_keep_their_best_weights_have_a_result(tmp_path: Path) -> None:
+    """Their mean validation is that of the weights that were tested; the mean curves end where the first seed did."""
+    words = ("stage=seeds", "dataset=digits", "model.units=[16]", "training.epochs=12", "training.patience=1")
+    ended = pipeline(tmp_path, *words, "training.weights=best", "optimizer.learning_rate=0.05", "tracking=none")
+    assert ended.returncode == 0, ended.stderr
+    (run,) = tmp_path.glob("runs/*-seeds-mlp-*")
+    folders = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in range(3)]
+    each = [read_json(folder / "result.json") for folder in folders]
+    *lengths, mean = [sum("epoch/number" in one.metrics for one in read_metrics(path)) for path in (*folders, run)]
+    assert len(set(lengths)) > 1
+    found = read_json(run / "result.json")
+    validated = [one["last_epoch"]["validation/loss"] for one in each]
+    assert found["last_epoch"]["validation/loss"] == pytest.approx(statistics.fmean(validated), rel=1e-12)
+    assert mean == min(lengths)
+    each_ended = ", ".join(map(str, lengths))
+    assert f"the seeds ended after {each_ended} epochs: the mean curves end at {min(lengths)}" in found["notes"]
+    f1 = [one["scalars"]["test/macro_f1"] for one in each]
+    assert found["scalars"]["test/macro_f1"] == statistics.fmean(f1)  # whatever its task measures
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ WHOLE_SECONDS = 1400.0  # for the whole study, beside other tests on a slow mach
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
 OTHERS = ["amp", "transformer", "physics", "graph", "matmul", "loading", "kernels"]
 STAGES = ["compose", "data", *EXPERIMENTS, *OTHERS, "report"]
+TESTED = ("loss", "accuracy", "macro_precision", "macro_recall", "macro_f1")
 PARAMS = """\
 devices: {stage: devices, tracking: {wait: 100.0}}
 classifier_torch: &short
@@ -167,7 +168,7 @@ def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> No
         folder = study.folder / "study" / lock.block_of(stage)
         metrics, timings = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "timings"))
         seeds, ends = (1, ("",)) if stage.endswith("tensorflow") else (3, ("", "_low", "_high"))
-        assert set(metrics["test"]) == {f"{name}{end}" for name in ("loss", "accuracy") for end in ends}
+        assert set(metrics["test"]) == {f"{name}{end}" for name in TESTED for end in ends}
         assert 0.5 < metrics["test"]["accuracy"] <= 1
         if seeds == 3:
             assert metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"]

@@ -48,6 +48,20 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     assert lines[4] == "* the best by validation/loss after the last epoch"
 
 
+def test_numbers_of_different_losses_are_not_compared() -> None:
+    """mse of one-hot targets is a small number whatever was learned."""
+    cells = [Cell(number, {"loss": name}, {}, [], None, None) for number, name in enumerate(("cross_entropy", "mse"))]
+    losses = [Metric("validation/loss", value, direction="min") for value in (0.2, 0.01)]
+    scores = [Metric("validation/accuracy", value, direction="max") for value in (0.94, 0.24)]
+    alone = [entry_of(cell, loss) for cell, loss in zip(cells, losses, strict=True)]
+    assert Pivot(alone).best() == set()
+    assert "validation/loss is of another loss in each cell: sweep.best=<metric> with " in " ".join(shown(alone))
+    scored = [entry_of(cell, *both) for cell, *both in zip(cells, losses, scores, strict=True)]
+    assert Pivot(scored).best() == {(("cross_entropy",), "")}
+    assert shown(scored)[-1] == "* the best by validation/accuracy after the last epoch"
+    assert Pivot(scored, Sweep(best="validation/loss")).best() == {(("mse",), "")}  # as the user says
+
+
 def test_the_best_of_repeated_cells_has_the_best_median() -> None:
     """Neither its lowest nor its highest is the best: those are the luck of a seed."""
     losses = {"a": (0.10, 0.2, 0.90), "b": (0.30, 0.3, 0.30), "c": (0.05, 0.5, 0.60)}

@@ -80,9 +80,8 @@ class Model(Part):
 class Optimizer(Part):
     """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
 
-    `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices`, which leaves out tensors of one
-    dimension (biases, and the scales and shifts of normalizations). `several`: it has several kinds of update, and
-    `kinds` says which a weight gets.
+    `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices` (`decays`). `several`: it has several
+    kinds of update, and `kinds` says which a weight gets.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
@@ -97,6 +96,11 @@ class Optimizer(Part):
         def decay(self) -> str: ...
     else:
         decay = "all"
+
+    def decays(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether a weight decays. With `matrices` those of one dimension do not (biases, and the scales and shifts of
+        normalizations), nor biases of two, as a GRU has."""
+        return self.decay == "all" or (len(shape) > 1 and name.rpartition(".")[2] != "bias")
 
     @abstractmethod
     def slots(self) -> int:

@@ -167,7 +167,8 @@ def parameters_torch(net: Any) -> list[tuple[str, Any, tuple[int, ...]]]:
 
 
 def freeze_torch(net: Any, names: Collection[str]) -> None:
-    """Let these weights of a torch module stay as they are; a layer with nothing else no longer gathers statistics."""
+    """Let these weights of a torch module stay as they are. A layer all of whose weights and statistics are among them
+    (a batch normalization) no longer gathers any; the layers inside it do as they did."""
     tensors = {id(tensor) for name, tensor, *_ in _torch_tensors(net) if name in names}
     for layer in net.modules():
         held = dict((*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)))
@@ -175,12 +176,15 @@ def freeze_torch(net: Any, names: Collection[str]) -> None:
         for tensor in held.values():
             if id(tensor) in tensors and tensor.requires_grad:
                 tensor.requires_grad_(False)
-        if held and all(id(tensor) in tensors for tensor in held.values()):
-            layer.eval()
+        statistics = any(id(tensor) in tensors for tensor in layer.buffers(recurse=False))
+        if statistics and all(id(tensor) in tensors for tensor in held.values()):
+            layer.training = False
             layer.train = partial(_stay, layer)  # Lightning calls it after each validation
 
 
 def _stay(layer: Any, mode: bool = True) -> Any:
+    for inside in layer.children():
+        inside.train(mode)
     return layer
 
 

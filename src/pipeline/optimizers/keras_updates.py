@@ -1,7 +1,8 @@
 """Keras optimizers with torch's (and the papers') update where Keras's own differs.
 
 Keras's Adam adds epsilon before the bias correction ("epsilon hat"), which makes it up to 30 times larger in the first
-steps; its RMSprop and Adagrad add epsilon under the root. With those, the same settings would train two different nets.
+steps; its RMSprop and Adagrad add epsilon under the root; its SGD's velocity holds the rates of its steps. With those,
+the same settings would train two different nets.
 Settings meet tensors as Python numbers or through convert_to_tensor: ops.cast, which Keras's SGD uses, takes a number
 through float32 on TensorFlow. Imported only by an optimizer's Keras builder.
 """
@@ -17,7 +18,8 @@ from pipeline.optimizers.orthogonal import MATRIX, TINY, Matrices, orthogonal, r
 
 
 class Sgd(keras.optimizers.SGD):
-    """SGD whose weight decay is an L2 term of the gradient, as torch has it."""
+    """SGD with torch's update: weight decay is an L2 term of the gradient, and the velocity is of gradients, without
+    the learning rate, so that a schedule scales all of it."""
 
     def __init__(self, l2: float, **settings: Any) -> None:
         super().__init__(**settings)
@@ -28,12 +30,12 @@ class Sgd(keras.optimizers.SGD):
         gradient = ops.cast(gradient, variable.dtype)
         if self.l2 and self._use_weight_decay(variable):
             gradient = gradient + self.l2 * variable
-        step = rate * gradient
+        step = gradient
         if self.momentum:
             velocity = self.momentums[self._get_variable_index(variable)]
-            self.assign(velocity, self.momentum * velocity + step)
-            step = step + self.momentum * velocity if self.nesterov else velocity
-        self.assign_sub(variable, step)
+            self.assign(velocity, self.momentum * velocity + gradient)
+            step = gradient + self.momentum * velocity if self.nesterov else velocity
+        self.assign_sub(variable, rate * step)
 
 
 class Adam(keras.optimizers.Adam):

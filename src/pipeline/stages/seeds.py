@@ -20,7 +20,7 @@ from pipeline.report.intervals import half_width, why_none
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
-from pipeline.runs.result import Metric, Result, Table, read_result, training_rate
+from pipeline.runs.result import Metric, Result, Table, read_result, training_rate, values
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
@@ -72,10 +72,11 @@ class Seeds(Stage):
         return Result(
             metrics=metrics(trained),
             table=tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in trained[0].results),
-            tables=(grid(trained),),
+            tables=(grid(trained, asked),),
             notes=(
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
+                *of_lengths(trained),
             ),
             failed=without_result(entries),
         )
@@ -90,8 +91,9 @@ class Seeds(Stage):
 class Trained:
     """One seed's finished run.
 
-    `results`: its test loss and score by name, and the metrics that were asked for. `epochs`: the journal's record of
-    each, with its step; `declared`: what the metrics of an epoch are.
+    `results`: its test loss and score by name, the metrics that were asked for and what else its task measured on the
+    test set. `epochs`: the journal's record of each, with its step; `last_epoch`: of the last, or of the best one where
+    its weights were kept.
     """
 
     seed: str
@@ -100,7 +102,7 @@ class Trained:
     rate: Metric
     receipt: dict[str, Any]
     epochs: list[tuple[int, dict[str, float]]]
-    declared: tuple[Metric, ...]
+    last_epoch: tuple[Metric, ...]
 
     @classmethod
     def read(cls, entry: Entry, asked: Sequence[str]) -> Trained:
@@ -110,9 +112,10 @@ class Trained:
         kept, receipt = read_result(entry.run), read_json(entry.run / "receipt.json")
         measured = [entry.metrics["test/loss"], score_of(receipt, entry.metrics)]
         measured += [entry.metrics[name] for name in asked]
+        measured += [one for one in entry.metrics.values() if one.name.startswith("test/") and one.kind == "result"]
         results = {metric.name: metric for metric in measured}
-        declared, rate = kept.last_epoch if kept else (), training_rate(entry.metrics)
-        return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, declared)
+        last_epoch, rate = kept.last_epoch if kept else (), training_rate(entry.metrics)
+        return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, last_epoch)
 
 
 def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
@@ -159,16 +162,33 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
 
 
 def log_epochs(run: Run, trained: Sequence[Trained]) -> None:
-    """The mean of every epoch's metrics over the seeds, and the range of the validation score, in the journal."""
-    validated = f"validation/{trained[0].receipt['task']['score'] or 'loss'}"
-    for same in zip(*(one.epochs for one in trained), strict=True):
+    """The mean of every epoch's metrics over the seeds, and the range of the validation score, in the journal.
+
+    Up to the epoch with which the first seed ended; the last one that is kept is that of each seed's own end.
+    """
+    for same in zip(*(one.epochs for one in trained), strict=False):
         step, number = same[0][0], int(same[0][1][EPOCH])
-        each = {one.name: [record[one.name] for _, record in same] for one in trained[0].declared}
-        found = [replace(one, value=statistics.fmean(each[one.name])) for one in trained[0].declared]
-        for score in (one for one in trained[0].declared if one.name == validated):
-            ends = {"min": min(each[validated]), "max": max(each[validated])}
-            found += [replace(score, name=f"{validated}_{end}", value=value) for end, value in ends.items()]
-        run.end_epoch(number, found, step)
+        run.end_epoch(number, over_seeds(trained, [record for _, record in same]), step)
+    run.last_epoch = tuple(over_seeds(trained, [values(one.last_epoch) for one in trained]))
+
+
+def over_seeds(trained: Sequence[Trained], records: Sequence[dict[str, float]]) -> list[Metric]:
+    """The mean of an epoch's metrics over the seeds' `records`, and the range of the validation score."""
+    validated = f"validation/{trained[0].receipt['task']['score'] or 'loss'}"
+    each = {one.name: [record[one.name] for record in records] for one in trained[0].last_epoch}
+    found = [replace(one, value=statistics.fmean(each[one.name])) for one in trained[0].last_epoch]
+    for score in (one for one in trained[0].last_epoch if one.name == validated):
+        ends = {"min": min(each[validated]), "max": max(each[validated])}
+        found += [replace(score, name=f"{validated}_{end}", value=value) for end, value in ends.items()]
+    return found
+
+
+def of_lengths(trained: Sequence[Trained]) -> list[str]:
+    """A note where seeds ended after different numbers of epochs."""
+    lengths = [len(one.epochs) for one in trained]
+    if len(set(lengths)) == 1:
+        return []
+    return [f"the seeds ended after {', '.join(map(str, lengths))} epochs: the mean curves end at {min(lengths)}"]
 
 
 def write_csv(path: Path, trained: Sequence[Trained]) -> None:
@@ -188,11 +208,13 @@ def keep_first(run: Run, first: Trained) -> None:
         shutil.copyfile(predictions, run.artifact("predictions.csv"))
 
 
-def grid(trained: Sequence[Trained]) -> Table:
-    """A row for each seed."""
-    heads = ("seed", *(name.replace("/", " ") for name in trained[0].results), trained[0].rate.unit, "run")
+def grid(trained: Sequence[Trained], asked: Sequence[str]) -> Table:
+    """A row for each seed: its loss, its score and the metrics that were asked for."""
+    first = trained[0]
+    names = dict.fromkeys(("test/loss", score_of(first.receipt, first.results).name, *asked))
+    heads = ("seed", *(name.replace("/", " ") for name in names), first.rate.unit, "run")
     rows = tuple(
-        (one.seed, *(f"{one.results[name].value:.4f}" for name in trained[0].results), f"{rate:,.0f}", one.folder.name)
+        (one.seed, *(f"{one.results[name].value:.4f}" for name in names), f"{rate:,.0f}", one.folder.name)
         for one, rate in zip(trained, rates(trained), strict=True)
     )
     return Table("one training by seed", heads, rows)

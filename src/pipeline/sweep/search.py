@@ -21,7 +21,7 @@ from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.better import check_direction
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
-from pipeline.runs.result import Result, metrics_of
+from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
@@ -248,8 +248,10 @@ def _go_on(
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:
-    """A metric of a finished run: of its result, or the last that its journal has. Raises UserError."""
-    metrics = metrics_of(run)
+    """A metric of a finished run: of its result or, of an epoch, of the weights that it kept; else the last that its
+    journal has. Raises UserError."""
+    result = read_result(run)
+    metrics = (by_name(result.last_epoch) if result else {}) | metrics_of(run)
     if name in metrics:
         check_direction("hydra.sweeper.metric", name, direction, metrics[name].direction)
         return metrics[name].value

@@ -15,6 +15,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure, seconds, show_table
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
+from pipeline.spec import group_of
 from pipeline.sweep.ledger import headline, undeclared
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
@@ -84,7 +85,9 @@ class Pivot:
         self.by = by or Sweep()
         first = next((entry.metrics for entry in found if entry.metrics), {})
         self.name = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
-        self.name = judged_by(first, self.name)
+        self.losses_differ = any(group_of(key) == "loss" for key in found[0].cell.swept)
+        comparable = {name: one for name, one in first.items() if not (self.losses_differ and name.endswith("/loss"))}
+        self.name = judged_by(comparable, self.name)
         self.known = list(dict.fromkeys(name for entry in found for name in undeclared(entry.metrics)))
         self.chosen = any(self.by.best in entry.metrics for entry in found)
         if self.chosen:
@@ -138,9 +141,16 @@ class Pivot:
         return {position for position, median in medians.items() if median == best}
 
     def better(self) -> str:
-        """`min`, `max` or `none`: what is better of the judging metric."""
+        """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
+        if self.by_different_losses:
+            return "none"
         declared = self.declared[self.judge].direction if self.declared else "none"
         return better_of(declared, self.by.direction if self.chosen else None)
+
+    @property
+    def by_different_losses(self) -> bool:
+        """Whether the judging metric is a loss, and cells have different ones."""
+        return self.losses_differ and not self.chosen and self.judge.endswith("/loss")
 
     def named(self, name: str) -> str:
         """A metric's name with its unit."""
@@ -182,6 +192,8 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     elif pivot.chosen and sought and declared and ENDS.get(declared.direction, ("", sought))[1] != sought:
         more = ENDS[declared.direction][0]
         lines.append(f"sweep.direction={sought} was not followed: {pivot.judge} declares that {more} is better")
+    elif pivot.by_different_losses and declared:
+        lines.append(f"{pivot.judge} is of another loss in each cell: sweep.best=<metric> with {BETTER} marks the best")
     elif declared and pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:
         none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
         lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")

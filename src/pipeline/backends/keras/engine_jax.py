@@ -67,7 +67,7 @@ class Engine:
         """What is carried beside Keras's own: gradients of the step's batches so far, and the weights' average."""
         many = self.training.accumulate > 1
         found = {"gathered": [jnp.zeros_like(value) for value in trained]} if many else {}
-        return found | ({"average": trained} if self.training.ema else {})
+        return found | ({"average": list(map(widened, trained))} if self.training.ema else {})
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
@@ -265,7 +265,7 @@ def mode(model: Any, *, training: bool) -> dict[str, bool]:
 
 
 def widened(outputs: Any) -> Any:
-    """Outputs in float32 at least, as a loss and a score take them (see pipeline.losses)."""
+    """Outputs, or weights, in float32 at least, as a loss, a score and an average take them."""
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
 
 

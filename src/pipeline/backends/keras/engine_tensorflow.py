@@ -60,7 +60,7 @@ class Engine:
         many = experiment.training.accumulate > 1
         self.gathered = [tf.Variable(tf.zeros_like(v.value)) for v in self.trained] if many else []
         self.buffers: list[np.ndarray] = []  # of the snapshots
-        self.average = [tf.Variable(v.value) for v in self.trained] if experiment.training.ema else []
+        self.average = [tf.Variable(widened(v.value)) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         self._block = tf.function(self._run_block, jit_compile=self.xla)
@@ -275,7 +275,7 @@ class Engine:
 
 
 def widened(outputs: Any) -> Any:
-    """Outputs in float32 at least, as a loss and a score take them (see pipeline.losses)."""
+    """Outputs, or weights, in float32 at least, as a loss, a score and an average take them."""
     return tf.cast(outputs, tf.float32) if outputs.dtype in (tf.float16, tf.bfloat16) else outputs
 
 

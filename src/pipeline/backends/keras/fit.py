@@ -193,8 +193,9 @@ def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale, dynamic_growth_steps=GROWTH_STEPS)
-    if experiment.optimizer.decay == "matrices":
-        others = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+    if experiment.optimizer.decay != "all":
+        named = weights.variables_keras(model)
+        others = [one for name, one in named if not experiment.optimizer.decays(name, tuple(one.shape))]
         getattr(optimizer, "inner_optimizer", optimizer).exclude_from_weight_decay(var_list=others)
     optimizer.build(model.trainable_variables)
     return optimizer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -26,7 +27,8 @@ def bounded(gradients: list[Any], training: Training, scale: Any) -> tuple[list[
         gradients = [_clamped(g, training.clip_value, scale) for g in gradients]
     if not training.needs_norm:
         return gradients, None
-    wide = [ops.cast(g, "float32") if str(g.dtype) in ("float16", "bfloat16") else g for g in gradients]
+    narrow = ("float16", "bfloat16")
+    wide = [ops.cast(g, "float32") if keras.backend.standardize_dtype(g.dtype) in narrow else g for g in gradients]
     norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in wide))
     if scale is not None:
         norm = norm / ops.cast(scale, norm.dtype)
@@ -37,8 +39,8 @@ def bounded(gradients: list[Any], training: Training, scale: Any) -> tuple[list[
 
 
 def moved_average(average: Any, weight: Any, decay: float) -> Any:
-    """decay * average + (1 - decay) * weight, in the weight's dtype."""
-    return average + (weight - average) * (1 - decay)
+    """decay * average + (1 - decay) * weight, in the average's dtype."""
+    return average + (ops.cast(weight, average.dtype) - average) * (1 - decay)
 
 
 def control_of(block: Block, padded_to: int) -> dict[str, np.ndarray]:
