@@ -217,6 +217,26 @@ def test_splits_hold_different_pairs_and_the_test_is_the_same_for_every_seed(dat
             assert str(date.fromisoformat(target).day) in source or "the " in source
 
 
+def test_a_splits_loss_is_the_mean_over_its_own_tokens() -> None:
+    """Whatever share of the training's is padding, by which each batch's loss is divided."""
+    split = encoded([("ab", "b"), ("a", "ba"), ("b", "abab")], Characters("ab"), "validation")
+    target = split.y.shape[1]
+    task = SequenceToSequence(split.x.shape[1] - target, target, Characters("ab"), counted_share=0.9)
+    logits = np.random.default_rng(0).normal(size=(*split.y.shape, task.vocabulary))
+    of_token = np.log(np.exp(logits).sum(2)) - np.take_along_axis(logits, split.y[..., None], 2)[..., 0]
+    real = split.y != PADDING
+
+    def loss(outputs: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> float:
+        """As Loss.torch() and Loss.keras() take padding: the mean over all rows, where padding is 0."""
+        found = np.log(np.exp(outputs).sum(1)) - outputs[np.arange(len(targets)), targets]
+        return float((found * counted).mean())
+
+    parts = [
+        task.loss_of(loss, np, logits[rows], split.y[rows]) * len(split.y[rows]) for rows in (slice(2), slice(2, 3))
+    ]
+    assert task.of_split(sum(parts) / 3, split.y) == pytest.approx(of_token[real].mean(), rel=1e-12)
+
+
 def test_a_pair_is_written_with_its_ends() -> None:
     split = encoded([("ab", "b"), ("a", "ba")], Characters("ab"), "test")
     assert split.x.tolist() == [[3, 4, END, BEGIN, 4, 0], [3, END, 0, BEGIN, 4, 3]]

@@ -128,6 +128,12 @@ class Task(ABC):
             return loss(*self.compared(ops, outputs, y))
         return loss(*self.compared(ops, outputs, y), counted) / self.counted_share
 
+    def of_split(self, loss: float, y: np.ndarray) -> float:
+        """The mean loss over what counts of a split's targets y (N, ...), from the mean of `loss_of` over its examples:
+        another split than the training's has another share of padding."""
+        counted = self.counted(np, y)
+        return loss if counted is None else loss * self.counted_share / float(np.mean(counted))
+
     def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
         """For each unit of the batch its score: True where a class is correct, or a number. Any shape."""
         raise NotImplementedError(f"{type(self).__name__}.score={self.score!r} needs scores()")

@@ -103,7 +103,7 @@ class HeldOut:
             wanted = y.astype(np.float64) if y.dtype.kind == "f" else y
             loss += float(task.loss_of(self._of_arrays, np, outputs, wanted)) * len(y)
             score += float(np.sum(task.scores(np, outputs, y))) if task.score is not None else 0.0
-        return loss / examples, score / (examples * task.units)
+        return task.of_split(loss / examples, self.data.validation.y), score / (examples * task.units)
 
     def _of_arrays(self, *compared: np.ndarray) -> Any:
         return self.loss(*map(keras.ops.convert_to_tensor, compared))

@@ -240,7 +240,8 @@ class Training(pl.LightningModule):
             return
         examples = len(self.data.validation)
         loss, score = (total.item() for total in self.group.total(*(total.compute() for total in self.held_out)))
-        measured = (loss / examples, score / (examples * self.data.task.units))
+        task = self.data.task
+        measured = (task.of_split(loss / examples, self.data.validation.y), score / (examples * task.units))
         self.trainer.should_stop = self.watch.end_epoch(measured, self.validated_weights)
         for total in self.held_out:
             total.reset()
