@@ -255,3 +255,15 @@ def test_biases_of_two_dimensions_do_not_decay() -> None:
     optimizer = experiment("torch", optimizer=("adamw", {"decay": "matrices"})).optimizer
     shapes = {"gru.kernel": (8, 12), "gru.bias": (2, 12), "norm.gamma": (8,), "dense.bias": (4,)}
     assert [name for name, shape in shapes.items() if optimizer.decays(name, shape)] == ["gru.kernel"]
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_the_step_under_way_is_finished_when_time_is_over(tmp_path: Path, backend: str) -> None:
+    """Of more batches than a block holds: JAX ended at step 0, with the initial weights."""
+    words = ("training.batch_size=5", "training.accumulate=100", "training.max_time=0.0001", "training.epochs=3")
+    result = pipeline(tmp_path, *DIGITS, f"backend={backend}", *words)
+    assert result.returncode == 0, result.stderr
+    assert "training ends at step 1 of 9" in result.stderr
+    (run,) = runs(tmp_path)
+    (epoch,) = [one for one in read_metrics(run) if "epoch/number" in one.metrics]
+    assert epoch.step == 1

@@ -78,7 +78,8 @@ class Plan:
     def period(self, number: int, most: int, after: int = 0) -> Iterator[Block]:
         """The blocks of a period (from 0), each of `most` batches at most; those `after` so many batches of training.
 
-        A block ends with its epoch, and a last smaller batch is its own block: a compiled program serves one shape.
+        A block ends with an optimizer step if it holds the end of one, and with its epoch; a last smaller batch is a
+        block by itself: a compiled program serves one shape.
         """
         length = self.validate_every or self.steps_per_epoch
         step, end = number * length, min((number + 1) * length, self.steps)
@@ -89,7 +90,8 @@ class Plan:
         full = self.examples // self.batch_size
         while epoch * self.steps_per_epoch + first // self.accumulate < end:
             last = min(self.batches, (end - epoch * self.steps_per_epoch) * self.accumulate)
-            stop = min(first + most, last, full if first < full else last)
+            whole = (first + most) // self.accumulate * self.accumulate
+            stop = min(whole if whole > first else first + most, last, full if first < full else last)
             yield Block(self, epoch, first, stop - first)
             first = stop
             if first == self.batches:

@@ -127,7 +127,8 @@ class Watch:
         self._wait(block, losses, scores, norms)
         self.step += int(updates.sum())
         self._journal_waiting(final=False)
-        self.out_of_time = self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
+        late = self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
+        self.out_of_time |= late and bool(updates[-1])  # the step under way is finished
         state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"

@@ -155,6 +155,8 @@ class Training(pl.LightningModule):
         self.watch.begin_epoch()
 
     def training_step(self, fed: tuple[Block, Batches], _: int) -> None:
+        if self.watch.out_of_time:
+            return  # Lightning has fetched a block ahead
         block, batches = fed
         found: Found = {"losses": [], "scores": [], "scales": [], "norms": []}
         try:
