@@ -365,3 +365,14 @@ def test_a_value_of_validation_is_that_of_the_weights_that_were_kept(tmp_path: P
     run = done(tmp_path, *words, "training.weights=best", "tracking=none")
     epochs = [record.metrics["validation/loss"] for record in read_metrics(run) if "epoch/number" in record.metrics]
     assert value_of(run, "validation/loss", "minimize") == min(epochs) < epochs[-1]
+
+
+def test_a_pruner_is_refused_a_metric_that_no_epoch_has(tmp_path: Path) -> None:
+    """Before the first trial, also of a stage that measures more than its task."""
+    words = ("stage=transformer", "dataset=python_docs", "model.width=16,32", "hydra.sweeper.direction=minimize")
+    bits = ("hydra.sweeper.metric=validation/bits_per_byte", "hydra.sweeper.pruner=median", "tracking=none")
+    assert refused(tmp_path, *OPTUNA[:2], *words, *bits) == (
+        "hydra.sweeper.metric=validation/bits_per_byte with hydra.sweeper.pruner=median: is measured at the end of a "
+        "training, and a pruner asks after each epoch; choose from validation/loss, validation/accuracy, or "
+        "hydra.sweeper.pruner=none"
+    )

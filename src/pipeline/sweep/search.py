@@ -29,6 +29,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one, varied_by
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
+from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import EPOCH, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session, say
@@ -166,6 +167,8 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         raise UserError(f"sweep.best={first.sweep.best}: of a grid's table; a search is given hydra.sweeper.metric")
     search = search.decided(first)
     epochs = epochs_of(first, search)
+    if search.pruner != "none":
+        check_every_epoch(search.metrics[0], search.pruner, first)
     folder = Path(first.settings.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     history = History(folder)

@@ -37,6 +37,19 @@ def directions_of(metrics: Sequence[str], given: Sequence[Sought] | None, experi
     return tuple(given)
 
 
+def check_every_epoch(name: str, pruner: str, experiment: Experiment) -> None:
+    """Refuse a pruner that would look for a metric after each epoch that is measured at the end alone."""
+    dataset = experiment.dataset
+    if not isinstance(dataset, Dataset) or not type(experiment.stage).__module__.startswith("pipeline."):
+        return
+    of_epochs = [f"validation/{one}" for one in ("loss", dataset.task.score) if one is not None]
+    if name.partition("/")[0] in ("validation", "test") and name not in of_epochs:
+        raise UserError(
+            f"hydra.sweeper.metric={name} with hydra.sweeper.pruner={pruner}: is measured at the end of a training, "
+            f"and a pruner asks after each epoch; choose from {', '.join(of_epochs)}, or hydra.sweeper.pruner=none"
+        )
+
+
 def _declared(name: str, declared: str, metrics: int) -> Sought:
     if declared in ENDS:
         return ENDS[declared][1]
