@@ -91,7 +91,10 @@ def test_what_onednn_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn, "cpu", lambda: {"vector": "avx512f avx512_bf16"})
     assert Onednn().missing() == "a CPU with AMX for bfloat16 (Intel, from 2023 on)"
     monkeypatch.setattr(onednn, "cpu", lambda: {"vector": "amx_bf16 avx512f"})
+    monkeypatch.setattr(onednn, "version", lambda _: "2.13.0+cpu")
     assert Onednn().missing() is None
+    monkeypatch.setattr(onednn, "version", lambda _: "2.11.0+cu130")  # it makes small products in float32
+    assert Onednn().missing() == "torch 2.13 or newer"
 
 
 def test_a_product_that_onednn_does_not_make_in_bfloat16_is_a_fault() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import found
+from pipeline.kernels.named import every
 from pipeline.kernels.nvrtc import PACKAGES
 
 SECONDS = 480  # of all parts together
@@ -82,9 +83,14 @@ def precisions(backend: str, limit_s: int, swept: str, *needs: str) -> Part:
     )  # fmt: skip
 
 
+def of_gpu(dtype: str) -> str:
+    """The words of the kernels that multiply a dtype on a GPU."""
+    return f"[{','.join(one.name for one in every() if one.processor == 'gpu' and dtype in one.dtypes)}]"
+
+
 def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
-    """Whatever kernels stage=wmma has for a dtype. Larger sizes take the host too long to verify."""
-    words = ("stage=wmma", f"stage.dtype={dtype}", f"stage.sizes={sizes}")
+    """Whatever kernels of a GPU stage=wmma has for a dtype. Larger sizes take the host too long to verify."""
+    words = ("stage=wmma", f"stage.dtype={dtype}", f"stage.sizes={sizes}", f"stage.kernels={of_gpu(dtype)}")
     return Part(
         name=f"kernels, {dtype}", limit_s=limit_s, words=words, rows=found.kernels,
         backends=(), needs=PACKAGES, small=("stage.sizes=[64]",),
@@ -166,8 +172,8 @@ PARTS = (
     ),
     reach("fp16", 110, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
     reach("bf16", 110, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
-    reach("tf32", 40, "stage.dtype=tf32", "stage.sizes=[4096]"),
-    reach("int8", 40, "stage.dtype=int8", "stage.sizes=[4096]"),
+    reach("tf32", 40, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
+    reach("int8", 40, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
     reach("padding", 90, "stage.dtype=fp16", "stage.kernels=[tuned,cublas]", "stage.sizes=[1024]", "stage.around=1024"),
     reach("work", 30, "stage.dtype=fp16", f"stage.kernels=[grid_stride,{GRID % 4},{GRID % 16}]", "stage.sizes=[1024]"),
     replace(pytest_of("loss in a third", 470, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps

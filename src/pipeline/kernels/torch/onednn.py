@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import ClassVar, Literal
+
+from packaging.version import Version
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.kernels.gemm import Gemm, Operands
@@ -10,6 +13,7 @@ from pipeline.machine.host import cpu
 from pipeline.spec import spec
 
 AMX = "amx_bf16"  # as /proc/cpuinfo calls it
+OLDEST = "2.13"  # of torch: oneDNN 3.10, which torch 2.11 has, makes up to 192 rows, columns or K in float32
 LEAST = 32  # rows, columns and K of a product that torch surely leaves to oneDNN
 
 
@@ -33,7 +37,9 @@ class Onednn(Kernel):
         return super().refusal(gemm)
 
     def missing(self) -> str | None:
-        return None if AMX in cpu()["vector"].split() else "a CPU with AMX for bfloat16 (Intel, from 2023 on)"
+        if AMX not in cpu()["vector"].split():
+            return "a CPU with AMX for bfloat16 (Intel, from 2023 on)"
+        return None if Version(version("torch")) >= Version(OLDEST) else f"torch {OLDEST} or newer"
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
         from pipeline.kernels.torch.launch import by_onednn
