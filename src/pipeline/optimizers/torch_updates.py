@@ -24,6 +24,12 @@ class Muon(torch.optim.Optimizer):
         others = [group for group in groups if group["kind"] == ADAM]
         self.adam = torch.optim.AdamW(others, weight_decay=0.0, fused=True, **adam) if others else None
         super().__init__(groups, {"lr": adam["lr"]})
+        self._share_with_adam()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A checkpoint's, which brings new groups and a new state."""
+        super().__setstate__(state)
+        self._share_with_adam()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure: nothing of ours gives one
@@ -59,11 +65,16 @@ class Muon(torch.optim.Optimizer):
         buffer: torch.Tensor = state["momentum"].mul_(momentum).add_(weight.grad)
         return weight.grad + momentum * buffer if self.matrices.nesterov else buffer
 
+    def _share_with_adam(self) -> None:
+        """Adam's groups and state are ours. Not in a step: torch 2.11 cannot compile one that replaces them."""
+        if self.adam is not None:
+            self.adam.param_groups = [group for group in self.param_groups if group["kind"] == ADAM]
+            self.adam.state = self.state
+
     def _step_others(self) -> None:
         if self.adam is None:
             return
-        groups = [group for group in self.param_groups if group["kind"] == ADAM]
-        self.adam.param_groups, self.adam.state = groups, self.state  # a resumed training has new ones
+        groups = self.adam.param_groups
         rates = [group["lr"] for group in groups]
         for group in groups:
             group["lr"] = group["lr"] * self.share
