@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 # Packages that start threads when they are imported, and survive a fork: numbers of threads say nothing beside them.
 POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "sklearn", "tensorflow", "torch")
+NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED of cuda.h: cuInit has not been called
 
 
 def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
@@ -115,14 +118,26 @@ def forkable() -> Iterator[None]:
 
 def started() -> str | None:
     """Which runtime has started in this process that a forked one cannot use."""
-    if any(_target(file).startswith("/dev/nvidia-uvm") for file in Path("/proc/self/fd").glob("*")):
-        return "CUDA"  # its driver opens this file; NVML, which only asks, does not
+    if _cuda_started():
+        return "CUDA"
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and bridge.backends_are_initialized():
         return "JAX"
     context = sys.modules.get("tensorflow.python.eager.context")
     made = context and context.context_safe()
     return "TensorFlow" if made and made._initialized else None
+
+
+def _cuda_started() -> bool:
+    """Whether CUDA's driver is at work in this process: once it is, a device can be counted.
+
+    Open files of the driver's would not say: NVML, which only asks, has the same ones.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except (OSError, AttributeError):  # not loaded; or no such system
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
 
 
 def _users() -> tuple[str, ...]:
@@ -137,13 +152,6 @@ def _threads() -> int:
         return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
         return 0
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:  # closed since it was listed
-        return ""
 
 
 def _changed(path: Path) -> float:

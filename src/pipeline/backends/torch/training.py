@@ -73,9 +73,9 @@ class Training(pl.LightningModule):
         watch.keeper.snapshot = self.snapshot
         watch.keeper.keeping.prepare = lambda: self.copy.ready(self.state())
         watch.keeper.observation = lambda: self.observation
-        # Sums, exact in float64. nan_strategy's default would leave a NaN out.
+        # Sums, exact in float64. nan_strategy's default would leave a NaN out. Lightning moves no list to the device.
         self.held_out = [
-            torchmetrics.SumMetric(nan_strategy="disable", sync_on_compute=False).set_dtype(torch.float64)
+            torchmetrics.SumMetric(nan_strategy="disable", sync_on_compute=False).set_dtype(torch.float64).to(self.home)
             for _ in range(2)
         ]
 

@@ -124,10 +124,11 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
         return
     gemm, names = common[-1], [one.name for one in rungs]
     values = [bench.rate(gemm, name, sustained=True) or 0 for name in names]
-    figure = canvas(7.2, 1.2 + 0.4 * (len(names) + 1))
+    figure = canvas(7.2, 1.2 + 0.5 * (len(names) + 1))
     axes = figure.add_subplot()
-    axes.barh(range(len(names)), values, color=BLUE, alpha=0.75)
+    axes.barh(range(len(names)), values, height=0.4, color=BLUE, alpha=0.75)
     for number, value in enumerate(values):
+        axes.text(0, number - 0.25, f" {rungs[number].launches}", va="bottom", fontsize=7, color=GREY)
         gain = f"  {value / values[number - 1]:.1f}×" if number else ""
         axes.text(value, number, f"  {value:,.{1 if value < 10 else 0}f}{gain}", va="center", fontsize=8)
     processor = rungs[0].processor
@@ -136,7 +137,7 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     if yard:
         axes.axvline(yard, color=ORANGE, lw=1)
         axes.text(yard, -0.75, f"{bench.yardstick} {yard:,.0f}", ha="center", fontsize=8, color=ORANGE)
-    axes.set_yticks(range(len(names)), [f"{one.name}: {one.launches}" for one in rungs], fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
