@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pipeline.contracts import Part
 from pipeline.errors import UserError, cut
@@ -101,6 +102,19 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(_described(index, handle) for index, handle in enumerate(_handles()))
 
 
+def let_go_of_driver() -> None:
+    """End NVML in this process, before it forks: NVML has files and threads, and a forked process none of its threads.
+
+    Whoever asks again starts it anew.
+    """
+    import pynvml
+
+    gpus.cache_clear()
+    with suppress(pynvml.NVMLError):  # once it has ended as often as it was begun
+        while True:
+            pynvml.nvmlShutdown()
+
+
 def gpu_free_bytes(index: int) -> int:
     """Free memory of a GPU, by the driver; `index` as in `gpus`."""
     import pynvml
@@ -188,6 +202,11 @@ def _described(index: int, handle: Any) -> Gpu:
     )
 
 
+def _in_bytes(size: object) -> object:
+    """A plain number is one of bytes, as the user wrote it."""
+    return str(size) if type(size) is int else size
+
+
 @spec
 class Device(Part):
     """Where a run computes.
@@ -200,7 +219,7 @@ class Device(Part):
     """
 
     name: str = "auto"
-    memory_limit: str | None = None
+    memory_limit: Annotated[str | None, BeforeValidator(_in_bytes)] = None
     logical_devices: int = Field(default=1, ge=1, le=64)
     placement_log: bool = False
     processes: int = Field(default=1, ge=1, le=1024)

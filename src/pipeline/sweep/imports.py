@@ -105,8 +105,9 @@ def forkable() -> Iterator[None]:
     if not found and threading.active_count() > 1:
         found = f"a thread ({', '.join(thread.name for thread in threading.enumerate()[1:])})"
     new = {name.partition(".")[0] for name in sys.modules.keys() - modules}
-    if not found and _threads() > threads and not new & set(POOLS):
-        found = f"{_threads() - threads} threads"
+    more = _threads() - threads
+    if not found and more and not new & set(POOLS):
+        found = f"{len(more)} threads ({', '.join(sorted(map(_name, more)))})"
     if found:
         own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
         raise UserError(
@@ -146,12 +147,20 @@ def _users() -> tuple[str, ...]:
     return tuple(name.partition(".")[0] for name in allowed_modules() if name != "pipeline")
 
 
-def _threads() -> int:
-    """Threads of this process, those that Python does not know included; 0 where the system does not say."""
+def _threads() -> set[str]:
+    """Threads of this process, those that Python does not know included; none where the system does not say."""
     try:
-        return len(list(Path("/proc/self/task").iterdir()))
+        return {path.name for path in Path("/proc/self/task").iterdir()}
     except OSError:
-        return 0
+        return set()
+
+
+def _name(thread: str) -> str:
+    """What the system calls a thread."""
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    except OSError:  # it has ended
+        return thread
 
 
 def _changed(path: Path) -> float:

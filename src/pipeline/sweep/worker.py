@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.exits import status_of, stop_on_signals
-from pipeline.machine.device import count_by_bus, gpus
+from pipeline.machine.device import count_by_bus, gpus, let_go_of_driver
 from pipeline.sweep.cell import end_with
 
 
@@ -69,6 +69,7 @@ def warm_up(command: dict[str, Any]) -> None:
     from pipeline.sweep.reads import watched
 
     count_by_bus()
+    gpus()  # the driver's threads are there before those of the user's modules are counted
     backend_of(command["config"], command["keys"]).load()
     with forkable(), watched():
         experiment, _ = ready(command["config"], command["keys"], command["swept"])
@@ -81,6 +82,7 @@ def warm_up(command: dict[str, Any]) -> None:
             importlib.import_module(name)
     for name in ("omegaconf", "pooch", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
         importlib.import_module(name)
+    let_go_of_driver()
     gc.collect()
     gc.freeze()  # the garbage collector of a cell leaves these pages alone, and so shared
 
@@ -117,7 +119,6 @@ def become_cell(command: dict[str, Any]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stop_on_signals()
     os.environ.update(command["environment"])
-    gpus.cache_clear()  # the worker's: a cell that has a GPU to itself sees that one alone, and as the first
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
