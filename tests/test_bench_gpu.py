@@ -82,14 +82,14 @@ def session(folder: Path, *parts: Part) -> Bench:
 def test_the_parts_take_eight_minutes_at_most() -> None:
     assert sum(one.limit_s for one in PARTS if not one.later) <= SECONDS == 480
     assert all(one.limit_s <= SECONDS for one in PARTS)
-    assert sum(one.limit_s for one in PARTS if one.later and not one.is_tests) <= SECONDS  # a second make gpu
+    assert sum(one.limit_s for one in PARTS if one.later) <= 3 * SECONDS  # as many make gpu behind the first
     assert all(one.limit_s > 0 for one in PARTS)
 
 
 def test_the_most_valuable_come_first() -> None:
     names = [one.name for one in PARTS if not one.later]
     assert [one.later for one in PARTS] == sorted(one.later for one in PARTS)
-    order = ["machine", "precisions, ", "kernels, ", "ladder", "gpt_gpu", "compiled step", "memory limit", "profiler"]
+    order = ["machine", "precisions, ", "kernels, ", "gpt_gpu", "compiled step", "memory limit", "profiler"]
     places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in (*order, "tests, ")]
     assert [n for some in places for n in some] == list(range(len(names)))
     assert len(set(names)) == len(names)
@@ -113,7 +113,7 @@ def test_what_is_to_be_reached_is_measured() -> None:
     reached = {one.name: one.words for one in PARTS if one.name.startswith("reach, ")}
     for dtype in ("fp16", "bf16"):
         assert "stage.sizes=[6144,8192]" in reached[f"reach, {dtype}"]
-        assert "stage.kernels=[tuned,triton,wgmma_persistent,cublas]" in reached[f"reach, {dtype}"]
+        assert "stage.kernels=[tuned,triton_tma,wgmma_persistent,cublas]" in reached[f"reach, {dtype}"]
     assert any(word.startswith("stage.around=") for word in reached["reach, padding"])
     assert any("work: 16" in word for word in reached["reach, work"])
 
@@ -632,6 +632,17 @@ def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> 
     assert found["`device.memory_limit=1GB`, PyTorch's peak"] == "500 MB: kept"
 
 
+def test_a_figure_says_whether_it_missed_its_limit_or_others_of_its_part_did(tmp_path: Path) -> None:
+    peaks = [{**row(f"{name}, peak", [5e8], "bytes"), "met": met} for name, met in (("torch", False), ("jax", True))]
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
+    entry = {"git": {"commit": None, "dirty": None}, "state": "failed", "message": "not met: torch, peak"}
+    parts = {f"memory limit, {name}": {**entry, "rows": peaks} for name in ("torch", "jax")}
+    keep(tmp_path, where, parts)
+    found = lines_of(tmp_path)
+    assert found["`device.memory_limit=1GB`, PyTorch's peak"].endswith(" (missed)")
+    assert found["`device.memory_limit=1GB`, JAX's peak"] == "500 MB: kept (other limits of its part were missed)"
+
+
 def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:
     where = {"cpu": "x", "cores": 1, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}, "rehearsal": True}
     keep(tmp_path, where, {"gpt_gpu": {"rows": [row("training", [1.0], "tokens/s")]}})
@@ -666,7 +677,7 @@ def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
 
 
 def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None:
-    shares = {"tuned": 0.6, "triton": 0.8, "naive": 0.1}
+    shares = {"tuned": 0.6, "triton_tma": 0.8, "naive": 0.1}
     sizes = {"4096x4096x4096": 1.0, "1024x1024x1024": 0.5}
     metrics = {
         f"{at}/{name}/share": (share * part, "", "time") for at, part in sizes.items() for name, share in shares.items()
@@ -682,7 +693,7 @@ def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None
     rows = found.reached(tmp_path / "runs" / "0")
     assert {one["what"]: one["met"] for one in rows} == {
         "to reach: 4096x4096x4096/tuned/share": True,
-        "to reach: 4096x4096x4096/triton/share": False,
+        "to reach: 4096x4096x4096/triton_tma/share": False,
     }
     assert found.reached(tmp_path / "runs" / "1") == []
     every = {one["what"]: one for one in found.kernels(tmp_path)}

@@ -21,6 +21,7 @@ from bench.gpu.machine import described, software
 from bench.gpu.parts import PARTS, SECONDS, Part
 from bench.gpu.session import Ended, ends_by_signal, run, said
 from bench.kept import keep, path_of, results
+from bench.table import NOT_MET
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
 from pipeline.machine.device import gpus
@@ -167,7 +168,7 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
         return Outcome("passed", rows, "", ended.seconds)
     missed = [one["what"] for one in rows if not one.get("met", True)]
     if ended.status or missed:
-        message = said(ended.text) if ended.status else f"not met: {', '.join(missed)}"
+        message = said(ended.text) if ended.status else f"{NOT_MET}{', '.join(missed)}"
         return Outcome("failed", rows, message, ended.seconds)
     if not rows and part.rows is not found.nothing:
         return Outcome("failed", [], "it ended well, and nothing of its results was found", ended.seconds)

@@ -22,7 +22,7 @@ class Part:
     `rows`: reads what was found from the folder that the command ran in. `small`: words that take the place of others
     in a rehearsal on the CPU (None: only a GPU can run it). `backends` have to be able to use the GPU, `needs` are
     distributions beside the core. `refused`: the command has to be refused with these words. `later`: it is not among
-    those of the first eight minutes, and begins only where its limit still fits into them: in a second `make gpu`.
+    those of the first eight minutes, and begins only where its limit still fits into them: in a `make gpu` after it.
     """
 
     name: str
@@ -59,7 +59,7 @@ def instead(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
 TEXT = ("stage=transformer", "dataset=python_docs", "stage.baselines=false", "stage.attention=false")
 WIDE = (
     *("model.layers=2", "model.heads=8", "model.width=1024", "dataset.context=256"),
-    *("training.batch_size=64", "training.steps=60", "training.validate_every=20", "schedule.warm_up=10"),
+    *("training.batch_size=64", "training.steps=120", "training.validate_every=20", "schedule.warm_up=10"),
 )
 TINY = (
     *("model.layers=1", "model.heads=2", "model.width=32", "dataset.context=32"),
@@ -74,12 +74,12 @@ TWO = "precision=fp32,mixed_bf16"
 CAP = "device.memory_limit=1GB"
 
 
-def precisions(backend: str, limit_s: int, swept: str, *needs: str) -> Part:
+def precisions(backend: str, limit_s: int, swept: str, *needs: str, later: bool = False) -> Part:
     """Every precision on a backend: does the receipt show what was asked for, and how fast is it?"""
     words = ("-m", *TEXT, *WIDE, f"backend={backend}", swept)
     return Part(
         name=f"precisions, {backend}", limit_s=limit_s, words=words, rows=found.precisions,
-        backends=(backend,), needs=needs, small=(*TINY, TWO),
+        backends=(backend,), needs=needs, small=(*TINY, TWO), later=later,
     )  # fmt: skip
 
 
@@ -88,19 +88,19 @@ def of_gpu(dtype: str) -> str:
     return f"[{','.join(one.name for one in every() if one.processor == 'gpu' and dtype in one.dtypes)}]"
 
 
-def kernels(dtype: str, limit_s: int, sizes: str) -> Part:
+def kernels(dtype: str, limit_s: int, sizes: str, *, later: bool = False) -> Part:
     """Whatever kernels of a GPU stage=wmma has for a dtype. Larger sizes take the host too long to verify."""
     words = ("stage=wmma", f"stage.dtype={dtype}", f"stage.sizes={sizes}", f"stage.kernels={of_gpu(dtype)}")
     return Part(
         name=f"kernels, {dtype}", limit_s=limit_s, words=words, rows=found.kernels,
-        backends=(), needs=PACKAGES, small=("stage.sizes=[64]",),
+        backends=(), needs=PACKAGES, small=("stage.sizes=[64]",), later=later,
     )  # fmt: skip
 
 
 def memory_limit(backend: str, *needs: str) -> Part:
     """Does a backend stay within the memory that it may take?"""
     return Part(
-        name=f"memory limit, {backend}", limit_s=10, rows=found.memory_limit, backends=(backend,), needs=needs,
+        name=f"memory limit, {backend}", limit_s=25, rows=found.memory_limit, backends=(backend,), needs=needs,
         words=(*DIGITS, "model=mlp", "model.units=[4000,4000]", CAP, f"backend={backend}"),
     )  # fmt: skip
 
@@ -125,27 +125,19 @@ def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ())
     )  # fmt: skip
 
 
-RIVALS = "stage.kernels=[tuned,triton,wgmma_persistent,cublas]"
+RIVALS = "stage.kernels=[tuned,triton_tma,wgmma_persistent,cublas]"
 GRID = "{_target_: pipeline.kernels.cuda.grid_stride.GridStride,work: %d}"
 IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
+LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2")
+# The limits are of an H200 with 16 cores, where a process takes 5 to 10 s to start and the host verifies each kernel.
 PARTS = (
-    Part(name="machine", limit_s=15, words=("stage=devices",), rows=found.nothing, small=()),
-    precisions("torch", 50, EVERY),
-    precisions("jax", 45, COMPILED, "keras"),
-    precisions("tensorflow", 40, COMPILED, "keras"),
-    kernels("fp16", 60, "[1024,4096]"),
-    kernels("bf16", 45, "[4096]"),
-    Part(
-        name="ladder",
-        limit_s=45,
-        words=("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2"),
-        rows=found.ladder,
-        small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
-    ),
-    Part(name="gpt_gpu", limit_s=75, words=GPT, rows=found.training, small=TINY),
+    Part(name="machine", limit_s=20, words=("stage=devices",), rows=found.nothing, small=()),
+    precisions("torch", 75, EVERY),
+    kernels("fp16", 75, "[1024,4096]"),
+    Part(name="gpt_gpu", limit_s=100, words=GPT, rows=found.training, small=TINY),
     Part(
         name="compiled step",
-        limit_s=33,
+        limit_s=75,
         words=("-m", *GPT, "training.steps=150", "training.validate_every=50", "backend.compile=false,true"),
         rows=found.compiled,
         small=TINY,
@@ -154,14 +146,14 @@ PARTS = (
     memory_limit("jax", "keras"),
     Part(
         name="memory limit, exceeded",
-        limit_s=12,
+        limit_s=20,
         words=(*DIGITS, "model=mlp", "model.units=[20000,20000]", CAP),
         rows=found.nothing,
         refused="out of memory",
     ),
-    Part(name="profiler", limit_s=10, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    pytest_of("kernels", 8, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
-    pytest_of("commands", 12, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
+    Part(name="profiler", limit_s=25, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
+    pytest_of("kernels", 15, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
+    pytest_of("commands", 15, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
     pytest_of(
         "compiled steps and solvers",
         10,
@@ -170,11 +162,24 @@ PARTS = (
         "tests/test_devices.py",
         needs=("hypothesis",),
     ),
-    reach("fp16", 110, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
-    reach("bf16", 110, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
-    reach("tf32", 40, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
-    reach("int8", 40, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
-    reach("padding", 90, "stage.dtype=fp16", "stage.kernels=[tuned,cublas]", "stage.sizes=[1024]", "stage.around=1024"),
-    reach("work", 30, "stage.dtype=fp16", f"stage.kernels=[grid_stride,{GRID % 4},{GRID % 16}]", "stage.sizes=[1024]"),
-    replace(pytest_of("loss in a third", 470, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
+    reach("fp16", 140, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
+    kernels("bf16", 75, "[4096]", later=True),
+    precisions("jax", 200, COMPILED, "keras", later=True),
+    precisions("tensorflow", 120, COMPILED, "keras", later=True),
+    Part(
+        name="ladder",
+        limit_s=120,
+        words=LADDER,
+        rows=found.ladder,
+        small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
+        later=True,
+    ),
+    replace(pytest_of("loss in a third", 300, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
+    reach("bf16", 140, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
+    reach("tf32", 60, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
+    reach("int8", 60, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
+    reach(
+        "padding", 120, "stage.dtype=fp16", "stage.kernels=[tuned,cublas]", "stage.sizes=[1024]", "stage.around=1024"
+    ),
+    reach("work", 45, "stage.dtype=fp16", f"stage.kernels=[grid_stride,{GRID % 4},{GRID % 16}]", "stage.sizes=[1024]"),
 )

@@ -3,9 +3,10 @@
 // Reading guide
 //   1. K is cut into slices of 32, and shared memory holds three of them (stages). cp.async copies from global to shared
 //      memory past the registers, and the thread goes on: while slice s is multiplied, s + 1 and s + 2 are on their way.
-//      Each slice is one group of copies (commit); `wait_prior(STAGES - 2)` waits until the oldest has arrived.
+//      Each slice is one group of copies (commit); `wait_prior(AHEAD - 1)` waits until the oldest has arrived.
 //   2. One barrier for each slice. After it the copies of all threads have arrived, and all warps have finished the slice
-//      before, whose stage the next copies overwrite.
+//      before, whose stage the next copies overwrite. These begin between the two halves of the slice: while threads
+//      compute addresses the Tensor Cores have work.
 //   3. Each of the 8 warps computes 64×64 of D: 4×4 tiles. For 8 tiles that it loads from shared memory it multiplies 16.
 //   4. A column of a slice is padded by 16 bytes, so that eight neighbouring columns begin in different banks.
 //   5. With fp16 the loads become LDSM, one instruction for 16×16 halves; with bf16 NVRTC 13.5 makes generic loads of
@@ -19,7 +20,7 @@
 #include "place.cuh"
 #include "slices.cuh"
 
-constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32, WARP = 64, THREADS = 256, STAGES = 3;
+constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32, WARP = 64, THREADS = 256, STAGES = 3, AHEAD = STAGES - 1;
 constexpr int STRIDE_A = BLOCK_M + CHUNK, STRIDE_B = BLOCK_K + CHUNK, TILES = WARP / TILE;
 
 struct Stage {
@@ -37,22 +38,21 @@ __device__ void move_chunk(Element *place, const Element *source)
     __pipeline_memcpy_async(place, source, 16);
 }
 
-__device__ void multiply(TileD (&sums)[TILES][TILES], const Stage &stage, int warp_row, int warp_column)
+// Half of a slice: TILE_K of its BLOCK_K, from `step` on.
+__device__ void multiply(TileD (&sums)[TILES][TILES], const Stage &stage, int step, int warp_row, int warp_column)
 {
+    static_assert(BLOCK_K == 2 * TILE_K, "two halves");
+    TileA a[TILES];
+    TileB b[TILES];
     #pragma unroll
-    for (int step = 0; step < BLOCK_K; step += TILE_K) {
-        TileA a[TILES];
-        TileB b[TILES];
-        #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            load_aligned(a[i], stage.a + warp_row + i * TILE + step * STRIDE_A, STRIDE_A);
-            load_aligned(b[i], stage.b + step + (warp_column + i * TILE) * STRIDE_B, STRIDE_B);
-        }
-        #pragma unroll
-        for (int i = 0; i < TILES; i++)
-            #pragma unroll
-            for (int j = 0; j < TILES; j++) wmma::mma_sync(sums[i][j], a[i], b[j], sums[i][j]);
+    for (int i = 0; i < TILES; i++) {
+        load_aligned(a[i], stage.a + warp_row + i * TILE + step * STRIDE_A, STRIDE_A);
+        load_aligned(b[i], stage.b + step + (warp_column + i * TILE) * STRIDE_B, STRIDE_B);
     }
+    #pragma unroll
+    for (int i = 0; i < TILES; i++)
+        #pragma unroll
+        for (int j = 0; j < TILES; j++) wmma::mma_sync(sums[i][j], a[i], b[j], sums[i][j]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -81,16 +81,18 @@ gemm_tuned(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
             stage.b, B + k + block.column * size_t(ldb), ldb, K - k, N - block.column);
     };
 
-    for (int slice = 0; slice < STAGES - 1; slice++) {
+    for (int slice = 0; slice < AHEAD; slice++) {
         start_slice(slice);
         __pipeline_commit();
     }
     for (int slice = 0; slice < slices; slice++) {
-        __pipeline_wait_prior(STAGES - 2);  // this thread's copies of the slice have arrived
+        __pipeline_wait_prior(AHEAD - 1);  // this thread's copies of the slice have arrived
         __syncthreads();                    // those of the others too, and the slice before has been multiplied
-        start_slice(slice + STAGES - 1);    // past the end of K this is zeros, which nobody reads
+        const Stage &stage = shared.stages[slice % STAGES];
+        multiply(sums, stage, 0, warp_row, warp_column);
+        if (slice + AHEAD < slices) start_slice(slice + AHEAD);
         __pipeline_commit();
-        multiply(sums, shared.stages[slice % STAGES], warp_row, warp_column);
+        multiply(sums, stage, TILE_K, warp_row, warp_column);
     }
 
     #pragma unroll

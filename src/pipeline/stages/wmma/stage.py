@@ -40,6 +40,7 @@ COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large
 Size = tuple[int, int, int]
 # N where nothing else is said. A GPU of many cores has too little to do at the sizes that keep a CPU busy.
 SIZES = {"cpu": (256, 512, 1024), "gpu": (1024, 2048, 4096, 8192)}
+SECONDS = {"cpu": 0.25, "gpu": 1.0}  # a GPU's clock takes a tenth of a second to follow its power
 
 
 def _sizes(value: object) -> object:
@@ -64,10 +65,10 @@ class Wmma(Stage):
     `dtype`: of A and B (None: fp32 is timed, fp16 where a GPU's kernel is; a kernel that lacks it is verified in its
     own first one). `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
     dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
-    `rounds`: samples of each; `seconds`: that they may take of one kernel at one size. `longest`: a kernel whose single
-    product would take more seconds is not run at that size. `around`: also sizes at and beside the multiples of 8, 16
-    and 64 that follow this one. `architectures`: GPUs that the CUDA kernels are compiled for, which need not be there,
-    as 80 for compute capability 8.0 (None: 90 where the packages for it are installed).
+    `rounds`: samples of each; `seconds`: that they may take of one kernel at one size (None: SECONDS). `longest`: a
+    kernel whose single product would take more seconds is not run at that size. `around`: also sizes at and beside the
+    multiples of 8, 16 and 64 that follow this one. `architectures`: GPUs that the CUDA kernels are compiled for, which
+    need not be there, as 80 for compute capability 8.0 (None: 90 where the packages for it are installed).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
@@ -82,7 +83,7 @@ class Wmma(Stage):
     pad: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0, 0)
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] | None = None
     rounds: Annotated[int, Field(gt=0, le=1000)] = 5
-    seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.25
+    seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
     longest: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 0.5
     around: Annotated[int, Field(ge=64)] | None = None
     architectures: tuple[int, ...] | None = None
@@ -144,12 +145,17 @@ class Wmma(Stage):
         return any(one.missing() is None for one in of_gpu)
 
     @property
+    def timed_on(self) -> Literal["cpu", "gpu"]:
+        """The processor by which sizes and seconds are chosen where none are set."""
+        return "gpu" if self.times_gpu else "cpu"
+
+    @property
     def problems(self) -> tuple[Gemm, ...]:
         """One for each size, the smallest first."""
         one = Gemm(
             m=1, n=1, k=1, dtype=self.timed_dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad
         )
-        sizes = self.sizes or [(size, size, size) for size in SIZES["gpu" if self.times_gpu else "cpu"]]
+        sizes = self.sizes or [(size, size, size) for size in SIZES[self.timed_on]]
         found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(sizes))
         return tuple(sorted(found, key=lambda gemm: gemm.flop))
 
@@ -169,7 +175,7 @@ class Wmma(Stage):
             problems=self.problems,
             cores=self.cores,
             rounds=self.rounds,
-            seconds=self.seconds,
+            seconds=SECONDS[self.timed_on] if self.seconds is None else self.seconds,
             longest=self.longest,
             seed=seed,
             any_dtype=self.dtype is None,
