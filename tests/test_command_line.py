@@ -158,6 +158,7 @@ REFUSALS = {
     "loader=tfdata": "loader=tfdata with backend=torch: this loader feeds tensorflow; loader=memory and ...",
     "loader=dataloader backend=jax": "loader=dataloader with backend=jax: this loader feeds torch; ...",
     "device.memory_limit=1GB": "device.memory_limit=1GB on cpu: frameworks bound GPU memory only; ...",
+    "device.memory_limit=1000000": "device.memory_limit=1000000 on cpu: frameworks bound GPU memory only; ...",
     "device.logical_devices=2": "device.logical_devices=2 with backend=torch on cpu: it cannot split a device; ...",
     "device=tpu": f"device=tpu: no such choice; {DEVICES}",
     "device=cpu:1": f"device=cpu:1: the CPU is one device, cpu:0; {DEVICES}",

@@ -32,9 +32,19 @@ def capability(handle: str) -> tuple[int, int]:
     return (8, UUIDS.index(handle))
 
 
+begun: list[None] = []  # one for each nvmlInit that no nvmlShutdown has ended
+
+
+def shut_down() -> None:
+    if not begun:
+        raise NvmlError("Uninitialized")
+    begun.pop()
+
+
 DRIVER = SimpleNamespace(
     NVMLError=NvmlError,
-    nvmlInit=lambda: None,
+    nvmlInit=lambda: begun.append(None),
+    nvmlShutdown=shut_down,
     nvmlDeviceGetCount=lambda: len(UUIDS),
     nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
     nvmlDeviceGetHandleByUUID=handle_of,

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import experiment as experiments
-from pipeline.errors import UserError
+from pipeline.errors import Impossible, UserError
 from pipeline.models.fnn import Fnn
 from pipeline.pinn import guard, jets, rounding, solution
 from pipeline.pinn.at_points import read_points
@@ -33,7 +33,9 @@ from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
+from pipeline.pinn.solvers import deepxde_adam
 from pipeline.pinn.solvers.deepxde import Deepxde
+from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.records import read_config, read_metrics
 
@@ -298,6 +300,15 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "error: the loss became " in result.stderr
     assert " by step 5, first in the term " in result.stderr
+
+
+def test_polygons_of_deepxde_need_a_numpy_that_has_their_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepxde_adam, "version", lambda _: "2.5.2")
+    with pytest.raises(Impossible, match=r"NumPy 2\.5 and newer lack, and NumPy 2\.5\.2 is installed; pip install"):
+        DeepxdeAdam().check(PoissonLShape(), "fp32")
+    DeepxdeAdam().check(Ode(), "fp32")
+    monkeypatch.setattr(deepxde_adam, "version", lambda _: "2.4.6")
+    DeepxdeAdam().check(PoissonLShape(), "fp32")
 
 
 REFUSED = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from command import environment, message, pipeline
-from test_device import DRIVER, UUIDS
+from test_device import DRIVER, UUIDS, begun
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import begin, wait_until
 
@@ -343,14 +344,52 @@ def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: 
     assert row["reason"].endswith("hydra/launcher=submitit_local")
 
 
+def test_without_a_driver_there_is_none_to_let_go_of() -> None:
+    device.let_go_of_driver()
+    assert isinstance(device.gpus(), tuple)
+
+
+CUDA = """
+int begun = 0;
+int cuInit(unsigned flags) { begun = 1; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return begun ? 0 : 3; }  /* CUDA_ERROR_NOT_INITIALIZED */
+"""
+ASKED = """
+import ctypes
+from pipeline.sweep.imports import started
+print(started())
+driver = ctypes.CDLL("{driver}")  # as NVML loads it, which asks for its version
+print(started())
+driver.cuInit(0)
+print(started())
+"""
+
+
+def test_a_driver_that_is_loaded_has_not_started(tmp_path: Path) -> None:
+    """Of CUDA's driver a stand-in: NVML loads it, and has its files open, before anything has started CUDA."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, driver = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
+    source.write_text(CUDA)
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(driver), str(source)]
+    subprocess.run(command, check=True)
+    code = ASKED.format(driver=driver)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "None", "CUDA"]
+
+
 def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a driver's recorded answers: the worker has asked for all GPUs before it forks."""
+    """On a driver's recorded answers: the worker has asked for all GPUs, and let go of the driver, before it forks."""
     monkeypatch.setitem(sys.modules, "pynvml", DRIVER)
     monkeypatch.setattr(worker, "stop_on_signals", lambda: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     device.gpus.cache_clear()
     try:
         assert [gpu.name for gpu in device.gpus()] == [f"name of {uuid}" for uuid in UUIDS]
+        assert begun
+        device.let_go_of_driver()
+        assert not begun
         assert in_fork(tmp_path, {"CUDA_VISIBLE_DEVICES": "1"}) == [f"name of {UUIDS[1]}"]
         assert in_fork(tmp_path, {}) == [f"name of {uuid}" for uuid in UUIDS]
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from packaging.version import Version
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Backend, offers
@@ -22,6 +24,8 @@ BESIDE = {
     "tensorflow": ("tensorflow-probability", "tf_keras"),
     "jax": ("flax",),
 }
+CORNERS = 4  # of a rectangle, for which, and for a triangle, DeepXDE has geometries that need no polygon
+CROSSES_NO_PLANE = "2.5"  # NumPy: numpy.cross of vectors of two numbers was removed
 
 
 @spec
@@ -64,6 +68,13 @@ class DeepxdeAdam(Solver):
             raise Impossible(
                 f"precision={precision} with solver={choice(self)}: DeepXDE uses one float for everything and no "
                 f"loss scaling; choose from {', '.join(self.precisions)}"
+            )
+        corners = getattr(problem.domain, "vertices", ())
+        if len(corners) > CORNERS and Version(version("numpy")) >= Version(CROSSES_NO_PLANE):
+            raise Impossible(
+                f"dataset={choice(problem)} with solver={choice(self)}: DeepXDE's polygons need a product of plane "
+                f"vectors that NumPy {CROSSES_NO_PLANE} and newer lack, and NumPy {version('numpy')} is installed; "
+                "pip install 'numpy<2.5', or use another solver"
             )
 
     def check_backend(self, backend: str, problem: Problem) -> None:
