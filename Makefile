@@ -34,7 +34,7 @@ ifneq ($(WHEELS),)
 gpu: export PIPELINE_CACHE ?= $(abspath $(VENV))/cache
 endif
 # Without a network: $(PYTHON) has torch already, and the environment sees what it has.
-gpu: $(if $(WHEELS),,$(DEV) $(if $(EXTRA),$(VENV)/.$(EXTRA))) ## every check and benchmark of a GPU in 8 minutes; `make gpu WHEELS=folder` without a network
+gpu: $(if $(WHEELS),,$(DEV) $(if $(EXTRA),$(VENV)/.$(EXTRA))) ## checks and benchmarks of a GPU, 8 minutes of them a call; `make gpu WHEELS=folder` without a network
 	$(if $(WHEELS),$(PYTHON) -m bench.gpu.offline $(WHEELS) $(VENV))
 	$(RUN) bench gpu $(ARGS)
 

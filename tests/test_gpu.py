@@ -14,15 +14,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from command import pipeline, runs, status
 from in_backend import canary_on_gpu, outcomes
+from packaging.version import Version
 
 from bench.measure import peer
 from pipeline.machine import gpu_support
 from pipeline.machine.capability import runnable
 from pipeline.machine.device import gpus
 from pipeline.machine.installed import is_installed
+from pipeline.pinn.solvers.deepxde_adam import CROSSES_NO_PLANE
 from pipeline.runs.records import read_config
 from pipeline.runs.result import read_result, values
 
@@ -234,7 +237,7 @@ def test_deepxde_solves_on_the_gpu(backend: str, precision: str, tmp_path: Path)
         "stage=pinn",
         "tracking=none",
         "device=gpu",
-        "dataset=ode",  # NumPy 2.5 has no product of plane vectors, which DeepXDE's polygons need
+        f"dataset={'poisson_lshape' if Version(np.__version__) < Version(CROSSES_NO_PLANE) else 'ode'}",
         "solver=deepxde_adam",
         "solver.steps=20",
     )
@@ -310,7 +313,7 @@ def test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time(tmp_path: Path)
     found = values((*result.metrics, *result.last_epoch))
     share, loss = found["model_flop_utilization"], found["validation/loss"]
     tokens = training["steps"] * training["batch_size"] * int(str(receipt["task"]["units"]))
-    seconds = tokens / float(str(receipt["training_rate"]["median"]))
+    seconds = tokens / float(str(receipt["training_rate"]["min"]))  # the slowest period's
     ours = f"{seconds:.2f} s of steps, {loss:.4f} nats, {share:.1%} of a matmul's rate"
     print(f"the plain loop: {plain}; ours: {ours}, {receipt['training_s']} s with start and validations")
     assert loss <= plain["validation_loss"]

@@ -360,7 +360,9 @@ def test_kernels_are_timed_in_turns() -> None:
     order: list[str] = []
     launches = {name: Noted(name) for name in "abc"}
     times = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=10)
-    assert "".join(order[:12:1]) == "abcacbcabcba"  # none always follows the same one
+    rounds = ["".join(order[n : n + 3]) for n in range(0, 12, 3)]
+    assert {"".join(sorted(one)) for one in rounds} == {"abc"}
+    assert rounds[1::2] == [one[::-1] for one in rounds[::2]]  # none always follows the same one
     assert {len(one.burst) for one in times.values()} == {4}
     few = in_turns(launches, dict.fromkeys(launches, 1.0), rounds=4, budget_s=0.1)
     assert {len(one.sustained) for one in few.values()} == {3}

@@ -125,7 +125,7 @@ def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ())
     )  # fmt: skip
 
 
-RIVALS = "stage.kernels=[tuned,triton_tma,wgmma_persistent,cublas]"
+RIVALS = "stage.kernels=[tuned,triton,triton_tma,wgmma_persistent,cublas]"
 GRID = "{_target_: pipeline.kernels.cuda.grid_stride.GridStride,work: %d}"
 IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
 LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2")
@@ -162,7 +162,7 @@ PARTS = (
         "tests/test_devices.py",
         needs=("hypothesis",),
     ),
-    reach("fp16", 140, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
+    reach("fp16", 170, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
     kernels("bf16", 75, "[4096]", later=True),
     precisions("jax", 200, COMPILED, "keras", later=True),
     precisions("tensorflow", 120, COMPILED, "keras", later=True),
@@ -175,7 +175,7 @@ PARTS = (
         later=True,
     ),
     replace(pytest_of("loss in a third", 300, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
-    reach("bf16", 140, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
+    reach("bf16", 170, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
     reach("tf32", 60, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
     reach("int8", 60, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
     reach(

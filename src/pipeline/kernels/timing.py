@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,17 +49,17 @@ def in_turns(
 ) -> dict[Key, Times]:
     """`rounds` samples of each kernel, fewer of one that would take longer than `budget_s` altogether, FEWEST at least.
 
-    `expected`: seconds of one product, by which the number of calls of a sample is chosen, once for each kernel. Each
-    round begins with another kernel, and every other one goes backwards: none always follows the same one. After a
-    kernel whose threads keep cores busy, the next one waits until they sleep. `failed` is called with what a kernel
-    raises, which then has no more turns.
+    `expected`: seconds of one product, by which the number of calls of a sample is chosen, once for each kernel. Rounds
+    have an order by chance, the same in every run, and every other one goes backwards: a GPU's clock is what the kernel
+    before has left. After a kernel whose threads keep cores busy, the next one waits until they sleep. `failed` is
+    called with what a kernel raises, which then has no more turns.
     """
     found = {name: Times(_calls(expected[name], rounds, budget_s)) for name in launches}
     wanted = {name: min(rounds, max(FEWEST, int(budget_s / (2 * expected[name])))) for name in launches}
+    chance, names = random.Random(0), [*launches]
     for number in range(rounds):
-        first = number % len(launches) if launches else 0
-        names = [*launches][first:] + [*launches][:first]
-        for name in names[:: 1 if number % 2 == 0 else -1]:
+        names = names[::-1] if number % 2 else chance.sample(names, len(names))
+        for name in names:
             if len(found[name].burst) >= wanted[name]:
                 continue
             calls = found[name].calls

@@ -24,6 +24,10 @@ class Muon(torch.optim.Optimizer):
         others = [group for group in groups if group["kind"] == ADAM]
         self.adam = torch.optim.AdamW(others, weight_decay=0.0, fused=True, **adam) if others else None
         super().__init__(groups, {"lr": adam["lr"]})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """One more; each of those that it is made with comes this way too."""
+        super().add_param_group(param_group)
         self._share_with_adam()
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,6 +80,12 @@ class Polygon:
         corners = np.array(self.vertices, float)
         if not self.area() > 1e-12 * np.prod(np.ptp(corners, axis=0)):  # nor is a NaN
             raise ValueError(f"Polygon({self.vertices}): has no area")
+
+    @property
+    def is_rectangle(self) -> bool:
+        """With sides along the axes."""
+        size = np.prod(np.ptp(np.array(self.vertices, float), axis=0))
+        return len(self.vertices) == 4 and math.isclose(self.area(), size)
 
     def inside(self, n: int, generator: np.random.Generator) -> np.ndarray:
         """Uniform, by rejection from the bounding box."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Packages that start threads when they are imported, and survive a fork: numbers of threads say nothing beside them.
 POOLS = ("cv2", "jaxlib", "numexpr", "numpy", "polars", "pyarrow", "scipy", "sklearn", "tensorflow", "torch")
-NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED of cuda.h: cuInit has not been called
+COUNTED = (0, 100)  # CUDA_SUCCESS and CUDA_ERROR_NO_DEVICE of cuda.h; before cuInit it is CUDA_ERROR_NOT_INITIALIZED
 
 
 def import_code(experiment: Experiment, known: Collection[str], since: float) -> None:
@@ -107,7 +107,7 @@ def forkable() -> Iterator[None]:
     new = {name.partition(".")[0] for name in sys.modules.keys() - modules}
     more = _threads() - threads
     if not found and more and not new & set(POOLS):
-        found = f"{len(more)} threads ({', '.join(sorted(map(_name, more)))})"
+        found = f"{len(more)} thread{'s' * (len(more) > 1)} ({', '.join(sorted(map(_name, more)))})"
     if found:
         own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
         raise UserError(
@@ -138,7 +138,7 @@ def _cuda_started() -> bool:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except (OSError, AttributeError):  # not loaded; or no such system
         return False
-    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALIZED)
+    return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) in COUNTED
 
 
 def _users() -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pipeline.contracts import Backend, offers
 from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.installed import check_installed
+from pipeline.pinn.domain import Polygon
 from pipeline.spec import choice, spec
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ BESIDE = {
     "tensorflow": ("tensorflow-probability", "tf_keras"),
     "jax": ("flax",),
 }
-CORNERS = 4  # of a rectangle, for which, and for a triangle, DeepXDE has geometries that need no polygon
+TRIANGLE = 3  # corners; for it, and for a rectangle, DeepXDE has geometries that are no polygon
 CROSSES_NO_PLANE = "2.5"  # NumPy: numpy.cross of vectors of two numbers was removed
 
 
@@ -69,8 +70,9 @@ class DeepxdeAdam(Solver):
                 f"precision={precision} with solver={choice(self)}: DeepXDE uses one float for everything and no "
                 f"loss scaling; choose from {', '.join(self.precisions)}"
             )
-        corners = getattr(problem.domain, "vertices", ())
-        if len(corners) > CORNERS and Version(version("numpy")) >= Version(CROSSES_NO_PLANE):
+        domain = problem.domain
+        bare = not isinstance(domain, Polygon) or domain.is_rectangle or len(domain.vertices) == TRIANGLE
+        if not bare and Version(version("numpy")) >= Version(CROSSES_NO_PLANE):
             raise Impossible(
                 f"dataset={choice(problem)} with solver={choice(self)}: DeepXDE's polygons need a product of plane "
                 f"vectors that NumPy {CROSSES_NO_PLANE} and newer lack, and NumPy {version('numpy')} is installed; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -93,9 +92,8 @@ def geometry_of(dde: ModuleType, problem: Problem) -> Any:
         return dde.geometry.GeometryXTime(space, time)
     if isinstance(domain, Polygon):
         corners = np.array(domain.vertices, float)
-        low, high = corners.min(axis=0), corners.max(axis=0)
-        if len(corners) == 4 and math.isclose(domain.area(), np.prod(high - low)):
-            return dde.geometry.Rectangle(low, high)
+        if domain.is_rectangle:
+            return dde.geometry.Rectangle(corners.min(axis=0), corners.max(axis=0))
         if len(corners) == 3:
             return dde.geometry.Triangle(*corners)
         return dde.geometry.Polygon(domain.vertices)

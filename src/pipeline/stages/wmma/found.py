@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -174,19 +173,10 @@ class Found:
         return None if times is None else median_rate(gemm.flop, times.sustained if sustained else times.burst)
 
     def share(self, gemm: Gemm, name: str) -> float | None:
-        """Of the yardstick's sustained rate: the median of the rounds, in each of which both had a turn.
-
-        A GPU's clock follows its power: within seconds the same kernel may have 1,600 MHz, and 1,900. Where one of them
-        has fewer turns, since it takes long, the share is that of the medians.
-        """
-        found = self.times.get(gemm, {})
-        ours, theirs = found.get(name), found.get(self.yardstick or "")
-        if ours is None or theirs is None:
-            return None
-        if len(ours.sustained) != len(theirs.sustained):
-            return theirs.median / ours.median
-        rounds = zip(ours.sustained, theirs.sustained, strict=True)
-        return statistics.median(yardstick / kernel for kernel, yardstick in rounds)
+        """Of the yardstick's rate, by the sustained medians."""
+        ours = self.rate(gemm, name, sustained=True)
+        theirs = self.rate(gemm, self.yardstick, sustained=True) if self.yardstick else None
+        return None if ours is None or theirs is None else ours / theirs
 
     def peak(self, name: str) -> float | None:
         """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not."""
