@@ -89,7 +89,7 @@ def test_the_parts_take_eight_minutes_at_most() -> None:
 def test_the_most_valuable_come_first() -> None:
     names = [one.name for one in PARTS if not one.later]
     assert [one.later for one in PARTS] == sorted(one.later for one in PARTS)
-    order = ["machine", "precisions, ", "kernels, ", "gpt_gpu", "compiled step", "memory limit", "profiler"]
+    order = ["machine", "precisions, ", "kernels, ", "gpt_gpu", "memory limit", "profiler"]
     places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in (*order, "tests, ")]
     assert [n for some in places for n in some] == list(range(len(names)))
     assert len(set(names)) == len(names)
@@ -438,6 +438,8 @@ def test_a_message_begins_with_the_error() -> None:
 def test_of_tests_those_that_have_passed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the output that pytest has with this project's own options."""
     file = tmp_path / "tests" / "test_two.py"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the plugin
+    monkeypatch.setattr(parts, "several", lambda: False)
     two_tests = "import pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass\ndef test_b(): assert {}\n"
     write_files(tmp_path, {"tests/test_two.py": two_tests.format(False)})
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -470,6 +472,12 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {one["what"]: one["median"] for one in rows}
 
 
+def test_tests_run_beside_each_other_where_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, there in ((16, True), (15, False)):
+        monkeypatch.setattr(parts.os, "cpu_count", lambda cores=cores: cores)
+        assert ("--numprocesses" in parts.pytest_of("one", 1, "x").words) is there
+
+
 def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
     write_files(
         tmp_path,
@@ -480,6 +488,13 @@ def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
         },
     )
     assert found.passed(tmp_path) == ["tests/test_a.py::test_x[torch-fp32]"]
+    with (tmp_path / found.LOG).open("a") as log:  # by several workers: a name when a test begins, and one when it ends
+        log.write("\ntests/test_b.py::test_[a b] \n[gw11] [ 75%] PASSED tests/test_b.py::test_[a b] \n")
+        log.write("tests/test_b.py::test_d \n[gw0] [100%] FAILED tests/test_b.py::test_c \n")
+    assert found.passed(tmp_path)[1:] == ["tests/test_b.py::test_[a b]"]
+    assert found.outcomes(tmp_path)["tests/test_b.py::test_c"] == "FAILED"
+    assert "tests/test_b.py::test_d" not in found.outcomes(tmp_path)
+    (tmp_path / found.LOG).write_text("".join((tmp_path / found.LOG).read_text().partition("test_z ")[:2]))
     assert {one["what"]: one["median"] for one in found.tests(tmp_path)} == {"passed": 1, "failed": 1, "skipped": 1}
 
 

@@ -97,7 +97,7 @@ class Bench:
         command = [sys.executable, "-m", *part.arguments(rehearsal=self.rehearsal)]
         command += [word for name in found.passed(folder) for word in ("--deselect", name)] if part.is_tests else []
         where = ROOT if part.is_tests else folder
-        ended = run(command, where, folder / found.LOG, limit, environment(), lambda s: tick(s, limit))
+        ended = run(command, where, folder / found.LOG, limit, environment(part), lambda s: tick(s, limit))
         try:
             return judged(part, ended, part.rows(folder), limit)
         except Exception as error:  # whatever is not in the files of a command that did not end well
@@ -179,9 +179,10 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
     return Outcome("passed", rows, "", ended.seconds)
 
 
-def environment() -> dict[str, str]:
-    """That of the commands: their output comes as it is printed, in lines of any length."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+def environment(part: Part) -> dict[str, str]:
+    """That of a command: its output comes as it is printed, in lines of any length. Tests share a GPU's memory."""
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if part.is_tests else {}
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **shared}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -31,7 +31,9 @@ SHARE, SHARE_AIMED_AT = "model_flop_utilization", 0.45  # of experiment=gpt_gpu 
 BITS, BITS_AT_MOST = "test/bits_per_byte", 2.1
 REACHED_AT = ("4096x4096x4096", "6144x6144x6144", "8192x8192x8192")
 RATE = re.compile(r"epoch/(\w+)_per_s")
-RESULT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
+ENDED = "PASSED|FAILED|ERROR|SKIPPED"
+RESULT = re.compile(rf"^(tests/\S+::.+?) ({ENDED})\b", re.MULTILINE)
+BY_WORKERS = re.compile(rf"^\[gw\d+\] \[ *\d+%\] ({ENDED}) (tests/\S+::.+?) *$", re.MULTILINE)  # pytest-xdist's
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,8 @@ def tests(folder: Path) -> list[Row]:
 def outcomes(folder: Path) -> dict[str, str]:
     """Every test that came to an end, and how it ended last, by pytest's output."""
     log = folder / LOG
-    return dict(RESULT.findall(log.read_text(encoding="utf-8", errors="replace"))) if log.exists() else {}
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return {**dict(RESULT.findall(text)), **{name: how for how, name in BY_WORKERS.findall(text)}}
 
 
 def passed(folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHONS = ((3, 11), (3, 12))
 EXTRAS = ("jax", "tensorflow", "kernels", "tensorboard", "text", "deepxde")  # of those that a part or a test can use
-TESTS = ("pytest>=9", "pytest-timeout>=2.4", "hypothesis>=6.150")
+TESTS = ("pytest>=9", "pytest-timeout>=2.4", "pytest-xdist>=3.8", "hypothesis>=6.150")
 KEPT = ("torch", "jax", "jaxlib", "tensorflow", "triton", "numpy")  # what computes stays as it is
 WITHOUT = ("mlflow", "optuna", "cmaes")  # tracking is off and nothing is searched
 MISSING = re.compile(r"no wheel of ([A-Za-z0-9_.-]+) in ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from bench.gpu import found
 from pipeline.kernels.named import every
 from pipeline.kernels.nvrtc import PACKAGES
+from pipeline.machine.installed import is_installed
 
 SECONDS = 480  # of all parts together
+AT_ONCE = 8  # tests
 Row = dict[str, Any]
 
 
@@ -113,14 +116,30 @@ def reach(what: str, limit_s: int, *words: str) -> Part:
     )  # fmt: skip
 
 
+def several() -> bool:
+    """Whether tests run beside each other: each takes two cores or so."""
+    return (os.cpu_count() or 1) >= 2 * AT_ONCE and is_installed("xdist")
+
+
 def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
     """The tests of files that need a GPU. They also get what is left of the eight minutes.
 
-    One more `make gpu` goes on behind those that have passed.
+    One more `make gpu` goes on behind those that have passed. Where there are cores for it, several run at once: they
+    time nothing.
     """
-    words = ("-m", "gpu", "-vv", "--color=no", "-p", "no:cacheprovider", *files)  # -vv: pyproject.toml has one -q
+    words: tuple[str, ...] = (
+        "-m",
+        "gpu",
+        "-vv",
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "bench.gpu.at_once",
+    )  # pyproject has -q
+    words += ("--numprocesses", str(AT_ONCE), "--dist", "worksteal") if several() else ()
     return Part(
-        name=f"tests, {what}", limit_s=limit_s, words=words, rows=found.tests, module="pytest",
+        name=f"tests, {what}", limit_s=limit_s, words=(*words, *files), rows=found.tests, module="pytest",
         needs=("pytest", "pytest-timeout", *needs), small=(),
     )  # fmt: skip
 
@@ -135,13 +154,6 @@ PARTS = (
     precisions("torch", 75, EVERY),
     kernels("fp16", 75, "[1024,4096]"),
     Part(name="gpt_gpu", limit_s=100, words=GPT, rows=found.training, small=TINY),
-    Part(
-        name="compiled step",
-        limit_s=75,
-        words=("-m", *GPT, "training.steps=150", "training.validate_every=50", "backend.compile=false,true"),
-        rows=found.compiled,
-        small=TINY,
-    ),
     memory_limit("torch"),
     memory_limit("jax", "keras"),
     Part(
@@ -152,11 +164,11 @@ PARTS = (
         refused="out of memory",
     ),
     Part(name="profiler", limit_s=25, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    pytest_of("kernels", 15, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
-    pytest_of("commands", 15, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
+    pytest_of("kernels", 30, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
+    pytest_of("commands", 50, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
     pytest_of(
         "compiled steps and solvers",
-        10,
+        35,
         "tests/test_compile.py",
         "tests/test_solvers.py",
         "tests/test_devices.py",
@@ -164,8 +176,16 @@ PARTS = (
     ),
     reach("fp16", 170, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
     kernels("bf16", 75, "[4096]", later=True),
+    Part(
+        name="compiled step",
+        limit_s=75,
+        words=("-m", *GPT, "training.steps=150", "training.validate_every=50", "backend.compile=false,true"),
+        rows=found.compiled,
+        small=TINY,
+        later=True,
+    ),
     precisions("jax", 200, COMPILED, "keras", later=True),
-    precisions("tensorflow", 120, COMPILED, "keras", later=True),
+    precisions("tensorflow", 80, COMPILED, "keras", later=True),
     Part(
         name="ladder",
         limit_s=120,
@@ -174,7 +194,7 @@ PARTS = (
         small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
         later=True,
     ),
-    replace(pytest_of("loss in a third", 300, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
+    replace(pytest_of("loss in a third", 240, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
     reach("bf16", 170, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
     reach("tf32", 60, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
     reach("int8", 60, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
