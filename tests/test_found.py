@@ -49,6 +49,23 @@ def test_a_solver_of_ours_says_the_same(tmp_path: Path) -> None:
     assert said(tmp_path, "stage=pinn", "dataset=function", "backend=jax") == expected("jax")
 
 
+# A platform that says when it is started, as CUDA's would take a GPU's memory.
+PLATFORMS = """
+import jax
+from jax._src import xla_bridge
+from pipeline.machine.device import Place
+from pipeline.machine.found import jax_device
+xla_bridge.register_backend_factory("other", lambda: print("other started"), priority=500, fail_quietly=True)
+print(jax_device(jax, Place("cpu")).platform, jax.config.jax_platforms)
+"""
+
+
+def test_on_the_cpu_jax_starts_nothing_else() -> None:
+    command = [sys.executable, "-c", PLATFORMS]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout == "cpu cpu\n", done.stderr
+
+
 EXCLUDES = "device=cpu: JAX_PLATFORMS={} excludes the CPU; unset it, or set JAX_PLATFORMS=cpu"
 DOES_NOT_START = "device=cpu: JAX does not start with JAX_PLATFORMS={} (Unable to initialize backend 'nope': "
 

@@ -29,6 +29,7 @@ def check_tensorflow(tf: ModuleType, place: Place) -> None:
 def jax_device(jax: ModuleType, place: Place) -> Any:
     """JAX's device. Raises Impossible where JAX does not find it."""
     if place.kind == "cpu":
+        _leave_gpus_alone(jax)
         try:
             return jax.devices("cpu")[place.index]
         except (RuntimeError, AssertionError) as error:  # JAX starts no platform but those of JAX_PLATFORMS
@@ -39,6 +40,15 @@ def jax_device(jax: ModuleType, place: Place) -> Any:
         raise _missing("JAX", place, f" ({_one_line(str(error))})") from error
     _check("JAX", len(found), place)
     return found[place.index]
+
+
+def _leave_gpus_alone(jax: ModuleType) -> None:
+    """Have JAX start the CPU alone, where it has not started and the user has not said what it starts.
+
+    It starts all that it has, and on a GPU takes three quarters of the memory, whichever device is then used.
+    """
+    if not jax.config.jax_platforms and not jax._src.xla_bridge.backends_are_initialized():
+        jax.config.update("jax_platforms", "cpu")
 
 
 def _check(framework: str, found: int, place: Place) -> None:
