@@ -474,7 +474,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def test_tests_run_beside_each_other_where_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, there in ((16, True), (15, False)):
-        monkeypatch.setattr(parts.os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
         assert ("--numprocesses" in parts.pytest_of("one", 1, "x").words) is there
 
 
