@@ -622,7 +622,7 @@ def lines_of(root: Path) -> dict[str, str]:
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
     keep(tmp_path, {"cpu": "AMD EPYC", "cores": 2, "date": "2026-01-01"}, {"gpt_gpu": {"rows": []}})
     assert set(lines_of(tmp_path).values()) == {"not measured"}
-    assert len(lines_of(tmp_path)) == len(table.LINES) + 1
+    assert len(lines_of(tmp_path)) == len(table.LINES) + 2
 
 
 def test_the_table_has_the_newest_figure_of_a_gpu(tmp_path: Path) -> None:
@@ -649,14 +649,18 @@ def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> 
 
 
 def test_a_figure_says_whether_it_missed_its_limit_or_others_of_its_part_did(tmp_path: Path) -> None:
-    peaks = [{**row(f"{name}, peak", [5e8], "bytes"), "met": met} for name, met in (("torch", False), ("jax", True))]
+    limit = {"limit": "at most 1e+09"}
+    peaks = [
+        {**row(f"{name}, peak", [5e8], "bytes"), **limit, "met": met} for name, met in (("torch", False), ("jax", True))
+    ]
     where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
     entry = {"git": {"commit": None, "dirty": None}, "state": "failed", "message": "not met: torch, peak"}
     parts = {f"memory limit, {name}": {**entry, "rows": peaks} for name in ("torch", "jax")}
     keep(tmp_path, where, parts)
     found = lines_of(tmp_path)
     assert found["`device.memory_limit=1GB`, PyTorch's peak"].endswith(" (missed)")
-    assert found["`device.memory_limit=1GB`, JAX's peak"] == "500 MB: kept (other limits of its part were missed)"
+    assert found["`device.memory_limit=1GB`, JAX's peak"] == "500 MB: kept"
+    assert found["limits that were missed"].startswith("torch, peak 5e+08 (at most 1e+09); ")
 
 
 def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import at_least, at_most, row
+from bench.table import TO_REACH
 from pipeline.kernels.named import every
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
@@ -143,7 +144,7 @@ def reached(path: Path) -> list[Row]:
     if not on_hopper or receipt["precision"]["effective"] not in ("fp16", "bf16"):
         return []
     return [
-        at_least(row(f"to reach: {name}", [one.value], ""), REACH[kernel_of(name)])
+        at_least(row(f"{TO_REACH}{name}", [one.value], ""), REACH[kernel_of(name)])
         for name, one in metrics_of(path).items()
         if name.endswith("/share") and size_of(name) in REACHED_AT and kernel_of(name) in REACH
     ]
