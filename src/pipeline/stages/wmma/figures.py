@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
 
 MARKS = "osD^vPX*<>"
+WORDS = "#4a5568"
 
 
 def draw(run: Run, bench: Found) -> None:
@@ -83,7 +84,7 @@ def _roofs(roof: Ceilings | CardCeilings) -> dict[str, float]:
     return {f"{word}: {roof.what[word]}": max(rates) / GIGA for word, rates in roof.flop_per_s.items()}
 
 
-TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": "#4a5568"}
+TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": WORDS}
 
 
 def against_size(path: Path, bench: Found) -> None:
@@ -112,7 +113,8 @@ def against_size(path: Path, bench: Found) -> None:
         one.minorticks_off()
         plain(one)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
-    figure.suptitle(_title(bench), fontsize=10)
+    processors = {bench.processor(name) for name in bench.shown}
+    figure.suptitle(_title(bench, "gpu" if "gpu" in processors else "cpu"), fontsize=10)
     figure.savefig(path)
 
 
@@ -128,7 +130,7 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes = figure.add_subplot()
     axes.barh(range(len(names)), values, height=0.4, color=BLUE, alpha=0.75)
     for number, value in enumerate(values):
-        axes.text(0, number - 0.25, f" {rungs[number].launches}", va="bottom", fontsize=7, color=GREY)
+        axes.text(0, number - 0.25, f" {rungs[number].launches}", va="bottom", fontsize=7, color=WORDS)
         gain = f"  {value / values[number - 1]:.1f}×" if number else ""
         axes.text(value, number, f"  {value:,.{1 if value < 10 else 0}f}{gain}", va="center", fontsize=8)
     processor = rungs[0].processor
