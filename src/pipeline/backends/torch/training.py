@@ -73,9 +73,10 @@ class Training(pl.LightningModule):
         watch.keeper.snapshot = self.snapshot
         watch.keeper.keeping.prepare = lambda: self.copy.ready(self.state())
         watch.keeper.observation = lambda: self.observation
-        # Sums, exact in float64. nan_strategy's default would leave a NaN out. Lightning moves no list to the device.
+        # Sums, exact in float64. nan_strategy's default would leave a NaN out. Lightning moves no list to the device;
+        # torchmetrics' `to` makes the sums float32 again, so that it comes first.
         self.held_out = [
-            torchmetrics.SumMetric(nan_strategy="disable", sync_on_compute=False).set_dtype(torch.float64).to(self.home)
+            torchmetrics.SumMetric(nan_strategy="disable", sync_on_compute=False).to(self.home).set_dtype(torch.float64)
             for _ in range(2)
         ]
 
