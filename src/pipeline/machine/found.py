@@ -6,6 +6,8 @@ The framework is handed in: this folder imports none."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -29,9 +31,9 @@ def check_tensorflow(tf: ModuleType, place: Place) -> None:
 def jax_device(jax: ModuleType, place: Place) -> Any:
     """JAX's device. Raises Impossible where JAX does not find it."""
     if place.kind == "cpu":
-        _leave_gpus_alone(jax)
         try:
-            return jax.devices("cpu")[place.index]
+            with _gpus_left_alone(jax):
+                return jax.devices("cpu")[place.index]
         except (RuntimeError, AssertionError) as error:  # JAX starts no platform but those of JAX_PLATFORMS
             raise _no_cpu(os.environ.get("JAX_PLATFORMS", ""), str(error)) from error
     try:
@@ -42,13 +44,20 @@ def jax_device(jax: ModuleType, place: Place) -> Any:
     return found[place.index]
 
 
-def _leave_gpus_alone(jax: ModuleType) -> None:
+@contextmanager
+def _gpus_left_alone(jax: ModuleType) -> Iterator[None]:
     """Have JAX start the CPU alone, where it has not started and the user has not said what it starts.
 
     It starts all that it has, and on a GPU takes three quarters of the memory, whichever device is then used.
     """
-    if not jax.config.jax_platforms and not jax._src.xla_bridge.backends_are_initialized():
-        jax.config.update("jax_platforms", "cpu")
+    if jax.config.jax_platforms or jax._src.xla_bridge.backends_are_initialized():
+        yield
+        return
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_platforms", None)
 
 
 def _check(framework: str, found: int, place: Place) -> None:
