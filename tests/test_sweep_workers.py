@@ -331,7 +331,7 @@ def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
     ("at_import", "what"),
     [
         ("thread", "a thread (planted)"),
-        pytest.param("torch", "threads", marks=pytest.mark.wide),
+        pytest.param("torch", " thread", marks=pytest.mark.wide),
         pytest.param("jax", "JAX", marks=pytest.mark.wide),
     ],
 )
