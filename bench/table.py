@@ -83,7 +83,7 @@ def _precisions(backend: str, name: str) -> tuple[Line, ...]:
 
 
 def _kernels(dtype: str, part: str, sizes: str) -> tuple[Line, ...]:
-    what = f"matrix products in {dtype} at {sizes}"
+    what = f"matmuls in {dtype} at {sizes}"
     return (
         Line(f"{what}: the fastest kernel of ours at the largest", part, "fastest: ", fastest),
         Line(f"{what}: its share of the library's rate", part, "fastest: share", share),
@@ -93,9 +93,9 @@ def _kernels(dtype: str, part: str, sizes: str) -> tuple[Line, ...]:
 LINES = (
     *_kernels("fp16", "kernels, fp16", "1024³ and 4096³"),
     *_kernels("fp16", "reach, fp16", "6144³ and 8192³"),
-    Line("products in fp16 of which nothing is fetched", "kernels, fp16", "highest ceiling: ", ceiling),
+    Line("ceiling of matmuls in fp16: operands that are never fetched", "kernels, fp16", "highest ceiling: ", ceiling),
     *_kernels("bf16", "kernels, bf16", "4096³"),
-    Line("products in bf16 of which nothing is fetched", "kernels, bf16", "highest ceiling: ", ceiling),
+    Line("ceiling of matmuls in bf16: operands that are never fetched", "kernels, bf16", "highest ceiling: ", ceiling),
     *_precisions("torch", "PyTorch"),
     *_precisions("jax", "JAX"),
     *_precisions("tensorflow", "TensorFlow"),

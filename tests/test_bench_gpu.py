@@ -238,7 +238,7 @@ def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
         pid = started(tmp_path, "stalls")
         process.send_signal(signal.SIGKILL)
     bench = session(tmp_path, PASSES, STALLS)
-    assert [bench.passed(one) for one in bench.parts] == [True, False]
+    assert [bench.done(one) for one in bench.parts] == [True, False]
     assert command.follow(bench, PASSES).state == "passed before"
     for _ in range(100):
         if process_started(pid) is None:
@@ -246,7 +246,7 @@ def test_what_has_passed_is_not_run_again_after_a_kill(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert process_started(pid) is None  # the kernel ended the command with us
     bench.forget()
-    assert not bench.passed(PASSES)
+    assert not bench.done(PASSES)
 
 
 def started(folder: Path, part: str) -> int:
@@ -294,8 +294,8 @@ def test_tests_also_get_what_is_left(tmp_path: Path) -> None:
 def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:
     bench = session(tmp_path, PASSES)
     bench.run(PASSES, lambda *_: None)
-    assert bench.passed(PASSES)
-    assert not Bench([PASSES], rehearsal=True, commit="other", root=bench.root, work=tmp_path).passed(PASSES)
+    assert bench.done(PASSES)
+    assert not Bench([PASSES], rehearsal=True, commit="other", root=bench.root, work=tmp_path).done(PASSES)
 
 
 @pytest.mark.parametrize("commit", [None, "c0ffee"])
@@ -308,12 +308,23 @@ def test_what_has_passed_without_a_commit_or_with_changes_has_to_pass_anew(
         Bench([PASSES], rehearsal=True, commit=None, root=tmp_path, work=tmp_path / "work") for _ in range(2)
     )
     first._keep(PASSES, Outcome("passed", []), 1)
-    assert second.passed(PASSES) == (commit is not None and not dirty)
+    assert second.done(PASSES) == (commit is not None and not dirty)
     assert second.folder(PASSES).parent.name == "-".join(
         (second.where["date"], second.kept.parent.name, str(commit), *(["changed"] if dirty else []))
     )
     third = Bench([PASSES], rehearsal=True, commit="c0ffee", root=tmp_path, work=tmp_path)
-    assert third.passed(PASSES) == (commit is not None and not dirty)  # nor does it count for a commit that is known
+    assert third.done(PASSES) == (commit is not None and not dirty)  # nor does it count for a commit that is known
+
+
+def test_a_part_that_missed_limits_is_not_repeated_and_one_that_went_wrong_is(tmp_path: Path) -> None:
+    bench = session(tmp_path, PASSES)
+    for message, done in ((f"{table.NOT_MET}jax, peak", True), ("RuntimeError: no such kernel", False)):
+        bench._keep(PASSES, Outcome("failed", [row("jax, peak", [1.0], "bytes")], message), 1)
+        assert bench.done(PASSES) is done
+    bench._keep(PASSES, Outcome("failed", [row("jax, peak", [1.0], "bytes")], f"{table.NOT_MET}jax, peak"), 1)
+    assert command.follow(bench, PASSES).state == "failed before"
+    bench.forget()
+    assert not bench.done(PASSES)
 
 
 def test_what_was_measured_is_not_replaced_by_nothing(tmp_path: Path) -> None:
@@ -329,7 +340,7 @@ def test_what_was_measured_is_not_replaced_by_nothing(tmp_path: Path) -> None:
     bench._keep(PASSES, Outcome("failed", [], "out of memory"), 1)
     kept = results(bench.kept)["passes"]
     assert (kept["rows"], kept["state"], kept["later"]["message"]) == (rows, "passed", "out of memory")
-    assert not session(tmp_path, PASSES).passed(PASSES)
+    assert not session(tmp_path, PASSES).done(PASSES)
     bench._keep(PASSES, Outcome("failed", rows), 1)
     assert (results(bench.kept)["passes"]["state"], "later" in results(bench.kept)["passes"]) == ("failed", False)
 
@@ -454,6 +465,10 @@ def test_of_tests_those_that_have_passed_are_left_out(tmp_path: Path, monkeypatc
         assert (outcome.state, counts(outcome.rows)) == ("failed", {"passed": 1, "failed": 1})
         assert ended in (bench.folder(two) / found.LOG).read_text().splitlines()[-1]
     file.write_text(two_tests.format(True))
+    said = (bench.folder(two) / found.LOG).read_text()
+    assert said.index("tests/test_two.py::test_b, call: ") < said.index(
+        "= FAILURES ="
+    )  # at once, and pytest's own later
     for ended in ("1 passed, 1 deselected", "2 deselected"):  # the second time pytest finds nothing to run: status 5
         outcome = bench.run(two, lambda *_: None)
         assert (outcome.state, counts(outcome.rows)) == ("passed", {"passed": 2})
@@ -756,6 +771,22 @@ def test_a_ladder_that_was_stopped_has_the_rungs_that_it_finished(tmp_path: Path
         write_files(run, {"receipt.json": json.dumps(receipt), "config.yaml": f"name: ladder-{name}"})
     write_files(tmp_path / "runs" / "3", {"status.json": "{}", "config.yaml": "name: ladder-amp"})  # stopped
     assert counts(found.ladder(tmp_path)) == {"keras/images_per_s": 2, "batch/images_per_s": 2, "batch/gain": 2}
+
+
+@pytest.mark.parametrize(("device", "capability"), [("gpu:0", "9.0"), ("gpu:0", "8.0"), ("cpu", None)])
+def test_a_gpt_on_a_gpu_has_to_be_as_good_as_its_recipe_says(
+    device: str, capability: str | None, tmp_path: Path
+) -> None:
+    recipe = (ROOT / "conf" / "experiment" / "gpt_gpu.yaml").read_text(encoding="utf-8")
+    assert f"# Must reach a bits per byte of {found.BITS_AT_MOST};" in recipe
+    metrics = {"model_flop_utilization": (0.4, "", "time"), "test/bits_per_byte": (2.2, "bits/byte", "result")}
+    write_run(tmp_path, "a", metrics)
+    hardware = {"compute_capability": capability}
+    receipt = {"device": {"effective": device, "hardware": hardware}}
+    write_files(tmp_path / "runs" / "a", {"receipt.json": json.dumps(receipt), "config.yaml": "name: a"})
+    judged = {one["what"]: one["met"] for one in found.training(tmp_path) if "met" in one}
+    expected = {"model FLOP utilization": False} if capability == "9.0" else {}
+    assert judged == (expected if device == "cpu" else expected | {"test/bits_per_byte": False})
 
 
 def test_a_training_that_was_stopped_has_its_epochs(tmp_path: Path) -> None:

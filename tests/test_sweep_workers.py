@@ -344,9 +344,10 @@ def test_what_a_module_starts_when_it_is_imported_is_said(at_import: str, what: 
     assert row["reason"].endswith("hydra/launcher=submitit_local")
 
 
-def test_without_a_driver_there_is_none_to_let_go_of() -> None:
-    device.let_go_of_driver()
-    assert isinstance(device.gpus(), tuple)
+def test_nvml_is_there_again_after_it_was_shut_down() -> None:
+    before = device.gpus()
+    device.shut_down_nvml()
+    assert device.gpus() == before
 
 
 CUDA = """
@@ -388,7 +389,7 @@ def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPat
     try:
         assert [gpu.name for gpu in device.gpus()] == [f"name of {uuid}" for uuid in UUIDS]
         assert begun
-        device.let_go_of_driver()
+        device.shut_down_nvml()
         assert not begun
         assert in_fork(tmp_path, {"CUDA_VISIBLE_DEVICES": "1"}) == [f"name of {UUIDS[1]}"]
         assert in_fork(tmp_path, {}) == [f"name of {uuid}" for uuid in UUIDS]

@@ -68,7 +68,7 @@ class Bench:
         """Where a part's runs and its output lie."""
         return self.work / part.name.replace(", ", "-").replace(" ", "-")
 
-    def passed(self, part: Part) -> bool:
+    def done(self, part: Part) -> bool:
         """Whether a part has ended well today, on this device, at this commit, which says what all files were.
 
         One that missed limits would most likely miss them again: `--again` repeats it.
@@ -218,7 +218,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 def follow(bench: Bench, part: Part) -> Outcome:
     """Run a part unless it has passed before: a bar on a terminal, and a line when it has ended."""
     console = messages()
-    if bench.passed(part):
+    if bench.done(part):
         before = results(bench.kept)[part.name]
         console.print(f"{part.name}: {before['state']} before", markup=False)
         return Outcome(f"{before['state']} before", before["rows"], before["message"], before["seconds"])

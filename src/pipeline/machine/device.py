@@ -102,7 +102,7 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(_described(index, handle) for index, handle in enumerate(_handles()))
 
 
-def let_go_of_driver() -> None:
+def shut_down_nvml() -> None:
     """End NVML in this process, before it forks: NVML has files and threads, and a forked process none of its threads.
 
     Whoever asks again starts it anew.

@@ -50,14 +50,15 @@ def _gpus_left_alone(jax: ModuleType) -> Iterator[None]:
 
     It starts all that it has, and on a GPU takes three quarters of the memory, whichever device is then used.
     """
-    if jax.config.jax_platforms or jax._src.xla_bridge.backends_are_initialized():
+    before = jax.config.jax_platforms
+    if before or jax._src.xla_bridge.backends_are_initialized():
         yield
         return
     jax.config.update("jax_platforms", "cpu")
     try:
         yield
     finally:
-        jax.config.update("jax_platforms", None)
+        jax.config.update("jax_platforms", before)
 
 
 def _check(framework: str, found: int, place: Place) -> None:

@@ -107,7 +107,7 @@ def forkable() -> Iterator[None]:
     new = {name.partition(".")[0] for name in sys.modules.keys() - modules}
     more = _threads() - threads
     if not found and more and not new & set(POOLS):
-        found = f"{len(more)} thread{'s' * (len(more) > 1)} ({', '.join(sorted(map(_name, more)))})"
+        found = f"{len(more)} thread{'s' * (len(more) > 1)} ({', '.join(sorted(map(_thread_name, more)))})"
     if found:
         own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
         raise UserError(
@@ -136,9 +136,9 @@ def _cuda_started() -> bool:
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except (OSError, AttributeError):  # not loaded; or no such system
+        return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) in COUNTED
+    except (OSError, AttributeError):  # not loaded; or a system without such drivers
         return False
-    return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) in COUNTED
 
 
 def _users() -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _threads() -> set[str]:
         return set()
 
 
-def _name(thread: str) -> str:
+def _thread_name(thread: str) -> str:
     """What the system calls a thread."""
     try:
         return Path(f"/proc/self/task/{thread}/comm").read_text().strip()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.exits import status_of, stop_on_signals
-from pipeline.machine.device import count_by_bus, gpus, let_go_of_driver
+from pipeline.machine.device import count_by_bus, gpus, shut_down_nvml
 from pipeline.sweep.cell import end_with
 
 
@@ -82,7 +82,7 @@ def warm_up(command: dict[str, Any]) -> None:
             importlib.import_module(name)
     for name in ("omegaconf", "pooch", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
         importlib.import_module(name)
-    let_go_of_driver()
+    shut_down_nvml()
     gc.collect()
     gc.freeze()  # the garbage collector of a cell leaves these pages alone, and so shared
 

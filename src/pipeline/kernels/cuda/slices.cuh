@@ -6,7 +6,7 @@
 #include "gemm.cuh"
 
 // Of the slice's ROWS×COLUMNS the first `rows` and `columns` lie in the matrix. The others become zero. Where all of them
-// do, a thread's chunks lie at equal distances: their addresses take one addition each, and no branch stands between them.
+// do, no branch stands between a thread's chunks, which lie at equal distances.
 template <int ROWS, int COLUMNS, int STRIDE, int THREADS, void (*move_chunk)(Element *, const Element *)>
 __device__ void copy_slice(Element *to, const Element *from, int leading, int rows, int columns)
 {
@@ -18,10 +18,8 @@ __device__ void copy_slice(Element *to, const Element *from, int leading, int ro
         Element *place = to + first_row + first_column * STRIDE;
         const Element *source = from + first_row + first_column * size_t(leading);
         #pragma unroll
-        for (int i = 0; i < COLUMNS / APART; i++) {
-            move_chunk(place + i * APART * STRIDE, source);
-            source += APART * size_t(leading);
-        }
+        for (int i = 0; i < COLUMNS / APART; i++)
+            move_chunk(place + i * APART * STRIDE, source + i * APART * size_t(leading));
         return;
     }
     #pragma unroll 1
@@ -31,8 +29,9 @@ __device__ void copy_slice(Element *to, const Element *from, int leading, int ro
         if (whole_chunks && first_row + CHUNK <= rows && column < columns) {
             move_chunk(place, source);
         } else {
-            for (int j = 0; j < CHUNK; j++)
-                place[j] = first_row + j < rows && column < columns ? source[j] : Element(0);
+            const int inside = column < columns ? rows - first_row : 0;
+            #pragma unroll
+            for (int j = 0; j < CHUNK; j++) place[j] = j < inside ? source[j] : Element(0);
         }
     }
 }

@@ -21,4 +21,3 @@ class Tiled(CudaSource):
     architectures = {"fp16": 75, "bf16": 80, "tf32": 80}  # noqa: RUF012
     minimum = (7, 5)
     registers = 160
-    spilled = 24  # six words, stored once and loaded once, on sm_86, 89 with tf32; fewer or none elsewhere

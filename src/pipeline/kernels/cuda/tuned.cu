@@ -86,7 +86,7 @@ gemm_tuned(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int 
         __pipeline_commit();
     }
     for (int slice = 0; slice < slices; slice++) {
-        __pipeline_wait_prior(AHEAD - 1);  // this thread's copies of the slice have arrived
+        __pipeline_wait_prior(AHEAD - 1);   // this thread's copies of the slice have arrived
         __syncthreads();                    // those of the others too, and the slice before has been multiplied
         const Stage &stage = shared.stages[slice % STAGES];
         multiply(sums, stage, 0, warp_row, warp_column);

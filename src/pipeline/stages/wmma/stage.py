@@ -40,7 +40,7 @@ COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large
 Size = tuple[int, int, int]
 # N where nothing else is said. A GPU of many cores has too little to do at the sizes that keep a CPU busy.
 SIZES = {"cpu": (256, 512, 1024), "gpu": (1024, 2048, 4096, 8192)}
-SECONDS = {"cpu": 0.25, "gpu": 1.0}  # a GPU's clock takes a tenth of a second to follow its power
+SECONDS = {"cpu": 0.25, "gpu": 1.0}  # longer there, since the clock depends on what ran before
 
 
 def _sizes(value: object) -> object:
