@@ -17,6 +17,9 @@ import torch
 from command import Done, done, pipeline, refused, runs
 
 from pipeline.machine.device import gpus
+from pipeline.models.torch_quick import LARGE
+from pipeline.models.transformer import Block, Decoder
+from pipeline.models.transformer.torch_gpt import Gpt
 from pipeline.runs.records import read_config
 
 # Dropout and all; 330 images in batches of 32: the last batch of an epoch is of another size. Two epochs of 11 steps.
@@ -184,6 +187,19 @@ def test_a_fused_update_on_a_gpu_reads_a_rate_of_float32() -> None:
     optimizer = torch.optim.AdamW([torch.zeros(3)], fused=True)
     rate_as_tensor(optimizer, torch.device("cpu"))
     assert optimizer.param_groups[0]["lr"].dtype == torch.float64
+
+
+def test_a_language_model_with_large_products_is_one_graph() -> None:
+    """Whether oneDNN is quicker was looked up in each of them: of a file, by which the compiler breaks a graph."""
+    block = Block(
+        width=128, heads=2, key_heads=2, hidden=512, norm="rms", activation="relu2", normed_heads=True, rotary=True,
+        dropout=0.2,
+    )  # fmt: skip
+    net = Gpt(Decoder(block=block, layers=1, positions="rotary"), length=256, vocabulary=83)
+    tokens = torch.zeros((8, 256), dtype=torch.long)
+    assert tokens.numel() * block.width**2 >= LARGE
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.compile(net, backend="eager", fullgraph=True)(tokens)  # raises at the first break
 
 
 @pytest.mark.gpu

@@ -52,7 +52,7 @@ class Linear(nn.Linear):
 
 def dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x W^T + b: x (..., inputs), W (outputs, inputs), b (outputs,) or None."""
-    if not (worth_onednn(x.numel() * len(weight)) and plain_float32_on_cpu(x)):
+    if not (plain_float32_on_cpu(x) and worth_onednn(x.numel() * len(weight))):
         return functional.linear(x, weight, bias)
     found: torch.Tensor = OneDnnLinear.apply(x, weight, bias)
     return found
