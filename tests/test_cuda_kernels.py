@@ -109,6 +109,9 @@ def problems(dtype: str) -> Iterator[Operands]:
     yield at(operands(whole, 0), offset=whole.type.size)  # A and B at odd addresses
     yield at(operands(Gemm(m=37, n=53, k=71, dtype=dtype, beta=1.0, pad=(3, 1, 3)), 0))  # ragged, in whole chunks
     yield at(operands(Gemm(m=24, n=800, k=136, dtype=dtype), 0))  # several tiles, and K longer than they are wide
+    for m, n, k in ((256, 256, 64), (128, 512, 256), (160, 256, 256), (128, 264, 256), (128, 256, 248)):
+        yield at(operands(Gemm(m=m, n=n, k=k, dtype=dtype), 0))  # whole blocks and slices, and all but whole ones
+    yield at(operands(Gemm(m=128, n=256, k=64, dtype=dtype, alpha=-2.0, beta=1.0), 0))
 
 
 def at(made: Operands, offset: int = 0) -> Operands:

@@ -73,7 +73,8 @@ def test_the_instructions_are_as_many_as_the_source_says() -> None:
 
 @pytest.mark.wide
 def test_each_commit_of_copies_is_an_instruction() -> None:
-    assert sass.instructions(built(Tuned(), "fp16", 90).cubin)["LDGDEPBAR"] == 2
+    """Before the loop and in it, where slices are whole and where they are not; the compiler may unroll the first."""
+    assert sass.instructions(built(Tuned(), "fp16", 90).cubin)["LDGDEPBAR"] >= 4
 
 
 @pytest.mark.wide
@@ -111,8 +112,9 @@ def test_products_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", Tuned.dtypes)
 def test_dynamic_shared_memory_is_as_large_as_the_launch_says(kernel: CudaSource, size: str, dtype: str) -> None:
     text = kernel.source.read_text()
-    check = f"{text}\nstatic_assert(sizeof({size}) == {kernel.dynamic});\n"
-    _compiled(check, dtype.upper(), architecture=kernel.architectures[dtype], specific=kernel.specific)
+    for architecture in (90,) if kernel.specific else (80, 86, 90, 120):
+        check = f"{text}\nstatic_assert(sizeof({size}) == {kernel.shared(dtype, architecture)});\n"
+        _compiled(check, *kernel.defines(dtype, architecture), architecture=architecture, specific=kernel.specific)
 
 
 def _compiled(text: str, *defines: str, architecture: int = 80, specific: bool = False) -> nvrtc.Compiled:

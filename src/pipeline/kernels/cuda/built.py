@@ -31,9 +31,11 @@ def built(kernel: CudaFunction, dtype: str, architecture: int) -> Compiled:
 def _compiled(kernel: CudaFunction, dtype: str, architecture: int) -> Compiled:
     """A kernel of ours is kept; what a user's includes is not known for certain."""
 
+    defines = kernel.defines(dtype, architecture)
+
     def compiled() -> Compiled:
         return nvrtc.compiled(
-            kernel.source, architecture, (dtype.upper(),), kernel.beside, kernel.entry, specific=kernel.specific
+            kernel.source, architecture, defines, kernel.beside, kernel.entry, specific=kernel.specific
         )
 
     if hasattr(kernel, "file") or nvrtc.missing_packages():
@@ -41,7 +43,7 @@ def _compiled(kernel: CudaFunction, dtype: str, architecture: int) -> Compiled:
     versions = " ".join(importlib.metadata.version(name) for name in nvrtc.PACKAGES)
     files = (kernel.source, *kernel.beside, Path(nvrtc.__file__))  # which has the options
     decides = (
-        f"{dtype} {architecture} {kernel.entry} {kernel.specific} {versions}".encode(),
+        f"{defines} {architecture} {kernel.entry} {kernel.specific} {versions}".encode(),
         *(one.read_bytes() for one in files),
     )
     found = kept(f"{kernel.source.stem}-sm_{architecture}", decides, lambda: _plain(compiled()))

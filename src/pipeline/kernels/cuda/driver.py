@@ -67,16 +67,17 @@ class OnGpu(Launch):
         self._kernel, self._operands, self._turned = kernel, operands, turned
         gpu = chosen()
         major, minor = gpu.compute_capability
-        made = built(kernel, operands.gemm.dtype, 10 * major + minor)
+        dtype, architecture = operands.gemm.dtype, 10 * major + minor
+        made, dynamic = built(kernel, dtype, architecture), kernel.shared(dtype, architecture)
         card = self._card = Card(kernel.name)
         function = card.function(made.cubin, kernel.entry)
-        self._refuse(function, made.shared)
-        card.function_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", function, kernel.dynamic)
-        occupied = occupancy(card, function, math.prod(kernel.block), kernel.dynamic)
+        self._refuse(function, made.shared, dynamic)
+        card.function_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", function, dynamic)
+        occupied = occupancy(card, function, math.prod(kernel.block), dynamic)
         self._copies = copies(operands)
         arguments = [self._on_card(one) for one in kernel.arguments(operands)]
         grid = kernel.grid(operands.gemm, card.attribute("MULTIPROCESSOR_COUNT"))
-        self._launch = card.launcher(function, grid, kernel.block, kernel.dynamic, arguments)
+        self._launch = card.launcher(function, grid, kernel.block, dynamic, arguments)
         self._graphs: dict[int, Any] = {}  # by the number of their launches
         self.facts: Mapping[str, object] = {
             "card": f"gpu:{gpu.index} {card.name}",
@@ -84,10 +85,10 @@ class OnGpu(Launch):
             "architecture": f"sm_{made.architecture}",
             "registers": made.registers,
             "spilled_bytes": made.spilled,
-            "shared_bytes": made.shared + kernel.dynamic,
+            "shared_bytes": made.shared + dynamic,
             **occupied,
             "compiler": f"NVRTC {_dotted(nvrtc.version())}",
-            "flags": " ".join(nvrtc.flags(made.architecture, (operands.gemm.dtype.upper(),), specific=kernel.specific)),
+            "flags": " ".join(nvrtc.flags(architecture, kernel.defines(dtype, architecture), specific=kernel.specific)),
             "source_sha256": content_hash(dict.fromkeys((*kernel.user_files, *kernel.beside))),
             "driver": f"CUDA {_dotted(driver_cuda() or (0, 0))}",
         }
@@ -140,14 +141,14 @@ class OnGpu(Launch):
             self._graphs[launches] = graph
         return self._graphs[launches]
 
-    def _refuse(self, function: object, static: int) -> None:
+    def _refuse(self, function: object, static: int, dynamic: int) -> None:
         """What the card cannot launch. Raises UserError with the setting and the limit."""
         limits = Limits(
             card=self._card.name,
             threads=self._card.function_attribute("MAX_THREADS_PER_BLOCK", function),
             shared=self._card.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         )
-        refusal = refused_launch(self._kernel.block, static, self._kernel.dynamic, limits)
+        refusal = refused_launch(self._kernel.block, static, dynamic, limits)
         if refusal:
             raise UserError(f"stage.kernels: {self._kernel.name}: {refusal}")
 

@@ -19,7 +19,7 @@ COUNTED = ("HGMMA", "HMMA", "IMMA", "FFMA", "LDSM", "UTMALDG", "LDGSTS", "BAR") 
 
 class CudaFunction:
     """`sources`: its file, and those of this folder that it includes. `entry`: the function. `block`: its threads.
-    `dynamic`: bytes of dynamic shared memory.
+    `dynamic`: bytes of dynamic shared memory, where they are the same for all (`shared`).
 
     `architectures`: the oldest compute capability for each dtype, as 80 for 8.0; of a `specific` one the only one,
     whose instructions no later one has (sm_90a). `tensor_core`: the machine instruction without which a build is wrong.
@@ -54,13 +54,21 @@ class CudaFunction:
         """The files that it includes."""
         return tuple(FOLDER / name for name in self.sources[1:])
 
+    def defines(self, dtype: str, architecture: int | None = None) -> tuple[str, ...]:
+        """The macros that it is compiled with, for an architecture as 80 for 8.0; None: for the CPU."""
+        return (dtype.upper(),)
+
+    def shared(self, dtype: str, architecture: int | None = None) -> int:
+        """Bytes of a block's dynamic shared memory, of what is compiled with these macros."""
+        return self.dynamic
+
     def program(self, dtype: str, source: Path | None = None) -> Program:
         """Compiled for the CPU. `source`: another version of its file."""
         from pipeline.kernels.shim.program import build
 
         source = source or self.source
         beside = tuple(one if (one := source.parent / path.name).is_file() else path for path in self.beside)
-        return build(source, self.entry, (dtype.upper(),), self.dynamic, beside)
+        return build(source, self.entry, self.defines(dtype), self.shared(dtype), beside)
 
     def compiles_for(self, dtype: str, architecture: int) -> bool:
         """Whether there is machine code of it for a GPU, which need not be there, as 80 for 8.0."""
@@ -82,6 +90,6 @@ class CudaFunction:
         return MachineCode(
             registers=made.registers,
             spilled=made.spilled,
-            shared=made.shared + self.dynamic,
+            shared=made.shared + self.shared(dtype, architecture),
             instructions={name: counted[name] for name in COUNTED},
         )

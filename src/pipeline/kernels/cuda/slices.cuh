@@ -5,31 +5,51 @@
 #pragma once
 #include "gemm.cuh"
 
-// Of the slice's ROWS×COLUMNS the first `rows` and `columns` lie in the matrix. The others become zero. Where all of them
-// do, no branch stands between a thread's chunks, which lie at equal distances.
+// The chunks of a slice of ROWS×COLUMNS that this thread copies: all in one row, APART columns between them.
+template <int ROWS, int COLUMNS, int THREADS>
+struct Chunks {
+    static constexpr int APART = THREADS * CHUNK / ROWS, COUNT = COLUMNS / APART;
+    static_assert(THREADS * CHUNK % ROWS == 0 && COLUMNS % APART == 0, "a thread's chunks lie in one row");
+    const int row = threadIdx.x * CHUNK % ROWS, column = threadIdx.x * CHUNK / ROWS;  // of the first
+};
+
+// Whether the columns of a matrix begin at multiples of 16 bytes.
+__device__ bool in_chunks(const Element *matrix, int leading)
+{
+    return leading % CHUNK == 0 && reinterpret_cast<size_t>(matrix) % 16 == 0;
+}
+
+// Part `part` of `parts` of a slice that lies in the matrix, in chunks: no branch, so that the compiler may have
+// something else done between the copies.
+template <int ROWS, int COLUMNS, int STRIDE, int THREADS, void (*move_chunk)(Element *, const Element *)>
+__device__ void copy_whole(Element *to, const Element *from, int leading, int part = 0, int parts = 1)
+{
+    using Mine = Chunks<ROWS, COLUMNS, THREADS>;
+    const Mine mine;
+    Element *place = to + mine.row + mine.column * STRIDE;
+    const Element *source = from + mine.row + mine.column * size_t(leading);
+    #pragma unroll
+    for (int i = Mine::COUNT * part / parts; i < Mine::COUNT * (part + 1) / parts; i++)
+        move_chunk(place + i * Mine::APART * STRIDE, source + i * Mine::APART * size_t(leading));
+}
+
+// Of the slice's ROWS×COLUMNS the first `rows` and `columns` lie in the matrix. The others become zero.
 template <int ROWS, int COLUMNS, int STRIDE, int THREADS, void (*move_chunk)(Element *, const Element *)>
 __device__ void copy_slice(Element *to, const Element *from, int leading, int rows, int columns)
 {
-    constexpr int APART = THREADS * CHUNK / ROWS;  // columns from a thread's chunk to its next one
-    static_assert(THREADS * CHUNK % ROWS == 0 && COLUMNS % APART == 0, "a thread's chunks lie in one row");
-    const int first_row = threadIdx.x * CHUNK % ROWS, first_column = threadIdx.x * CHUNK / ROWS;
-    const bool whole_chunks = leading % CHUNK == 0 && reinterpret_cast<size_t>(from) % 16 == 0;
-    if (whole_chunks && rows >= ROWS && columns >= COLUMNS) {
-        Element *place = to + first_row + first_column * STRIDE;
-        const Element *source = from + first_row + first_column * size_t(leading);
-        #pragma unroll
-        for (int i = 0; i < COLUMNS / APART; i++)
-            move_chunk(place + i * APART * STRIDE, source + i * APART * size_t(leading));
-        return;
-    }
+    const bool chunks = in_chunks(from, leading);
+    if (chunks && rows >= ROWS && columns >= COLUMNS)
+        return copy_whole<ROWS, COLUMNS, STRIDE, THREADS, move_chunk>(to, from, leading);
+    using Mine = Chunks<ROWS, COLUMNS, THREADS>;
+    const Mine mine;
     #pragma unroll 1
-    for (int column = first_column; column < COLUMNS; column += APART) {
-        Element *place = to + first_row + column * STRIDE;
-        const Element *source = from + first_row + column * size_t(leading);
-        if (whole_chunks && first_row + CHUNK <= rows && column < columns) {
+    for (int column = mine.column; column < COLUMNS; column += Mine::APART) {
+        Element *place = to + mine.row + column * STRIDE;
+        const Element *source = from + mine.row + column * size_t(leading);
+        if (chunks && mine.row + CHUNK <= rows && column < columns) {
             move_chunk(place, source);
         } else {
-            const int inside = column < columns ? rows - first_row : 0;
+            const int inside = column < columns ? rows - mine.row : 0;
             #pragma unroll
             for (int j = 0; j < CHUNK; j++) place[j] = j < inside ? source[j] : Element(0);
         }
