@@ -91,6 +91,9 @@ __device__ __forceinline__ void wgmma_keep(float (&sums)[COUNT])
     for (float &sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
+// No instruction: what is computed from this number is not computed before this line.
+__device__ __forceinline__ void not_before(int &number) { asm volatile("" : "+r"(number)); }
+
 #if defined(BF16)
 #define WGMMA_INPUT "bf16"
 #else

@@ -184,6 +184,17 @@ __device__ __forceinline__ void store_sums(const float (&sums)[BOXES][COUNT], co
     // there.
     const int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize % 4, top = warp * 16 + lane / 4;
     int left = lane % 4 * 2;
+    if (beta == 0 && rows >= BOXES * LINE && columns >= 2 * COUNT) {  // most tiles: no number has to ask where it is
+        int apart = leading;
+        not_before(apart);  // or both ways' places would be computed here, for which there are no registers either
+        Sum *place = D + top + left * size_t(apart);
+        #pragma unroll
+        for (int group = 0; group < COUNT; group += 4, place += 8 * size_t(apart))
+            #pragma unroll
+            for (int i = 0; i < 4 * BOXES; i++)
+                place[i / 4 * LINE + i / 2 % 2 * 8 + i % 2 * size_t(apart)] = alpha * sums[i / 4][group + i % 4];
+        return;
+    }
     size_t first = top + left * size_t(leading);
     #pragma unroll
     for (int group = 0; group < COUNT; group += 4, left += 8, first += 8 * size_t(leading))

@@ -70,6 +70,8 @@ SHIM_OWN inline void wgmma_wait(int line = __builtin_LINE()) { shim::wgmma_wait(
 template <int COUNT>
 inline void wgmma_keep(float (&)[COUNT]) {}  // for a compiler that would move what it knows nothing of
 
+inline void not_before(int &) {}
+
 template <int N>
 SHIM_CALL void wgmma(float (&sums)[N / 2], unsigned long long a, unsigned long long b, int line = __builtin_LINE())
 {
