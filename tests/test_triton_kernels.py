@@ -122,6 +122,15 @@ def test_what_the_interpreter_raises_is_one_message() -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_block_is_as_large_as_the_shared_memory_of_a_gpu_allows() -> None:
+    assert Triton().fitted(227 << 10).shape == (128, 256, 64)
+    assert Triton().fitted(99 << 10).shape == (128, 128, 64)
+    assert Triton(stages=5).fitted(227 << 10).shape == (128, 128, 64)
+    asked = Triton(block=(128, 256, 64))
+    assert asked.fitted(99 << 10) is asked  # refused, not changed
+    assert Triton().fitted(0).shape == (128, 128, 64)
+
+
 def test_settings_are_checked_and_named() -> None:
     with pytest.raises(UserError, match=r"stage\.kernels: block: 100: needs a power of two from 16 on"):
         Triton(block=(100, 128, 64))
@@ -173,8 +182,8 @@ def test_a_build_that_a_card_would_refuse_is_refused() -> None:
     with pytest.raises(
         RunError, match=r"sm_120: takes 1\d\d,\d+ bytes of shared memory a block, and there are 101,376"
     ):
-        TritonTma().machine_code("fp16", 120)
-    smaller = TritonTma(block=(128, 128, 64)).machine_code("fp16", 120)
+        TritonTma(block=(128, 256, 64)).machine_code("fp16", 120)
+    smaller = TritonTma().machine_code("fp16", 120)
     assert smaller is not None
     assert smaller.instructions["HMMA"] and smaller.instructions["UTMALDG"]
 

@@ -33,6 +33,7 @@ def machine_code(kernel: TritonSource, dtype: str, architecture: int) -> Machine
     Raises RunError where it does not compile, where the machine code is not what the kernel promises, and where no
     block of it fits into the shared memory.
     """
+    kernel = kernel.fitted(SHARED.get(architecture, 0) * 1024)
     made = _compiled(kernel, dtype, architecture)
     counted = sass.instructions(made.asm["cubin"])
     registers, stack = _usage(made.asm["cubin"])

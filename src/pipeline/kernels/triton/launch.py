@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,11 +36,11 @@ class TritonLaunch(TorchLaunch):
         """`device`: as torch names it (None: the GPU)."""
         super().__init__(operands, device or card_name(), d, turned=turned)
         keep_compiled()
-        self.kernel, self.program = kernel, kernel.program()
-        self.grid = (kernel.grid(self.gemm, self._processors()),)
+        self.kernel, self.program = kernel.fitted(self._shared()), kernel.program()
+        self.grid = (self.kernel.grid(self.gemm, self._processors()),)
         self.facts: Mapping[str, object] = {
             "compiler": f"Triton {triton.__version__}",
-            "block": list(kernel.block),
+            "block": list(self.kernel.shape),
             "warps": kernel.warps,
             "stages": kernel.stages,
         }
@@ -59,6 +59,13 @@ class TritonLaunch(TorchLaunch):
         if self.device.type == "cpu":
             return FEW
         return int(torch.cuda.get_device_properties(self.device).multi_processor_count)
+
+    def _shared(self) -> int:
+        """Bytes of shared memory that a block may have."""
+        if self.device.type == "cpu":
+            return 0
+        properties: Any = torch.cuda.get_device_properties(self.device)  # torch's stubs lack this one
+        return int(properties.shared_memory_per_block_optin)
 
     def _room(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
         """Memory of the card in which programs put their tensor descriptors."""

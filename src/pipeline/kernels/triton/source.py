@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 GROUP = 8  # rows of tiles that are computed together
 SMALLEST = 16  # side of a block, for Tensor Cores
+# 256 columns make a quarter fewer bytes of each product; three slices of them take 144 KB, of 128 columns 96.
+BLOCKS = ((128, 256, 64), (128, 128, 64))
+BYTES = 2  # of an element in a slice, whose length is that for 16 bits
 INTERPRETED = ("fp16", "tf32")  # Triton's interpreter gives garbage for bf16
 
 
@@ -25,19 +29,20 @@ class TritonSource(Kernel):
 
     `module`: its file in programs/. `copies`: the machine instruction of its copies, without which a build is wrong.
     `block`: rows and columns of D that a program computes at a time, and elements of K in a slice, where these have 16
-    bits. `warps`: of 32 threads each, for a program. `stages`: slices that lie in shared memory at a time.
+    bits (None: the first of BLOCKS for which the GPU has the shared memory). `warps`: of 32 threads each, for a
+    program. `stages`: slices that lie in shared memory at a time.
     """
 
     processor: ClassVar[Literal["cpu", "gpu"]] = "gpu"
     module: ClassVar[str]
     copies: ClassVar[str | None] = None
 
-    block: tuple[int, int, int]
+    block: tuple[int, int, int] | None
     warps: int
     stages: int
 
     def __post_init__(self) -> None:
-        for name, values, least in (("block", self.block, SMALLEST), ("warps", (self.warps,), 1)):
+        for name, values, least in (("block", self.block or (), SMALLEST), ("warps", (self.warps,), 1)):
             wrong = next((one for one in values if one < least or one & (one - 1)), None)
             if wrong is not None:
                 raise UserError(f"stage.kernels: {name}: {wrong}: needs a power of two from {least} on")
@@ -46,7 +51,7 @@ class TritonSource(Kernel):
     def name(self) -> str:
         """With its settings where these are not the ordinary ones, so that several can stand beside each other."""
         word = type(self).__module__.rpartition(".")[2]
-        ours = "x".join(map(str, (*self.block, self.warps, self.stages)))
+        ours = "x".join(map(str, (*(self.block or ()), self.warps, self.stages)))
         return word if self == type(self)() else f"{word}_{ours}"
 
     @property
@@ -58,9 +63,23 @@ class TritonSource(Kernel):
         """The function that Triton compiles, or interprets. Imports Triton."""
         return importlib.import_module(f"pipeline.kernels.triton.programs.{self.module}").gemm
 
+    def fitted(self, shared: int) -> TritonSource:
+        """With a block, on a GPU that has `shared` bytes of shared memory for each; the smallest where none fits."""
+        if self.block is not None:
+            return self
+        sizes = {(m, n, k): self.stages * (m + n) * k * BYTES for m, n, k in BLOCKS}
+        block = next((one for one in BLOCKS if sizes[one] <= shared), BLOCKS[-1])
+        return replace(self, block=block)  # type: ignore[type-var]  # a kernel is a spec, and so a dataclass
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The block of a kernel that is fitted."""
+        assert self.block is not None
+        return self.block
+
     def constants(self, gemm: Gemm) -> dict[str, object]:
         """What the program is compiled with. A slice of tf32 is half as long: it takes the same bytes."""
-        m, n, k = self.block
+        m, n, k = self.shape
         return {
             "BLOCK_M": m,
             "BLOCK_N": n,
@@ -72,7 +91,7 @@ class TritonSource(Kernel):
 
     def grid(self, gemm: Gemm, processors: int) -> int:
         """Programs for a problem by rows, on a GPU of so many multiprocessors."""
-        return math.ceil(gemm.m / self.block[0]) * math.ceil(gemm.n / self.block[1])
+        return math.ceil(gemm.m / self.shape[0]) * math.ceil(gemm.n / self.shape[1])
 
     def missing(self) -> str | None:
         """What this machine lacks: a GPU that is new enough, a torch for it, Triton."""
@@ -94,7 +113,7 @@ class TritonSource(Kernel):
         """In Triton's interpreter, on the CPU."""
         from pipeline.kernels.triton.interpreter import Interpreted
 
-        return Interpreted(self, by_rows(operands)) if self.rehearses(operands.gemm.dtype) else None
+        return Interpreted(self.fitted(0), by_rows(operands)) if self.rehearses(operands.gemm.dtype) else None
 
     def compiles_for(self, dtype: str, architecture: int) -> bool:
         oldest = self.minimum or (0, 0)

@@ -19,6 +19,6 @@ class Triton(TritonSource):
     minimum: ClassVar[tuple[int, int] | None] = (8, 0)
     module: ClassVar[str] = "pointers"
 
-    block: tuple[int, int, int] = (128, 128, 64)
+    block: tuple[int, int, int] | None = None
     warps: int = Field(default=8, ge=1, le=32)
     stages: int = Field(default=3, ge=1, le=8)

@@ -25,7 +25,7 @@ class TritonTma(TritonSource):
     module: ClassVar[str] = "descriptors"
     copies: ClassVar[str | None] = "UTMALDG"
 
-    block: tuple[int, int, int] = (128, 256, 64)
+    block: tuple[int, int, int] | None = None
     warps: int = Field(default=8, ge=1, le=32)
     stages: int = Field(default=3, ge=1, le=8)
 
