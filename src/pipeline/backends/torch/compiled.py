@@ -24,6 +24,9 @@ import torch
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.errors import RunError
 
+# Triton's kernels for a reduction over rows and one over columns at once, as of a norm's two gradients: on an H200 with
+# torch 2.11 they took 71 us where the bytes take 25 (docs/decisions.md, 2026-11-26).
+BOTH_WAYS = "triton.mix_order_reduction"
 NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
 
@@ -40,6 +43,8 @@ class CompiledStep:
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
         self.step, self.batch_size = copy.copy(step), batch_size
         options: dict[str, Any] = {"fallback_random": True}
+        if BOTH_WAYS in torch._inductor.list_options():
+            options[BOTH_WAYS] = False
         self.step.forward = torch.compile(step.forward, dynamic=False, options=options)  # type: ignore[method-assign]
         self.step.update = torch.compile(step.update, dynamic=False, options=options)  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
