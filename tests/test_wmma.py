@@ -130,6 +130,14 @@ def test_without_a_dtype_each_kernel_is_verified_in_one_that_it_takes(folder: Pa
         assert re.fullmatch(r"right on \d+ problems in fp16; not timed: needs an NVIDIA GPU", rows[name])
 
 
+def test_cells_have_the_kernels_of_the_users_words(folder: Path, own: dict[str, str]) -> None:
+    """A cell is composed by the command that starts it; its process knows nothing of --config-dir."""
+    write_files(folder, {"conf/kernel/mine.yaml": "_target_: pipeline.kernels.cpu.of_file.Source\nfile: mine.cpp\n"})
+    words = ("stage.kernels=[mine]", "stage.sizes=[32]", "stage.architectures=[]", "seed=0,1")
+    grid = pipeline(folder, "-m", *QUICK, *words, "--config-dir", "conf", **own)
+    assert grid.returncode == 0, grid.stdout + grid.stderr
+
+
 def test_a_word_that_no_folder_has_is_refused(folder: Path, own: dict[str, str]) -> None:
     write_files(folder, {"conf/kernel/torn.yaml": "file: mine.cpp\n"})
     for word, said in (

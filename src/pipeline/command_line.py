@@ -26,6 +26,7 @@ from pipeline.cli.overrides import added_where_open, canonical_device, chosen_by
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
+from pipeline.kernels.named import with_own
 from pipeline.runner import run_one
 from pipeline.spec import take_allow_list
 from pipeline.sweep import hydra_plugins
@@ -50,7 +51,7 @@ class Task:
         try:
             if HydraConfig.get().sweeper._target_.endswith("OptunaSweeper"):
                 raise UserError("this is a search (hydra/sweeper=optuna): it runs many cells; add -m")
-            self.statuses.append(self.act(resolved(config), self.overridden))
+            self.statuses.append(self.act(with_own(resolved(config)), self.overridden))
         except Exception as error:
             self.trouble.append(error)
 

@@ -7,6 +7,7 @@ import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,6 +34,16 @@ def kernels_of(value: object) -> object:
         if names.count(name) > 1:
             raise UserError(f"{KEY}=[{','.join(names)}]: {name} is named twice")
     return found
+
+
+def with_own(config: dict[str, Any]) -> dict[str, Any]:
+    """A composed config without words of the user's, for which its nodes stand: only the command knows the folders that
+    have them, and not a cell of its grid, or whoever continues the run. Raises UserError."""
+    stage = config.get("stage")
+    words = stage.get("kernels") if isinstance(stage, dict) else None
+    if isinstance(stage, dict) and isinstance(words, list):
+        stage["kernels"] = [(_own(one) if isinstance(one, str) else None) or one for one in words]
+    return config
 
 
 def every() -> tuple[Kernel, ...]:

@@ -25,6 +25,7 @@ from pipeline.cli.interpolation import resolved
 from pipeline.cli.overrides import canonical_device, explained, keys_of
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
+from pipeline.kernels.named import with_own
 
 if TYPE_CHECKING:
     from pipeline.sweep.history import Ask
@@ -47,6 +48,9 @@ class Composer:
 
     def config(self, overrides: Sequence[str]) -> dict[str, Any]:
         """As Hydra composes it: the choices first, then the values over them. Raises Hydra's errors."""
+        return with_own(self._composed(overrides))
+
+    def _composed(self, overrides: Sequence[str]) -> dict[str, Any]:
         parsed = self._parsed(overrides)
         choices = [override for override in parsed if self._is_choice(override)]
         values = [override for override in parsed if not self._is_choice(override)]
