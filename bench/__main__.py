@@ -78,7 +78,10 @@ def measured(name: str, options: dict[str, Any]) -> bool:
 
 def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The benchmarks, and the options of those that take any. Exits with a message for what there is not."""
-    parser = argparse.ArgumentParser(prog="python -m bench")
+    others = (
+        "python -m bench gpu: what needs a GPU; python -m bench table: the README's table of it (-h: their options)"
+    )
+    parser = argparse.ArgumentParser(prog="python -m bench", epilog=others)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--problems", nargs="+", choices=("function", "ode", "poisson"), help="pinn: of all three")
     parser.add_argument("--parts", nargs="+", choices=("step", "error"), help="pinn: a step, the time to an error")

@@ -112,6 +112,7 @@ NAMED = {
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
     "output_dir={null:1}": "output_dir: no such key...",
     "stage.see=1": "stage.see: no such key; choose from stage.probe",
+    "loader.batch_size=64": "loader.batch_size: no such key (did you mean training.batch_size?); choose from ...",
     "batch_size=64": "batch_size: no such key (did you mean training.batch_size?); choose from ...",
     "training.optimizer=sgd": "training.optimizer: no such key (optimizer=<choice> is a group); choose from ...",
     "solver=gaus": "solver=gaus: no such choice (did you mean gauss_newton?); choose from adam, ...",

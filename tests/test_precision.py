@@ -333,14 +333,14 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     if error is None:
         assert size > 0
     else:
-        result = f"device.memory_limit={cut(text)}: not a size; write a number and a unit, such as 768MiB or 1GB"
+        result = f"device.memory_limit={cut(text)}: not a size; write bytes, or a number and a unit, as 768MiB or 1GB"
         assert error == result
 
 
 def test_a_long_size_leaves_room_for_what_is_wrong_with_it() -> None:
     size, error = answer(lambda: parse_size("a" * 2000, "device.memory_limit"))
     assert size is None and error is not None
-    assert error.endswith("... (2,000 characters): not a size; write a number and a unit, such as 768MiB or 1GB")
+    assert error.endswith("... (2,000 characters): not a size; write bytes, or a number and a unit, as 768MiB or 1GB")
 
 
 @pytest.mark.parametrize("text", ["0", "0.4B", "-1GB", "1 G", "1e9", "GB", ""])

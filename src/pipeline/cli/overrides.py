@@ -123,7 +123,7 @@ def _elsewhere(key: str) -> str:
         there = " or ".join(f"{one}.{name}" for one, found in having.items() if found)
         return f"did you mean {there}?" if there else ""
     found = having[group]
-    return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it" if found else ""
+    return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it" if found else _elsewhere(name)
 
 
 def _not_written(key: str, target: str) -> str | None:

@@ -84,7 +84,7 @@ def parse_size(text: str, key: str) -> int:
         base = 1024 if "I" in unit else 1000
         size = int(Fraction(match["number"]) * base ** "BKMGT".index(unit[0]))
     if size <= 0:
-        raise UserError(f"{key}={cut(text)}: not a size; write a number and a unit, such as 768MiB or 1GB")
+        raise UserError(f"{key}={cut(text)}: not a size; write bytes, or a number and a unit, as 768MiB or 1GB")
     return size
 
 
