@@ -25,7 +25,8 @@ LIMIT = (
 BOUND = re.compile(rf"[\w.]+(?: [+*] [\w.]+)* (<=|<|>=|>) {LIMIT}\b(?! \*)")
 # What keeps a fast way from being taken where it does not suit.
 ALIGNMENT = re.compile(
-    r"reinterpret_cast<size_t>\(\w+\) % \d+ == 0|leading(?: \* sizeof\(T\))? % \w+ == 0|\bK % \w+ == 0"
+    r"reinterpret_cast<size_t>\(\w+\) % \d+ == 0|leading(?: \* sizeof\(T\))? % \w+ == 0"
+    r"|\bK % \w+ == 0|in_chunks\(from\.\w, \w+\)"
 )
 SCALE = re.compile(r"beta [!=]= 0")
 

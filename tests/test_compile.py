@@ -190,7 +190,7 @@ def test_a_fused_update_on_a_gpu_reads_a_rate_of_float32() -> None:
 
 
 def test_a_language_model_with_large_products_is_one_graph() -> None:
-    """Whether oneDNN is quicker was looked up in each of them: of a file, by which the compiler breaks a graph."""
+    """Each layer asked a file whether oneDNN is quicker; reading a file breaks the graph."""
     block = Block(
         width=128, heads=2, key_heads=2, hidden=512, norm="rms", activation="relu2", normed_heads=True, rotary=True,
         dropout=0.2,

@@ -24,7 +24,7 @@ from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.gemm import Gemm, Operands, cases, check, operands
 from pipeline.kernels.named import kernels_of
-from pipeline.kernels.shim.program import Fault, Program, available
+from pipeline.kernels.shim.program import Fault, Program, available, build
 from pipeline.kernels.verify import Verdict, how_apart, may_hang, verify
 
 pytestmark = pytest.mark.skipif(not available(), reason="no g++")
@@ -83,6 +83,16 @@ def test_several_blocks_and_slices(name: str) -> None:
 
 
 @pytest.mark.wide
+def test_tuned_is_right_in_the_slices_of_a_gpu_with_little_shared_memory() -> None:
+    kernel = Tuned()
+    defines, shared = kernel.defines("fp16", 86), kernel.shared("fp16", 86)
+    assert defines == ("FP16", "SLICE_K=32") and shared <= 99 << 10
+    program = build(kernel.source, kernel.entry, defines, shared, kernel.beside)
+    for made in problems("fp16"):
+        assert run(kernel, made, 0, program) is None
+
+
+@pytest.mark.wide
 def test_work_of_a_thread_changes_nothing_but_the_grid() -> None:
     gemm = Gemm(m=37, n=53, k=71, dtype="fp32")
     made = operands(gemm, 0)
@@ -109,9 +119,10 @@ def problems(dtype: str) -> Iterator[Operands]:
     yield at(operands(whole, 0), offset=whole.type.size)  # A and B at odd addresses
     yield at(operands(Gemm(m=37, n=53, k=71, dtype=dtype, beta=1.0, pad=(3, 1, 3)), 0))  # ragged, in whole chunks
     yield at(operands(Gemm(m=24, n=800, k=136, dtype=dtype), 0))  # several tiles, and K longer than they are wide
-    for m, n, k in ((256, 256, 64), (128, 512, 256), (160, 256, 256), (128, 264, 256), (128, 256, 248)):
+    for m, n, k in ((256, 256, 64), (128, 512, 256), (160, 256, 256), (128, 264, 256), (128, 256, 240)):
         yield at(operands(Gemm(m=m, n=n, k=k, dtype=dtype), 0))  # whole blocks and slices, and all but whole ones
-    yield at(operands(Gemm(m=128, n=256, k=64, dtype=dtype, alpha=-2.0, beta=1.0), 0))
+    for pad in ((1, 0, 0), (0, 1, 0)):  # whole, but only one of A and B in chunks
+        yield at(operands(Gemm(m=128, n=256, k=128, dtype=dtype, pad=pad), 0))
 
 
 def at(made: Operands, offset: int = 0) -> Operands:
@@ -288,7 +299,7 @@ def ready(name: str) -> CudaSource:
 def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
     kernel = ready(name)
     for dtype in kernel.dtypes:
-        many_tiles = Gemm(m=4096, n=2304, k=136, dtype=dtype)  # more than a card has multiprocessors
+        many_tiles = Gemm(m=4096, n=2304, k=192, dtype=dtype)  # more than a card has multiprocessors
         problems = [*cases(dtype), ("many tiles", many_tiles, "uniform", False)]
         found = verify(kernel, problems, partial(kernel.prepare, threads=1), 0)
         assert found.fault is None, found.fault

@@ -88,7 +88,7 @@ def test_every_kernel_is_verified_and_timed(bench: Path) -> None:
         rates = [metrics[f"{size}/{name}/sustained"].value for name in ("numpy", "cpu_packed")]
         assert [one.value for one in shares if one] == [1, pytest.approx(rates[1] / rates[0])]
     assert metrics["70x33x129/intensity"].value == 2 * 70 * 33 * 129 / (4 * (70 * 129 + 129 * 33 + 70 * 33))
-    assert {metrics[f"verified/{name}"].value for name in names} == {51}  # classes, 128 and two sizes
+    assert {metrics[f"verified/{name}"].value for name in names} == {55}  # classes, 128 and two sizes
     declared = metrics["48x48x48/numpy/burst"]
     assert (declared.unit, declared.kind, declared.direction) == ("GFLOP/s", "time", "max")
     assert (metrics["48x48x48/numpy/relative_error"].kind, metrics["ceiling/fma"].kind) == ("result", "time")

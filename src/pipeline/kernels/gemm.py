@@ -303,6 +303,10 @@ def cases(dtype: str, order: Order | None = None) -> Iterator[tuple[str, Gemm, V
         even = replace(base, m=37, n=53, k=69, pad=(11, 11, 11))  # multiples of 16 in both orders
         for alpha, beta in ((1.0, 0.0), (half, 1.0), (0.0, half)):
             yield "even leading dimensions", replace(even, alpha=alpha, beta=beta), "uniform", not whole and not beta
+        # A whole tile of the largest kernels, for which each has its fastest way; by rows as wide as by columns high.
+        whole_tile = replace(base, m=128, n=256, k=128) if one == "column" else replace(base, m=256, n=128, k=128)
+        yield "whole tiles", whole_tile, "uniform", not whole
+        yield "whole tiles", replace(whole_tile, alpha=half, beta=1.0), "uniform", False
         yield "integers", replace(odd, k=200, alpha=2.0, beta=-1.0, pad=(1, 2, 3)), "integers", False
 
 

@@ -89,3 +89,14 @@ def since(precision: str) -> str:
     """The oldest compute capability that has `precision`, as people write it."""
     major, minor = min(known for known, units in ARCHITECTURES.items() if units.has(precision))
     return f"{major}.{minor}"
+
+
+# KiB of shared memory that a block may have, by compute capability (CUDA Programming Guide, "Technical Specifications
+# per Compute Capability").
+_BLOCK_SHARED = {80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
+
+
+def block_shared(architecture: int) -> int | None:
+    """Bytes of shared memory that a block may have, for an architecture as 80 for 8.0; None where it is not known."""
+    known = _BLOCK_SHARED.get(architecture)
+    return None if known is None else known * 1024

@@ -83,7 +83,7 @@ def _products(probe: Probe, dtype: str, architecture: int) -> tuple[tuple[float,
         card.upload(place, values)
     arguments: list[np.ndarray] = [np.array([place], np.uint64) for place in places]
     arguments.append(np.array([ROUNDS], np.int32))
-    launch = card.launcher(function, (blocks, 1, 1), probe.block, probe.dynamic, arguments)
+    launch = card.launcher(function, (blocks, 1, 1), probe.block, probe.shared(dtype, architecture), arguments)
     seconds = _samples(card, launch)
     card.download(places[2], d)
     fault = made.fault(d, ROUNDS)

@@ -184,9 +184,9 @@ __device__ __forceinline__ void store_sums(const float (&sums)[BOXES][COUNT], co
     // there.
     const int lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize % 4, top = warp * 16 + lane / 4;
     int left = lane % 4 * 2;
-    if (beta == 0 && rows >= BOXES * LINE && columns >= 2 * COUNT) {  // most tiles: no number has to ask where it is
+    if (beta == 0 && rows >= BOXES * LINE && columns >= 2 * COUNT) {  // most tiles: no bounds check
         int apart = leading;
-        not_before(apart);  // or both ways' places would be computed here, for which there are no registers either
+        not_before(apart);  // or the compiler computes the addresses of both branches here, and runs out of registers
         Sum *place = D + top + left * size_t(apart);
         #pragma unroll
         for (int group = 0; group < COUNT; group += 4, place += 8 * size_t(apart))

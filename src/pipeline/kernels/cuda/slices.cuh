@@ -19,8 +19,8 @@ __device__ bool in_chunks(const Element *matrix, int leading)
     return leading % CHUNK == 0 && reinterpret_cast<size_t>(matrix) % 16 == 0;
 }
 
-// Part `part` of `parts` of a slice that lies in the matrix, in chunks: no branch, so that the compiler may have
-// something else done between the copies.
+// Part `part` of `parts` of a slice that lies in the matrix, in chunks: without a branch, so that the compiler can
+// schedule other work between the copies.
 template <int ROWS, int COLUMNS, int STRIDE, int THREADS, void (*move_chunk)(Element *, const Element *)>
 __device__ void copy_whole(Element *to, const Element *from, int leading, int part = 0, int parts = 1)
 {

@@ -8,18 +8,19 @@
 //      memory it multiplies 16. It has two sets of them (inputs): while it multiplies one, the next is loaded.
 //   3. One barrier for each slice, in its last step, before tiles of the next slice are loaded. After it the copies of
 //      all threads have arrived, and all warps have loaded what they need of this slice, so that the copies that begin
-//      in the next step may overwrite it. They are spread over the steps: each has some of them beside its loads.
-//   4. A slice is 64 of K where a block may have the shared memory for it (SLICE_K, by the host), else 32: the deeper
-//      it is, the fewer barriers.
-//   5. Most blocks lie in D, and their slices in A and B. Their loop has no branches (WHOLE), so that the compiler may
-//      put loads and copies between the products. The others ask of every chunk whether it is inside (slices.cuh).
+//      in the next step may overwrite it. They are spread over the other steps, which each start some of them.
+//   4. The host says how deep a slice is (SLICE_K): in fp16 64 of K, where a block may have the shared memory for that,
+//      else 32. The deeper, the fewer barriers. In bf16 the registers do not suffice for 64.
+//   5. Where K is a multiple of a slice, most blocks lie in D, and their slices in A and B. Their loop has no branches
+//      (WHOLE), so that the compiler can put loads and copies between the matmuls. The others check the bounds of every
+//      chunk (slices.cuh).
 //   6. A column of a slice is padded by 16 bytes, so that eight neighbouring columns begin in different banks.
 //   7. With fp16 the loads become LDSM, one instruction for 16×16 halves; with bf16 NVRTC makes generic loads of them
 //      (LD, MOVM), which cost more registers and time. fp16 is what the kernel is tuned for.
 //   8. Blocks are numbered so that blocks that run at the same time read the same parts of A and B, which stay in the
 //      L2 cache (place.cuh).
 //
-// Launch: block (256), grid (ceil(M / 128) * ceil(N / 256)), SHARED bytes of dynamic shared memory.
+// Launch: block (256), grid (ceil(M / 128) * ceil(N / 256)), sizeof(Shared) bytes of dynamic shared memory.
 #include <cuda_pipeline_primitives.h>
 
 #include "place.cuh"
@@ -27,7 +28,8 @@
 
 constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = SLICE_K, WARP = 64, THREADS = 256, STAGES = 3, AHEAD = STAGES - 1;
 constexpr int STRIDE_A = BLOCK_M + CHUNK, STRIDE_B = BLOCK_K + CHUNK, TILES = WARP / TILE;
-constexpr int STEPS = BLOCK_K / TILE_K, PARTS = STEPS - 1;  // of a slice's products, and of its copies
+constexpr int STEPS = BLOCK_K / TILE_K, PARTS = STEPS - 1;  // of a slice's matmuls, and of its copies
+static_assert(STEPS % 2 == 0, "the two sets of inputs take turns across slices");
 
 struct Stage {
     Element a[BLOCK_K * STRIDE_A];
@@ -88,7 +90,7 @@ __device__ __forceinline__ void load(Inputs &inputs, const Stage &stage, int ste
     for (int i = 0; i < TILES; i++) load_aligned(inputs.b[i], b + i * TILE * STRIDE_B, STRIDE_B);
 }
 
-// There and back again: of two products one after the other one tile is the same.
+// Back and forth, so that two consecutive matmuls share a tile.
 __device__ __forceinline__ void multiply(TileD (&sums)[TILES][TILES], const Inputs &inputs)
 {
     #pragma unroll

@@ -7,16 +7,17 @@ import math
 from pipeline.kernels.cuda.function import COMMON, Triple
 from pipeline.kernels.cuda.source import FEW, CudaSource
 from pipeline.kernels.gemm import Gemm
+from pipeline.machine.architecture import block_shared
 from pipeline.spec import spec
 
-LITTLE_SHARED = (86, 89, 120, 121)  # 99 KB for a block, elsewhere 163 or 227 (CUDA C++ Programming Guide, appendix)
+DEEP, SHALLOW = 64, 32  # of K in a stage
 
 
 @spec
 class Tuned(CudaSource):
     """128×256 of D for each block; three stages of asynchronous copies.
 
-    Each of 64 of K in fp16, where a block may have the shared memory for that; bf16 has not the registers for it.
+    In fp16 a stage is 64 of K, where a block may have the shared memory for it; bf16 would spill registers.
     """
 
     dtypes = ("fp16", "bf16")
@@ -35,10 +36,7 @@ class Tuned(CudaSource):
         return *super().defines(dtype, architecture), f"SLICE_K={_slice(dtype, architecture)}"
 
     def shared(self, dtype: str, architecture: int | None = None) -> int:
-        """Three stages, whose columns are padded by 16 bytes."""
-        depth, pad, size = _slice(dtype, architecture), 8, 2
-        rows, columns = self.tile
-        return 3 * size * (depth * (rows + pad) + columns * (depth + pad))
+        return _stages(self.tile, _slice(dtype, architecture))
 
     def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
         """One row of blocks: the kernel numbers them itself."""
@@ -46,5 +44,15 @@ class Tuned(CudaSource):
 
 
 def _slice(dtype: str, architecture: int | None) -> int:
-    """Of K in a stage."""
-    return 64 if dtype == "fp16" and architecture not in LITTLE_SHARED else 32
+    """Of K in a stage. `architecture`: as 80 for 8.0; None: the CPU."""
+    if dtype != "fp16":
+        return SHALLOW
+    room = None if architecture is None else block_shared(architecture) or 0
+    return DEEP if room is None or room >= _stages(Tuned.tile, DEEP) else SHALLOW
+
+
+def _stages(tile: tuple[int, int], depth: int) -> int:
+    """Bytes of three stages, whose columns are padded by 16 bytes."""
+    rows, columns = tile
+    pad, size = 8, 2
+    return 3 * size * (depth * (rows + pad) + columns * (depth + pad))

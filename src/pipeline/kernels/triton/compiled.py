@@ -13,13 +13,12 @@ from pipeline.errors import RunError
 from pipeline.kernels import sass
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.triton.cache import keep_compiled
+from pipeline.machine.architecture import block_shared
 
 if TYPE_CHECKING:
     from pipeline.kernels.triton.source import TritonSource
 
 POINTERS = {"fp16": "*fp16", "bf16": "*bf16", "tf32": "*fp32"}
-# Of a block, in bytes: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-SHARED = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
 TENSOR_CORE = {8: "HMMA", 9: "HGMMA", 10: "UTCHMMA", 11: "UTCHMMA", 12: "HMMA"}  # by the first digits
 COUNTED = ("HGMMA", "UTCHMMA", "HMMA", "UTMALDG", "LDGSTS", "LDSM", "BAR")
 SIZES = ("M", "N", "K", "lda", "ldb", "ldc")
@@ -33,7 +32,7 @@ def machine_code(kernel: TritonSource, dtype: str, architecture: int) -> Machine
     Raises RunError where it does not compile, where the machine code is not what the kernel promises, and where no
     block of it fits into the shared memory.
     """
-    kernel = kernel.fitted(SHARED.get(architecture, 0) * 1024)
+    kernel = kernel.fitted(block_shared(architecture) or 0)
     made = _compiled(kernel, dtype, architecture)
     counted = sass.instructions(made.asm["cubin"])
     registers, stack = _usage(made.asm["cubin"])
@@ -54,9 +53,9 @@ def _fault(kernel: TritonSource, architecture: int, counted: Any, shared: int) -
     for name in filter(None, (TENSOR_CORE.get(architecture // 10), kernel.copies)):
         if not counted[name]:
             return f"its machine code has no {name}"
-    limit = SHARED.get(architecture)
-    if limit is not None and shared > limit * 1024:
-        there = f"{limit * 1024:,}; use a smaller block or fewer stages"
+    limit = block_shared(architecture)
+    if limit is not None and shared > limit:
+        there = f"{limit:,}; use a smaller block or fewer stages"
         return f"takes {shared:,} bytes of shared memory a block, and there are {there}"
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,9 @@ class TritonLaunch(TorchLaunch):
         return int(torch.cuda.get_device_properties(self.device).multi_processor_count)
 
     def _shared(self) -> int:
-        """Bytes of shared memory that a block may have."""
+        """Bytes of shared memory that a block may have; more than any needs in the interpreter."""
         if self.device.type == "cpu":
-            return 0
+            return sys.maxsize
         properties: Any = torch.cuda.get_device_properties(self.device)  # torch's stubs lack this one
         return int(properties.shared_memory_per_block_optin)
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 GROUP = 8  # rows of tiles that are computed together
 SMALLEST = 16  # side of a block, for Tensor Cores
-# 256 columns make a quarter fewer bytes of each product; three slices of them take 144 KB, of 128 columns 96.
+# A tile with 256 columns fetches a quarter fewer bytes per FLOP. Three slices of it take 144 KB, with 128 columns 96:
+# an estimate, since below sm_90 Triton keeps one slice fewer, and tiles are written through shared memory, too.
 BLOCKS = ((128, 256, 64), (128, 128, 64))
 BYTES = 2  # of an element in a slice, whose length is that for 16 bits
 INTERPRETED = ("fp16", "tf32")  # Triton's interpreter gives garbage for bf16
@@ -29,7 +30,7 @@ class TritonSource(Kernel):
 
     `module`: its file in programs/. `copies`: the machine instruction of its copies, without which a build is wrong.
     `block`: rows and columns of D that a program computes at a time, and elements of K in a slice, where these have 16
-    bits (None: the first of BLOCKS for which the GPU has the shared memory). `warps`: of 32 threads each, for a
+    bits (None: the first of BLOCKS whose slices fit into the GPU's shared memory). `warps`: of 32 threads each, for a
     program. `stages`: slices that lie in shared memory at a time.
     """
 
@@ -64,7 +65,7 @@ class TritonSource(Kernel):
         return importlib.import_module(f"pipeline.kernels.triton.programs.{self.module}").gemm
 
     def fitted(self, shared: int) -> TritonSource:
-        """With a block, on a GPU that has `shared` bytes of shared memory for each; the smallest where none fits."""
+        """With a block, on a GPU that has `shared` bytes of shared memory for one; the last where none fits."""
         if self.block is not None:
             return self
         sizes = {(m, n, k): self.stages * (m + n) * k * BYTES for m, n, k in BLOCKS}
@@ -113,7 +114,7 @@ class TritonSource(Kernel):
         """In Triton's interpreter, on the CPU."""
         from pipeline.kernels.triton.interpreter import Interpreted
 
-        return Interpreted(self.fitted(0), by_rows(operands)) if self.rehearses(operands.gemm.dtype) else None
+        return Interpreted(self, by_rows(operands)) if self.rehearses(operands.gemm.dtype) else None
 
     def compiles_for(self, dtype: str, architecture: int) -> bool:
         oldest = self.minimum or (0, 0)
