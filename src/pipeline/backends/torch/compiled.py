@@ -24,9 +24,6 @@ import torch
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.errors import RunError
 
-# Kernels that reduce rows and columns at once, such as the two gradients of a norm: slower on an H200 than two kernels
-# (docs/decisions.md, 2026-11-26).
-BOTH_WAYS = "triton.mix_order_reduction"
 NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
 
@@ -42,7 +39,7 @@ class CompiledStep:
         logging.getLogger(NOISE).setLevel(logging.ERROR)
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
         self.step, self.batch_size = copy.copy(step), batch_size
-        options: dict[str, Any] = {"fallback_random": True, BOTH_WAYS: False}
+        options: dict[str, Any] = {"fallback_random": True}
         self.step.forward = torch.compile(step.forward, dynamic=False, options=options)  # type: ignore[method-assign]
         self.step.update = torch.compile(step.update, dynamic=False, options=options)  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
