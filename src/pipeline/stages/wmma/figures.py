@@ -132,12 +132,16 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     for number, value in enumerate(values):
         axes.text(0, number - 0.25, f" {rungs[number].launches}", va="bottom", fontsize=7, color=WORDS)
         gain = f"  {value / values[number - 1]:.1f}×" if number else ""
-        axes.text(value, number, f"  {value:,.{1 if value < 10 else 0}f}{gain}", va="center", fontsize=8)
+        said = f"{value:,.{1 if value < 10 else 0}f}{gain}"
+        axes.annotate(
+            said, (value, number), (6, 0), textcoords="offset points", va="center", fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip
     processor = rungs[0].processor
     is_theirs = bench.yardstick is not None and bench.processor(bench.yardstick) == processor
     yard = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick and is_theirs else None
     if yard:
-        axes.axvline(yard, color=ORANGE, lw=1)
+        axes.axvline(yard, color=ORANGE, lw=1, zorder=0)
         axes.text(yard, -0.75, f"{bench.yardstick} {yard:,.0f}", ha="center", fontsize=8, color=ORANGE)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
