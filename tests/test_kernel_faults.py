@@ -643,3 +643,12 @@ def test_whatever_triton_or_torch_raises_is_one_message() -> None:
         Failing().build()
     with pytest.raises(UserError, match=r"^ours$"):
         Failing().refuse()
+
+
+def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "mine.cu"
+    file.write_text("")
+    with pytest.raises(UserError, match=r"mine: block=\[64, 64, 1\]: 4,096 threads; CUDA runs 1,024 at the most"):
+        Source(file=str(file), block=(64, 64, 1))
+    assert Source(file=str(file)).launched == "block=[256, 1, 1], tile=[16, 16]"
+    assert Naive().launched == ""

@@ -309,21 +309,21 @@ def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: P
     kernels = (Naive(), GridStride(), Tuned(), Source(file=str(tmp_path / "mine.cu")))
     found = machine_code.built(kernels, lambda _: "fp16", (75, 80), 2)
     assert list(found)[:5] == [
-        ("naive", 75),
-        ("naive", 80),
-        ("grid_stride", 75),
-        ("grid_stride", 80),
-        ("tuned", 80),  # it needs 8.0
+        ("naive", "fp16", 75),
+        ("naive", "fp16", 80),
+        ("grid_stride", "fp16", 75),
+        ("grid_stride", "fp16", 80),
+        ("tuned", "fp16", 80),  # it needs 8.0
     ]
     assert len(machine_code.refused(found)) == 2
     assert "mine.cu: does not compile (NVRTC" in machine_code.refused(found)[0]
     (table,) = machine_code.table(found)
     assert {len(row) for row in table.rows} == {len(table.columns)}
     by_kernel = {row[:2]: row for row in table.rows}
-    assert re.match(r"\d+ HMMA, \d+ FFMA, ", by_kernel["naive", "sm_80"][-1])
-    assert "HMMA" not in by_kernel["grid_stride", "sm_80"][-1]
-    assert "LDGSTS" in by_kernel["tuned", "sm_80"][-1]
-    assert by_kernel["mine", "sm_75"][-1].startswith("REFUSED: ")
+    assert re.match(r"\d+ HMMA, \d+ FFMA, ", by_kernel["naive", "fp16, sm_80"][-1])
+    assert "HMMA" not in by_kernel["grid_stride", "fp16, sm_80"][-1]
+    assert "LDGSTS" in by_kernel["tuned", "fp16, sm_80"][-1]
+    assert by_kernel["mine", "fp16, sm_75"][-1].startswith("REFUSED: ")
 
 
 def test_an_architecture_that_there_is_not_is_refused_before_the_run() -> None:

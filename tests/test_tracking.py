@@ -658,3 +658,15 @@ def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_
     assert done.stdout == f"deleted {journal.id}, and its entry {run_id} in MLflow\n"
     assert client_of(uri).get_run(run_id).info.lifecycle_stage == "deleted"
     assert not journal.folder.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no autogroups")
+@pytest.mark.parametrize("own", [True, False])
+def test_a_tracker_steps_back_as_a_session_too(own: bool) -> None:
+    """Cores are shared between sessions first, a priority counts within one. Another's session is left as it is."""
+    code = "from pipeline.tracking import follow; follow._step_back(); print(open('/proc/self/autogroup').read())"
+    command = [sys.executable, "-c", code]
+    if not own:  # a session that the process is in, but did not begin
+        command = ["sh", "-c", 'exec 3>&1; "$0" "$@" >&3; true', *command]
+    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("nice 19" if own else "nice 0"), done.stderr

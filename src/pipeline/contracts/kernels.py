@@ -91,6 +91,11 @@ class Kernel(Part):
         return choice(self)
 
     @property
+    def launched(self) -> str:
+        """The settings of a launch that may not suit the user's source, in words; empty where there are none."""
+        return ""
+
+    @property
     def user_files(self) -> tuple[Path, ...]:
         """Its sources."""
         import sys

@@ -271,3 +271,19 @@ def _step_back() -> None:
         os.nice(19)
         if hasattr(os, "SCHED_IDLE"):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    _step_back_as_a_group()
+
+
+def _step_back_as_a_group() -> None:
+    """Linux shares cores between sessions first, and by priority only within one (sched(7), "The autogroup feature").
+
+    The tracker's session would have as much of them as the training's.
+    """
+    group = Path("/proc/self/autogroup")
+    if os.getsid(0) != os.getpid() or not group.exists():  # another's session is not ours to change
+        return
+    for _ in range(3):
+        with suppress(OSError):  # ten changes a second are taken, of all processes together
+            group.write_text("19")
+            return
+        time.sleep(POLL_SECONDS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 GRID = (2**31 - 1, 65_535, 65_535)  # blocks
 BLOCK = (1024, 1024, 64)  # threads
+THREADS = 1024  # of a block, of any kernel on any card
 LARGEST = 2**31 - 1  # of the sizes and leading dimensions, which are 32-bit arguments
 
 

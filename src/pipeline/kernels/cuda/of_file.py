@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError, shown
 from pipeline.kernels.cuda.function import COMMON, FOLDER, Triple
+from pipeline.kernels.cuda.limits import THREADS
 from pipeline.kernels.cuda.source import CudaSource
 from pipeline.kernels.gemm import DTYPES
 from pipeline.spec import spec
@@ -40,6 +42,13 @@ class Source(CudaSource):
     def __post_init__(self) -> None:
         if not Path(self.file).is_file():
             raise UserError(f"stage.kernels: {shown(self.file)}: no such file")
+        if math.prod(self.block) > THREADS:
+            most = f"{math.prod(self.block):,} threads; CUDA runs {THREADS:,} at the most"
+            raise UserError(f"stage.kernels: {self.name}: block={list(self.block)}: {most}")
+
+    @property
+    def launched(self) -> str:
+        return f"block={list(self.block)}, tile={list(self.tile)}"
 
     @property
     def name(self) -> str:

@@ -278,6 +278,8 @@ class Bench(Found):
         A GPU's kernel that has broken the card's context, as one does that writes where no memory is, takes the others
         of this process with it: they are not wrong, they cannot be run any more. What they were timed at stays.
         """
+        if kernel.launched:
+            verdict = replace(verdict, fault=f"{verdict.fault}; launched with {kernel.launched}")
         self.verdicts[kernel.name] = verdict
         for found in (*self.times.values(), *self.times_around.values()):
             found.pop(kernel.name, None)

@@ -9,7 +9,7 @@ from pipeline.contracts.kernels import Kernel, MachineCode
 from pipeline.errors import Readable
 from pipeline.runs.result import Metric, Table, count
 
-Built = dict[tuple[str, int], "MachineCode | str"]  # by kernel and architecture; a str: why there is none
+Built = dict[tuple[str, str, int], "MachineCode | str"]  # by kernel, dtype, architecture; a str: why there is none
 
 
 def built(
@@ -27,12 +27,12 @@ def built(
 
     with ThreadPoolExecutor(cores) as pool:
         found = zip(asked, pool.map(build, asked), strict=True)
-        return {(kernel.name, one): made for (kernel, _, one), made in found if made is not None}
+        return {(kernel.name, dtype, one): made for (kernel, dtype, one), made in found if made is not None}
 
 
 def table(found: Built) -> tuple[Table, ...]:
     """A row for each build, those that were refused beside the others."""
-    rows = tuple((name, f"sm_{one}", *_cells(made)) for (name, one), made in found.items())
+    rows = tuple((name, f"{dtype}, sm_{one}", *_cells(made)) for (name, dtype, one), made in found.items())
     title = (
         "Compiled, not run: a thread's registers and spilled bytes, a block's shared memory, instructions in the code"
     )
@@ -49,10 +49,11 @@ def _cells(made: MachineCode | str) -> tuple[str, ...]:
 def metrics(found: Built) -> tuple[Metric, ...]:
     """Registers and spilled bytes."""
     made = {key: one for key, one in found.items() if isinstance(one, MachineCode)}
-    registers = [count(f"sm_{at}/{name}/registers", one.registers, "") for (name, at), one in made.items()]
-    return (*registers, *(count(f"sm_{at}/{name}/spilled", one.spilled, "bytes") for (name, at), one in made.items()))
+    registers = [count(f"sm_{at}/{name}/registers", one.registers, "") for (name, _, at), one in made.items()]
+    spilled = [count(f"sm_{at}/{name}/spilled", one.spilled, "bytes") for (name, _, at), one in made.items()]
+    return (*registers, *spilled)
 
 
 def refused(found: Built) -> list[str]:
     """Builds that did not come about, or are not what the kernel promises."""
-    return [f"{name}, sm_{one}: {made}" for (name, one), made in found.items() if isinstance(made, str)]
+    return [f"{name}, {dtype}, sm_{one}: {made}" for (name, dtype, one), made in found.items() if isinstance(made, str)]
