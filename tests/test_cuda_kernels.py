@@ -299,8 +299,9 @@ def ready(name: str) -> CudaSource:
 def test_on_a_gpu_every_kernel_is_right_and_timed(name: str) -> None:
     kernel = ready(name)
     for dtype in kernel.dtypes:
-        many_tiles = Gemm(m=4096, n=2304, k=192, dtype=dtype)  # more than a card has multiprocessors
-        problems = [*cases(dtype), ("many tiles", many_tiles, "uniform", False)]
+        # More tiles than a card has multiprocessors, with a last slice that is not whole and with whole ones.
+        many_tiles = [Gemm(m=4096, n=2304, k=k, dtype=dtype) for k in (136, 192)]
+        problems = [*cases(dtype), *(("many tiles", one, "uniform", False) for one in many_tiles)]
         found = verify(kernel, problems, partial(kernel.prepare, threads=1), 0)
         assert found.fault is None, found.fault
     launch = kernel.prepare(operands(Gemm(m=1024, n=1024, k=1024, dtype=kernel.dtypes[0]), 0), 1)

@@ -73,8 +73,8 @@ def test_the_instructions_are_as_many_as_the_source_says() -> None:
 
 @pytest.mark.wide
 def test_each_commit_of_copies_is_an_instruction() -> None:
-    """Before the loop and in it, where slices are whole and where they are not; the compiler may unroll the first."""
-    assert sass.instructions(built(Tuned(), "fp16", 90).cubin)["LDGDEPBAR"] >= 4
+    """Two ways, each with one commit in the loop and, before it, one or (where the compiler unrolls that) two."""
+    assert sass.instructions(built(Tuned(), "fp16", 90).cubin)["LDGDEPBAR"] in (4, 5, 6)
 
 
 @pytest.mark.wide

@@ -92,7 +92,10 @@ class Kernel(Part):
 
     @property
     def launched(self) -> str:
-        """The settings of a launch that may not suit the user's source, in words; empty where there are none."""
+        """The settings of a launch by which the user's source may be wrong, for the message; `launches` is for figures.
+
+        Empty where there are none.
+        """
         return ""
 
     @property
