@@ -83,8 +83,8 @@ class LateLaunch(Matmul):
         self.kernel, self.runs = kernel, 0
 
     def run(self) -> None:
-        until = time.perf_counter() + self.kernel.call_s
-        while time.perf_counter() < until:
+        until = time.process_time() + self.kernel.call_s  # what others compute meanwhile is not the kernel's
+        while time.process_time() < until:
             pass
         super().run()
         self.runs += 1
