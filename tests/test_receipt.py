@@ -19,9 +19,10 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.environment import differences
 from pipeline.machine.environment import environment as variables
+from pipeline.runs.hardware import device_differences
 from pipeline.runs.receipt import versions
 from pipeline.runs.repositories import git_state, repositories
-from pipeline.sweep.history import device_differences, software_differences
+from pipeline.sweep.history import software_differences
 
 SOURCE = Path(__file__).parents[1] / "src" / "pipeline"
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
@@ -313,3 +314,16 @@ def test_versions_of_cuda_where_torch_is_built_for_it(tmp_path: Path, built_for:
     else:
         assert (found["torch-cuda"], found["nvidia-cudnn-cu13"]) == ("13.0", "9.15")
         assert found["driver"]
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("PL_TRAINER_LIMIT_VAL_BATCHES", "Lightning's Trainer takes a setting from it"),
+        ("KERAS_MAX_EPOCHS", "Keras's fit ends a training by it"),
+    ],
+)
+def test_a_variable_that_would_change_a_training_in_silence_is_refused(tmp_path: Path, name: str, who: str) -> None:
+    """A validation of one batch stood for that of all, and a grid without the variable took it over."""
+    said = refused(tmp_path, "dataset=digits", **{name: "1"})
+    assert said.startswith(f"{name}=1: {who}") and said.endswith("which no config or receipt would show; unset it")

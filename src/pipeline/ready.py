@@ -47,10 +47,12 @@ def _on_this_machine(
 ) -> tuple[Experiment, Resolved]:
     from pipeline.machine.capability import check_count
     from pipeline.machine.device import gpus
+    from pipeline.machine.environment import refuse_settings
     from pipeline.machine.installed import check_installed
     from pipeline.machine.launched import check_launched, launched, refuse_launched
     from pipeline.runs.code.unseen import check_seen
 
+    refuse_settings()
     check_stage(experiment, overridden, swept)
     if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
         check_seen(experiment)

@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from pipeline.errors import UserError
+
 DECIDING = {
     # The number of threads and the library's code: how a sum is split, and so its last bits.
     "OMP_*": "OpenMP: threads of torch, of MKL and of oneDNN",
@@ -50,6 +52,7 @@ DECIDING = {
     "TORCHINDUCTOR_*": "torch's compiler",
     "PYTORCH_*": "torch: JIT, fusers",
     "KERAS_HOME": "Keras: a keras.json with its own epsilon",
+    "KERAS_NNX_ENABLED": "Keras: variables of Flax's kind on JAX",
     "PYTHONHASHSEED": "Python: the order of sets",
 }
 # Of those, what decides nothing: set by an import, or about logs, caches and memory.
@@ -78,6 +81,12 @@ IGNORED = (
     "PYTORCH_NVML_*",  # set by Lightning's import
     "TRITON_HOME",
 )
+# From which a framework takes settings of a training where a call does not name them: no config would show them.
+SETTINGS = {
+    "PL_TRAINER_*": "Lightning's Trainer takes a setting from it (pytorch_lightning.utilities.argparse)",
+    "KERAS_MAX_EPOCHS": "Keras's fit ends a training by it",
+    "KERAS_MAX_STEPS_PER_EPOCH": "Keras's fit ends an epoch by it",
+}
 # What a cluster's node, or its scheduler, sets for a job: the submitting machine's values mean nothing there.
 NODES_OWN = (
     "SLURM_*",
@@ -110,6 +119,14 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """The deciding variables that are set (of `variables`, by default this process's), by name."""
     found = dict(os.environ if variables is None else variables)
     return {name: found[name] for name in sorted(found) if _decides(name)}
+
+
+def refuse_settings() -> None:
+    """Raises UserError where a variable would change a training that the config describes otherwise."""
+    for pattern, what in SETTINGS.items():
+        for name in sorted(os.environ):
+            if fnmatchcase(name, pattern):
+                raise UserError(f"{name}={os.environ[name]}: {what}, which no config or receipt would show; unset it")
 
 
 def is_nodes_own(name: str) -> bool:
