@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -224,6 +225,45 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
     assert runs_below.find_run(tmp_path / "runs", run.info.run_id) == journal.folder
     assert tracker.process.wait(LONG) == 0
     assert (journal.folder / "tracking.log").read_text() == ""
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("again", ["same", "other"])
+def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
+    uri: str, tmp_path: Path, again: str, exact: bool
+) -> None:
+    """MLflow had the points of both, or those of the killed part alone."""
+    from pipeline.tracking.store import Feed, open_store
+
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    sizes = []
+    for step in range(10):
+        journal.log({"loss": float(step)}, step)
+        journal.flush()
+        sizes.append(journal.size)
+
+    def advance() -> str:
+        Feed(journal.folder, record_of(journal.folder), *open_store(uri, "study")).advance()
+        return run_id_of(journal.folder)
+
+    first = advance()
+    journal.finish("KILLED")
+    goes_on = Journal.reopen(journal.folder, sizes[4], exact=exact)
+    start(Mlflow(uri=uri, experiment="study"), goes_on, "grid")
+    if exact:  # nothing is cut off yet
+        assert advance() == first
+    for step in range(5, 15):
+        goes_on.log({"loss": step + (0.5 if again == "other" else 0.0)}, step)
+    goes_on.flush()
+    last = advance()
+    assert (last == first) == (exact and again == "same")
+    had = [(one.step, one.value) for one in client_of(uri).get_metric_history(last, "loss")]
+    assert had == [(one.step, one.metrics["loss"]) for one in read_metrics(journal.folder)]
+    assert [one.info.run_id for one in runs_of(uri)] == [last]
+    goes_on.finish("FINISHED")
+    assert send(journal.folder) is None and send(journal.folder, again=True) is None
+    assert run_id_of(journal.folder) == last and points_of(uri, last) == len(had)
 
 
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
@@ -678,3 +718,19 @@ def test_a_tracker_steps_back_as_a_session_too(own: bool) -> None:
         command = ["sh", "-c", 'exec 3>&1; "$0" "$@" >&3; true', *command]
     done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("nice 19" if own else "nice 0"), done.stderr
+
+
+@pytest.mark.skipif(not autogroups(), reason="this system has no autogroups")
+def test_at_the_end_of_its_run_a_tracker_has_its_share(uri: str, tmp_path: Path) -> None:
+    """Whoever began the run waits for it; beside busy processes it took minutes."""
+    journal, tracker = track(tmp_path / "runs", uri)
+    assert tracker.process is not None
+    group = Path(f"/proc/{tracker.process.pid}/autogroup")
+    wait_until(lambda: group.read_text().strip().endswith("nice 19"))
+    train(journal)
+    journal.finish("FINISHED")
+    seen = set()
+    while tracker.process.poll() is None:
+        with contextlib.suppress(OSError):
+            seen.add(group.read_text().strip().rpartition(" ")[2])
+    assert {"0"} <= seen <= {"0", "19"}

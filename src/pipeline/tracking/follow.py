@@ -28,6 +28,7 @@ BATCH_SECONDS = 1.5
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
 TRIES = 3  # for a run that the server does not take while it runs; then once more at its end
+LEAST, NORMAL = 19, 0  # nice values
 LEFTOVER_SECONDS = 60.0  # what a tracker spends at most on the runs of others
 
 # A server that hangs must not hold the tracker for MLflow's own 120 s times 7; what the user has set stands.
@@ -117,11 +118,13 @@ def _follow_to_the_end(folder: Path) -> bool:
                 feed, next_try = None, time.monotonic() + pause
                 pause = min(2.0 * pause, RETRY_SECONDS[1])
         time.sleep(POLL_SECONDS)
+    _share(NORMAL)  # the run computes no more, and whoever began it waits
     with suppress(Exception):  # a cell that could not be sent is a leftover
         cells.advance()
     reason = send(folder)
     if reason is not None and "locked" in reason:  # many runs that end at once queue for one database file
         reason = send(folder)
+    _share(LEAST)
     return reason is None
 
 
@@ -268,22 +271,23 @@ def prepare() -> None:
 def _step_back() -> None:
     """The training comes first: the tracker runs when a core would be idle."""
     with suppress(OSError):  # a system that forbids it: the tracker is small all the same
-        os.nice(19)
+        os.nice(LEAST)
         if hasattr(os, "SCHED_IDLE"):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    _step_back_as_a_group()
+    _share(LEAST)
 
 
-def _step_back_as_a_group() -> None:
-    """Linux shares cores between sessions first, and by priority only within one (sched(7), "The autogroup feature").
+def _share(nice: int) -> None:
+    """How much of the cores this session gets beside others, as a nice value.
 
-    The tracker's session would have as much of them as the training's.
+    Linux shares cores between sessions first, and by priority only within one (sched(7), "The autogroup feature"): the
+    tracker's would have as much of them as the training's.
     """
     group = Path("/proc/self/autogroup")
     if os.getsid(0) != os.getpid() or not group.exists():  # another's session is not ours to change
         return
     for _ in range(3):
         with suppress(OSError):  # ten changes a second are taken, of all processes together
-            group.write_text("19")
+            group.write_text(str(nice))
             return
         time.sleep(POLL_SECONDS)

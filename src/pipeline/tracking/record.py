@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pipeline.machine.regular_file import read_regular
+from pipeline.machine.regular_file import open_regular, read_regular
 from pipeline.runs.json_files import write_json
 from pipeline.runs.records import Status
 
 NAME = "mlflow.json"
 CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
 DEFAULT_URI = "sqlite:///mlflow.db"
+LAST_BYTES = 4096
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """How far one journal has been sent. `offset` counts bytes of metrics.jsonl that MLflow has confirmed."""
+    """How far one journal has been sent. `offset` counts bytes of metrics.jsonl that MLflow has confirmed.
+
+    `last`: a hash of the last of these bytes. A run that goes on may have cut them off, and written others (each line
+    has the time at which it was written).
+    """
 
     uri: str
     experiment: str
@@ -26,13 +33,22 @@ class Record:
     grid: str | None = None  # the folder of the grid's run, for a cell of one
     run_id: str | None = None
     offset: int = 0
+    last: str | None = None
     synced: bool = False
     state: str | None = None  # the terminal state that was sent; the run's files come after it
     error: str | None = None  # why the last attempt failed, or which files could not be sent
 
     def unsent(self) -> Record:
         """The same, to be sent from the beginning. What is there already is found and stays as it is."""
-        return replace(self, offset=0, synced=False, state=None, error=None)
+        return replace(self, offset=0, last=None, synced=False, state=None, error=None)
+
+    def sent(self, folder: Path, offset: int) -> Record:
+        """The same, with the bytes up to `offset` confirmed."""
+        return replace(self, offset=offset, last=_last(folder, offset), error=None)
+
+    def stands(self, folder: Path) -> bool:
+        """Whether what was sent is still what the journal has."""
+        return self.last is None or _last(folder, self.offset) == self.last
 
     @property
     def waits_for_sync(self) -> bool:
@@ -44,6 +60,16 @@ class Record:
         if status is None or status.state == "RUNNING":
             return False
         return not (self.synced and self.state == status.state)
+
+
+def _last(folder: Path, offset: int) -> str | None:
+    """A hash of the bytes before `offset` of the journal; None where it does not reach that far."""
+    begin = max(offset - LAST_BYTES, 0)
+    with suppress(OSError), open_regular(folder / "metrics.jsonl") as file:
+        file.seek(begin)
+        data = file.read(offset - begin)
+        return hashlib.sha256(data).hexdigest() if len(data) == offset - begin else None
+    return None
 
 
 def read(folder: Path) -> Record | None:

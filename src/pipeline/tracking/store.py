@@ -56,7 +56,13 @@ class Feed:
         self._checked = self._has_config = False
 
     def advance(self) -> None:
-        """Send the config, once, and every whole line of metrics.jsonl that has not been sent."""
+        """Send the config, once, and every whole line of metrics.jsonl that has not been sent.
+
+        MLflow takes nothing back: where the run went on from before what was sent, and came to other numbers, the
+        entry that has those of no run is deleted, and another one made.
+        """
+        if not self.record.stands(self.folder):
+            self._begin_anew()
         run_id = self._run_id()
         if not self._has_config:
             self._log_config(run_id)
@@ -72,7 +78,8 @@ class Feed:
                 self.client.log_batch(run_id, metrics=batch)
             if offset == self.record.offset:
                 break
-            self._save(offset=offset, error=None)
+            self.record = self.record.sent(self.folder, offset)
+            self._save()
         if self.record.error is not None:
             self._save(error=None)
 
@@ -82,16 +89,15 @@ class Feed:
         Returns which files could not be sent. Raises what the server raises: a run of which something is not taken has
         its end in MLflow all the same.
         """
-        run_id = self._run_id()
         ended = _milliseconds(status.ended or status.started)
         try:
             self.advance()
-            self._log_outcome(run_id, status, ended)
+            self._log_outcome(self._run_id(), status, ended)
         finally:
             # MLflow has no word for a run that a search cut short.
-            self.client.set_terminated(run_id, "KILLED" if status.state == "PRUNED" else status.state, ended)
+            self.client.set_terminated(self._run_id(), "KILLED" if status.state == "PRUNED" else status.state, ended)
             self._save(state=status.state, error=None)
-        unsent = upload(self.client, run_id, self.folder) if self.record.artifacts else None
+        unsent = upload(self.client, self._run_id(), self.folder) if self.record.artifacts else None
         self._save(synced=unsent is None, error=unsent)
         return unsent
 
@@ -116,9 +122,15 @@ class Feed:
             self.client.set_tag(run_id, PARENT, parent)
         if run_id is None or run_id != self.record.run_id:
             run_id = run_id or self._create(parent)
-            self._save(run_id=run_id, offset=0)
+            self._save(run_id=run_id, offset=0, last=None)
         self._checked = True
         return run_id
+
+    def _begin_anew(self) -> None:
+        if self.record.run_id is not None and self._exists(self.record.run_id):
+            self.client.delete_run(self.record.run_id)
+        self._checked = self._has_config = False
+        self._save(run_id=None, offset=0, last=None)
 
     def _exists(self, run_id: str | None) -> bool:
         if run_id is None:

@@ -112,8 +112,7 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
     record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
     before = records.read(journal.folder)
     if before is not None and (before.uri, before.experiment) == (record.uri, record.experiment):  # a run that goes on
-        offset = before.offset if before.offset <= (journal.folder / "metrics.jsonl").stat().st_size else 0
-        record = replace(record, run_id=before.run_id, offset=offset)
+        record = replace(record, run_id=before.run_id, offset=before.offset, last=before.last)
     try:
         records.write(journal.folder, record)
         if grid is not None:
