@@ -22,6 +22,8 @@ from rich.table import Table
 
 from bench.kept import keep_round
 from bench.measure import conditions, machine
+from bench.names import unknown
+from pipeline.errors import UserError
 from pipeline.runs.repositories import git_state
 
 BENCHMARKS = (
@@ -50,7 +52,15 @@ COMMANDS = {"gpu": "bench.gpu.command", "table": "bench.table"}  # which have op
 
 
 def main() -> None:
-    """All benchmarks, or those named."""
+    """All benchmarks, or those named. Exit status 2 for a mistake on the command line."""
+    try:
+        _main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _main() -> None:
     if sys.argv[1:] and sys.argv[1] in COMMANDS:
         importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:])
         return
@@ -77,7 +87,7 @@ def measured(name: str, options: dict[str, Any]) -> bool:
 
 
 def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The benchmarks, and the options of those that take any. Exits with a message for what there is not."""
+    """The benchmarks, and the options of those that take any. Raises UserError for what there is not."""
     others = (
         "python -m bench gpu: what needs a GPU; python -m bench table: the README's table of it (-h: their options)"
     )
@@ -89,15 +99,15 @@ def asked(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     found = vars(parser.parse_args(words))
     names = found.pop("names") or list(BENCHMARKS)
     options = {key: value for key, value in found.items() if value is not None}
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        sys.exit(f"error: {unknown[0]}: no such benchmark; choose from {', '.join(BENCHMARKS)}")
+    missing = [name for name in names if name not in BENCHMARKS]
+    if missing:
+        raise unknown(missing[0], "benchmark", BENCHMARKS)
     for key in options:
         takers = [name for name in BENCHMARKS if key in inspect.signature(benchmark(name)).parameters]
         if len(names) > 1 or names[0] not in takers:
-            sys.exit(f"error: --{key}: goes with one benchmark, of {', '.join(takers)}")
+            raise UserError(f"--{key}: goes with one benchmark, of {', '.join(takers)}")
     if options.get("rounds", 1) < 1:
-        sys.exit(f"error: --rounds {options['rounds']}: give 1 or more")
+        raise UserError(f"--rounds {options['rounds']}: give 1 or more")
     return names, options
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from bench.__main__ import asked, main
 from bench.kept import keep, keep_round
 from bench.measure import Side, agree, all_below, at_least, at_most, machine, row
 from bench.pinn import Training, how_trained
+from pipeline.errors import UserError
 from pipeline.pinn.problems.burgers import Burgers
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
@@ -72,16 +74,25 @@ def test_a_benchmark_takes_its_options() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "error: nothing: no such benchmark; choose from startup, "),
-        (["startup", "--rounds", "2"], f"error: --rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
-        (["gpt", "memory", "--rounds", "2"], f"error: --rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
-        (["gpt", "--parts", "step"], "error: --parts: goes with one benchmark, of pinn"),
-        (["pinn", "--rounds", "0"], "error: --rounds 0: give 1 or more"),
+        (["nothing"], "nothing: no such benchmark; choose from startup; "),
+        (["startup", "--rounds", "2"], f"--rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
+        (["gpt", "memory", "--rounds", "2"], f"--rounds: goes with one benchmark, of {TAKE_ROUNDS}"),
+        (["gpt", "--parts", "step"], "--parts: goes with one benchmark, of pinn"),
+        (["kernel"], r"kernel: no such benchmark \(did you mean kernels\?\); choose from startup; "),
+        (["pinn", "--rounds", "0"], "--rounds 0: give 1 or more"),
     ],
 )
 def test_what_no_benchmark_takes_is_refused(words: list[str], said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
+    with pytest.raises(UserError, match=said):
         asked(words)
+
+
+@pytest.mark.parametrize("words", [["gpt_fats"], ["gpu", "kernels fp16"]])
+def test_a_name_that_there_is_not_ends_in_one_line(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "bench", *words], capture_output=True, text=True, check=False)
+    meant = {"gpt_fats": "benchmark (did you mean gpt_fast?)", "kernels fp16": "part (did you mean kernels, fp16?)"}
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {words[-1]}: no such {meant[words[-1]]}; choose from ")
 
 
 def test_every_side_ends_by_one_rule() -> None:

@@ -19,7 +19,7 @@ from pipeline.cli.help import choices
 from pipeline.cli.overrides import chosen_by_cell
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
-from pipeline.errors import UserError, nearest
+from pipeline.errors import UserError, bad_choice, nearest
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.ready import ready
 from pipeline.spec import allowed_modules, take_allow_list
@@ -98,6 +98,13 @@ def test_any_override_set_is_taken_or_refused_in_one_line(
 )
 def test_the_name_that_was_meant(wrong: str, names: list[str], meant: str | None) -> None:
     assert nearest(wrong, names) == meant
+
+
+def test_choices_stand_in_their_order() -> None:
+    """Numbers by their value: 90 before 100."""
+    error = bad_choice("stage.architectures", 85, ["100", "90", "120", "75"])
+    assert str(error) == "stage.architectures=85: no such choice (did you mean 75?); choose from 75, 90, 100, 120"
+    assert str(bad_choice("model", 1, ["mlp", "10", "cnn", "9"])).endswith("choose from 9, 10, cnn, mlp")
 
 
 # What is typed -> the message, or its beginning where it ends in "...".

@@ -136,6 +136,23 @@ def test_cells_have_the_kernels_of_the_users_words(folder: Path, own: dict[str, 
     words = ("stage.kernels=[mine]", "stage.sizes=[32]", "stage.architectures=[]", "seed=0,1")
     grid = pipeline(folder, "-m", *QUICK, *words, "--config-dir", "conf", **own)
     assert grid.returncode == 0, grid.stdout + grid.stderr
+    assert "best/sustained (GFLOP/s) over the grid" in grid.stdout  # there is no yardstick
+
+
+@pytest.mark.skipif(bool(gpus()), reason="they are timed")
+def test_a_grid_of_what_only_a_gpu_can_time_says_what_was_found(folder: Path, own: dict[str, str]) -> None:
+    words = ("stage.kernels=[naive],[tiled]", "stage.dtype=fp16", "stage.sizes=[32,64]", "stage.architectures=[]")
+    grid = pipeline(folder, "-m", *QUICK, *words, **own)
+    assert grid.returncode == 0, grid.stdout + grid.stderr
+    assert "right/problems over the grid" in grid.stdout
+    for run in runs(folder)[-2:]:
+        found = read_result(run)
+        assert found is not None and found.tables == ()
+        right = {one.name: one.value for one in found.metrics}["right/problems"]
+        assert right > 50
+        assert dict(found.table)["verified"] == f"1 kernel, {right:.0f} problems, each run twice"
+        said = (run / "log.txt").read_text() if (run / "log.txt").exists() else ""
+        assert said.count("verifying what is not timed here: ") == 1
 
 
 def test_a_word_that_no_folder_has_is_refused(folder: Path, own: dict[str, str]) -> None:
@@ -278,6 +295,7 @@ REFUSED = {
     "stage.kernels: 3: name a kernel, as numpy, my/fast.cpp or mine.Fast": {"kernels": (3,)},
     "stage.dtype=fp8: no such choice": {"dtype": "fp8"},
     "stage.order='diagonal': should be 'column' or 'row'": {"order": "diagonal"},
+    "stage.pad=[1]: give 3 values": {"pad": (1,)},
     "stage.pad.1=-1: should be greater than or equal to 0": {"pad": (0, -1, 0)},
     "stage.alpha=0.5 with stage.dtype=int8: needs a whole number": {"dtype": "int8", "alpha": 0.5},
     "stage.alpha=3e+09: kernels take numbers up to 2.14748e+09": {"dtype": "int8", "alpha": 3e9},

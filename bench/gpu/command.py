@@ -21,6 +21,7 @@ from bench.gpu.machine import described, software
 from bench.gpu.parts import PARTS, SECONDS, Part
 from bench.gpu.session import Ended, ends_by_signal, run, said
 from bench.kept import keep, path_of, results
+from bench.names import unknown
 from bench.table import NOT_MET
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
@@ -186,7 +187,7 @@ def environment(part: Part) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what has not passed yet; exit status 1 where a part failed or ran out of time."""
+    """Run what has not passed yet; exit status 1 where a part failed or ran out of time, or none ran."""
     asked = options(arguments)
     parts = [part for part in PARTS if not asked.parts or part.name in asked.parts]
     work = Path("runs/gpu") / ("rehearsal" if asked.rehearse else "parts")
@@ -197,21 +198,25 @@ def main(arguments: Sequence[str]) -> None:
     with ends_by_signal():
         outcomes = {part.name: follow(bench, part) for part in parts}
     show(bench, outcomes)
-    if any(one.state.removesuffix(" before") in ("failed", "out of time") for one in outcomes.values()):
+    states = {one.state.removesuffix(" before") for one in outcomes.values()}
+    if states == {"skipped"}:
+        sys.exit("error: every part was skipped, so that nothing is known of a GPU")
+    if states & {"failed", "out of time"}:
         sys.exit(1)
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the command line asks for. Exits with a message for a part that there is not."""
+    """What the command line asks for. Raises UserError for a part that there is not."""
     parser = argparse.ArgumentParser(prog="python -m bench gpu")
     parser.add_argument("parts", nargs="*", metavar="part", help="; ".join(part.name for part in PARTS))
     parser.add_argument("--again", action="store_true", help="also what has passed today, at this commit")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, small: the commands, not the figures")
     parser.add_argument("--commit", help="of the files, where they are without a repository")
     asked = parser.parse_args(arguments)
+    names = [part.name for part in PARTS]
     for name in asked.parts:
-        if name not in {part.name for part in PARTS}:
-            sys.exit(f"error: {name}: no such part; choose from {'; '.join(part.name for part in PARTS)}")
+        if name not in names:
+            raise unknown(name, "part", names)
     return asked
 
 

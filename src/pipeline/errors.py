@@ -92,7 +92,7 @@ def nearest(wrong: str, names: Iterable[str]) -> str | None:
 
 
 def _among(wrong: str, choices: Iterable[str], elsewhere: str = "") -> str:
-    names = sorted(choices)
+    names = sorted(choices, key=_in_order)
     near = nearest(wrong, names)
     hint = _hint(elsewhere or (f"did you mean {near}?" if near else ""))
     return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
@@ -100,6 +100,11 @@ def _among(wrong: str, choices: Iterable[str], elsewhere: str = "") -> str:
 
 def _hint(text: str) -> str:
     return f" ({text})" if text else ""
+
+
+def _in_order(name: str) -> tuple[bool, int, str]:
+    """Numbers by their value, then words."""
+    return (False, int(name), "") if name.isdecimal() else (True, 0, name)
 
 
 def _initials(name: str) -> str:

@@ -269,6 +269,10 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
         names = [field.name for field in dataclasses.fields(cls)]
         head = f"{key}." if key else ""
         return str(bad_key(head + path[0], [head + name for name in names]))
+    if fault["type"] == "missing" and len(path) < len(fault["loc"]):  # of a tuple
+        given = values[path[0]]
+        lacking = sum(one["type"] == "missing" and one["loc"][:1] == fault["loc"][:1] for one in faults)
+        return f"{key_path}={shown(given)}: give {len(given) + lacking} values"
     if fault["type"] == "missing":
         return f"{key_path}: no value given"
     if not path:  # raised by the spec itself, whose message begins with the field

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
     from pipeline.tasks import Task
 
+HEADLINE = "test/loss"  # what a stage is judged by that names nothing else
+
 
 class Stage(Part):
     """What a command does with an experiment. A stage knows no framework.
@@ -26,8 +28,8 @@ class Stage(Part):
     `starts_from_run`: it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a
     problem, not for a dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
-    precision. `headline`: the metric that it is judged by. `task`: what the dataset has to be of (None: anything).
-    `distributes`: its training may be that of several processes.
+    precision. `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of
+    several processes.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -35,11 +37,14 @@ class Stage(Part):
     reads: ClassVar[tuple[str, ...] | None] = None
     has_cells: ClassVar[bool] = False
     varies_precision: ClassVar[bool] = False
-    headline: ClassVar[str] = "test/loss"
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
 
     if TYPE_CHECKING:
+
+        @property
+        def headline(self) -> str:
+            """The metric that it is judged by."""
 
         @property
         def recorded(self) -> bool:
@@ -49,7 +54,7 @@ class Stage(Part):
         def probe(self) -> bool:
             """Whether a step is taken apart, so that the backend's probe decides the result too."""
     else:
-        recorded, probe = True, False
+        headline, recorded, probe = HEADLINE, True, False
 
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
@@ -64,6 +69,13 @@ class Stage(Part):
     def kinds(self, experiment: Experiment) -> list[Experiment]:
         """One experiment of each kind of its cells: their code, packages and configs count as the stage's own."""
         return []
+
+    def data_sha256(self, experiment: Experiment) -> str | None:
+        """Hash of what it reads in place of the dataset, as its receipt has it; None: it reads the dataset.
+
+        Raises UserError where that cannot be read.
+        """
+        return None
 
     @property
     def title(self) -> str | None:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pipeline.contracts import Stage
+from pipeline.contracts.running import HEADLINE
 from pipeline.report.table import figure, seconds
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
@@ -144,4 +144,4 @@ def _last(run: Path | None, name: str) -> Metric | None:
 def headline(cell: Cell) -> str:
     """The metric that a stage is judged by."""
     stage = cell.experiment.stage if cell.experiment else None
-    return stage.headline if stage else Stage.headline
+    return stage.headline if stage else HEADLINE

@@ -75,15 +75,25 @@ class Bench(Found):
 
     def rehearse(self) -> None:
         """Verify the others, which are not timed here: after those that are, so that rates come first."""
-        for kernel in self.plan.kernels:
-            dtype = self.plan.checked_in(kernel)
-            if kernel.name not in self.absent or kernel.name in self.verdicts or dtype is None:
-                continue
-            lost = self.broken is not None and kernel.processor == "gpu"
-            if dtype != self.plan.dtype and kernel.missing() is None and not lost:  # it runs here, in another dtype
-                self._judge(kernel, all_cases(dtype), self._prepare(kernel))
-            elif (dtype != self.plan.dtype or self.plan.taken(kernel)) and kernel.rehearses(dtype):
-                self._judge(kernel, all_cases(dtype), kernel.rehearse)
+        others = [kernel for kernel in self.plan.kernels if self._rehearsal(kernel) is not None]
+        if others:
+            self.run.say(f"verifying what is not timed here: {', '.join(one.name for one in others)}")
+        for kernel in others:
+            work = self._rehearsal(kernel)  # once more: one before it may have broken the card's context
+            if work is not None:
+                work()
+
+    def _rehearsal(self, kernel: Kernel) -> Callable[[], None] | None:
+        """What verifies a kernel that is not timed here; None where nothing has to, or can."""
+        dtype = self.plan.checked_in(kernel)
+        if kernel.name not in self.absent or kernel.name in self.verdicts or dtype is None:
+            return None
+        lost = self.broken is not None and kernel.processor == "gpu"
+        if dtype != self.plan.dtype and kernel.missing() is None and not lost:  # it runs here, in another dtype
+            return lambda: self._judge(kernel, all_cases(dtype), self._prepare(kernel))
+        if (dtype != self.plan.dtype or self.plan.taken(kernel)) and kernel.rehearses(dtype):
+            return lambda: self._judge(kernel, all_cases(dtype), kernel.rehearse)
+        return None
 
     def ask_for_cores(self) -> None:
         """Which part of the cores this process has now, where a kernel of the CPU is timed."""

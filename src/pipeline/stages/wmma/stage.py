@@ -27,6 +27,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
+from pipeline.stages.wmma import tables
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.found import Plan
 
@@ -72,7 +73,6 @@ class Wmma(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
-    headline: ClassVar[str] = "best/share"
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
     sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_sizes)] = None
@@ -104,6 +104,15 @@ class Wmma(Stage):
     @property
     def title(self) -> str:
         return f"wmma-{self.timed_dtype}"
+
+    @property
+    def headline(self) -> str:
+        """The best kernel's share of the yardstick, its rate without one; on how many problems they are right where
+        none can be timed."""
+        timed = [one for one in self.chosen if self.timed_dtype in one.dtypes and one.missing() is None]
+        if any(one.yardstick for one in timed):
+            return "best/share"
+        return "best/sustained" if timed else tables.RIGHT
 
     @property
     def timed_dtype(self) -> str:
@@ -314,7 +323,7 @@ class Wmma(Stage):
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Verify, time, measure the ceilings, draw."""
-        from pipeline.stages.wmma import figures, machine_code, padding, tables
+        from pipeline.stages.wmma import figures, machine_code, padding
 
         receipt = receipts.before(experiment, resolved)
         index = asked(experiment.device.name, resolved.place)
@@ -331,7 +340,8 @@ class Wmma(Stage):
             for gemm in bench.plan.problems:
                 bench.times |= bench.time([gemm])
                 tables.write_csv(samples, bench)  # what an interrupted run leaves
-                run.say(tables.line(bench, gemm))
+                if bench.timed:
+                    run.say(tables.line(bench, gemm))
             bench.ask_for_cores()
             bench.measure_ceilings()
             for doubt in filter(None, (bench.others, bench.slowed_yardstick)):

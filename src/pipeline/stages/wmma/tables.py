@@ -16,11 +16,12 @@ from pipeline.stages.wmma.found import CORE_TYPE, Found
 
 GIGA = 1e9
 NOT_MEASURED = "not measured"
+RIGHT = "right/problems"  # the metric: all that the kernels that are right were verified on
 
 
 def timed(bench: Found) -> tuple[Table, ...]:
-    """One table for each size: the kernels that were timed, in the order of the ladder."""
-    return tuple(_timed(bench, gemm) for gemm in bench.plan.problems)
+    """One table for each size at which one was timed: the kernels, in the order of the ladder."""
+    return tuple(_timed(bench, gemm) for gemm in bench.plan.problems if bench.times[gemm])
 
 
 def _timed(bench: Found, gemm: Gemm) -> Table:
@@ -98,14 +99,13 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
     rows = [("threads", str(bench.plan.cores))]
     for name, samples, what in _ceilings(bench):
         rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
-    rows.append(("n", "samples × products that each sustained one is the mean of"))
-    rows.append(("error", "norm of the difference from float64 over the norm of D"))
-    right = [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
+    any_timed = any(bench.times.values())
+    if any_timed:  # the columns of the tables
+        rows.append(("n", "samples × products that each sustained one is the mean of"))
+        rows.append(("error", "norm of the difference from float64 over the norm of D"))
+    right, before = _right(bench), " before any was timed" if any_timed else ""
     rows.append(
-        (
-            "verified",
-            f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, each run twice before any was timed",
-        )
+        ("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, each run twice{before}")
     )
     fastest = best(bench)
     if fastest:
@@ -143,10 +143,16 @@ def _above(bench: Found, gemm: Gemm, name: str, share: float) -> str:
     return f"{name} at {gemm}, {percent(share)} of a median between {digits(min(theirs))} and {digits(max(theirs))}"
 
 
+def _right(bench: Found) -> list[int]:
+    """Problems that each kernel that is right was verified on."""
+    return [verdict.n for verdict in bench.verdicts.values() if verdict.fault is None]
+
+
 def metrics(bench: Found) -> tuple[Metric, ...]:
     """Per size and kernel: rates, shares and errors; the ceilings; the best."""
     found = [metric for gemm in bench.times for metric in _of_size(bench, gemm)]
     found += [count(f"verified/{name}", verdict.n, "problems") for name, verdict in bench.verdicts.items()]
+    found.append(count(RIGHT, sum(_right(bench))))
     if bench.ceilings:
         peak, byte_rate = bench.ceilings.peak, bench.ceilings.memory
         found.append(Metric("ceiling/fma", peak / GIGA, "GFLOP/s", "time", "max"))
