@@ -685,6 +685,19 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert probabilities(inverted)["dark.png"] == pytest.approx(found["grey.png"], abs=1e-4)
 
 
+def test_a_grid_knows_the_images_that_were_predicted(
+    trained: dict[str, Path], pictures: tuple[Path, np.ndarray], place: Path
+) -> None:
+    """By what is in the file: their hash was compared with that of the training data, and nothing was ever done."""
+    image = shutil.copyfile(pictures[0] / "grey.png", place / "mine.png")
+    words = ("stage=predict", f"run={trained['torch'].name}", "stage.images=[mine.png]", "tracking=none")
+    run = done(place, *words)
+    again = ("-m", *words, "sweep.dry_run=true")
+    assert f"finished before: the one cell: finished as {run.name}" in pipeline(place, *again).stdout
+    shutil.copyfile(pictures[0] / "dark.png", image)
+    assert f"changed since {run.name}: the data" in pipeline(place, *again).stdout
+
+
 def test_curves_are_drawn_along_steps_where_validations_are_counted_in_them() -> None:
     epochs = [Epoch(number, seconds=1.0, steps=steps, units=8, train_loss=1.0) for number, steps in ((1, 50), (2, 30))]
     assert by(epochs) == ("epoch", [1, 2])

@@ -258,6 +258,10 @@ def test_a_run_goes_on_with_prompts(trained: Path) -> None:
     assert (made["cached"], without["generation"]["cached"]) == (True, False)
     assert made["text_sha256"] == without["generation"]["text_sha256"]
     assert about["weights_sha256"] == without["weights_sha256"]
+    source = f"run={about['source_run']}"
+    words = ("-m", "stage=generate", source, "tracking=none", *MANY[1:], "stage.prompt=[Call me,S]")
+    grid = pipeline(trained, *words, "sweep.dry_run=true").stdout
+    assert f"finished as {run.name}" in grid, grid
 
 
 @pytest.mark.wide

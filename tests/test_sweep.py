@@ -6,15 +6,19 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
+from own_tasks import Counting
 from rich.console import Console
 
+from pipeline.datasets.digits import Digits
 from pipeline.report.table import show_table
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import read_result
+from pipeline.sweep.history import History
 from pipeline.sweep.plan import varied_by
 
 QUIET = ("tracking=none", *DIGITS)
@@ -116,6 +120,30 @@ def test_mlflow_has_the_cells_below_the_grid(grid: Done, place: Path) -> None:
         assert len(client.get_metric_history(run.info.run_id, "train/loss")) == 8
         assert run.data.metrics["result/test/accuracy"] > 0.2
         assert [item.path for item in client.list_artifacts(run.info.run_id, "model")]
+
+
+def test_data_that_the_seed_decides_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """Read once where they are the same for every seed; the second cell was trained anew each time."""
+    history, read = History(tmp_path), list[int]()
+
+    def cell(dataset: Any, seed: int) -> Any:
+        def load(root: Path, seed: int) -> Any:
+            read.append(seed)
+            return dataset.load(root, seed)
+
+        source = SimpleNamespace(load=load, cache=tmp_path)
+        stage = SimpleNamespace(data_sha256=lambda _: None)
+        config = {"dataset": {"name": type(dataset).__name__}}
+        return SimpleNamespace(stage=stage, dataset=dataset, data_source=source, seed=seed, config=config)
+
+    for dataset, reads in ((Counting(), [0, 1, 2]), (Digits(), [0])):
+        read.clear()
+        hashes = [dataset.load(tmp_path, seed).sha256 for seed in (0, 1, 2)]
+        assert len(set(hashes)) == len(reads)
+        for seed, sha256 in enumerate(hashes):
+            assert history._same_data(cell(dataset, seed), sha256)
+        assert read == reads
+        assert not history._same_data(cell(dataset, 1), "another")
 
 
 def test_the_same_grid_again_runs_nothing(grid: Done, place: Path) -> None:

@@ -40,7 +40,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if not np.isfinite(values).all():
         first = int(np.argmin(np.isfinite(values).all(axis=1)))
         raise RunError(f"run={folder.name}: the network gives {_text(values[first])} at the point in row {first + 1}")
-    receipt = receipts.of_saved(experiment, resolved, saved, points_sha256({"points": points}))
+    receipt = receipts.of_saved(experiment, resolved, saved, _sha256(points))
     receipt["backend"] = "numpy"
     run.journal.write_receipt(receipt)
     path = run.artifact("predictions.csv")
@@ -50,6 +50,15 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
     return Result(metrics=(count("points", len(points)),), table=(*rows, ("predictions", str(path))), notes=notes)
+
+
+def sha256(text: str, problem: Problem) -> str:
+    """Hash of the points of a file, as the receipt has it. Raises UserError."""
+    return _sha256(read_points(text, problem))
+
+
+def _sha256(points: np.ndarray) -> str:
+    return points_sha256({"points": points})
 
 
 def read_points(text: str, problem: Problem) -> np.ndarray:

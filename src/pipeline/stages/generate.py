@@ -103,6 +103,10 @@ class Generate(Stage):
         encoded(self.prompts, card, "stage.prompt")
         self._check_tokens(card)
 
+    def data_sha256(self, experiment: Experiment) -> str:
+        """Hash of the prompts."""
+        return hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
+
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: nothing is measured here, and no data are read."""
         greedy = "stage.temperature=0" if self.temperature == 0 else "stage.top_k=1" if self.top_k == 1 else None
@@ -145,8 +149,7 @@ class Generate(Stage):
         made = zip(found.rows, prompts, stops.texts, strict=True)
         texts = [Text(row, len(prompt), text) for row, prompt, text in made]
         paths = write(run, self.prompts, texts)
-        prompts_sha256 = hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
-        kept = receipt.of_saved(experiment, resolved, saved, prompts_sha256)
+        kept = receipt.of_saved(experiment, resolved, saved, self.data_sha256(experiment))
         run.journal.write_receipt({**kept, "generation": about(found, texts, cached=cached)})
         table = rows(self.prompts, texts, found, resolved, paths)
         return Result(metrics(found), tuple(table), (*notes, *self._notes(experiment, card, texts, cached=cached)))

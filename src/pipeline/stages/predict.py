@@ -83,6 +83,16 @@ class Predict(Stage):
             if group_of(key) in ("backend", "device", "precision"):
                 raise UserError(f"{key} with stage.points: points are predicted in NumPy, in float64; leave it out")
 
+    def data_sha256(self, experiment: Experiment) -> str:
+        """Hash of the images, or of the points. Raises UserError where they, or the saved card, cannot be read."""
+        if self.points is not None:
+            from pipeline.pinn import at_points
+
+            return at_points.sha256(self.points, experiment.problem)
+        about = model_card(Path(str(experiment.settings.run)))
+        shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
+        return _sha256(read_images(self.images, shapes.image, self.invert)[1])
+
     def _check_points(self) -> None:
         if self.images or self.invert:
             raise UserError("stage.images with a run that solved a problem: use stage.points=points.csv")
@@ -112,8 +122,7 @@ class Predict(Stage):
         logits = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
         check_outputs(logits, "image {}", 0, source, resolved.precision)
         likely = metrics.probabilities(logits)
-        images_sha256 = hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
-        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, images_sha256))
+        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, _sha256(images)))
         path = run.artifact("probabilities.csv")
         write_csv(path, names, likely, about["classes"])
         from pipeline.report import figures
@@ -126,6 +135,10 @@ class Predict(Stage):
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
         return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=(*notes, *hash_notes))
+
+
+def _sha256(images: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
 
 
 def model_card(source: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def fetch() -> int:
     for name in composed.data_stages():
         experiment = experiments.load(entries[name].whole)
         dataset = experiment.data_source
-        key = json.dumps(experiment.config["dataset"], sort_keys=True)
+        key = json.dumps([experiment.config["dataset"], experiment.seed], sort_keys=True)  # of some the seed decides
         if key not in read:
             read[key] = dataset.load(cache_root(dataset.cache), experiment.seed).sha256
             print(f"{type(dataset).__name__}: {read[key]}")

@@ -18,6 +18,7 @@ from pipeline.machine.environment import differences, environment, handed_on
 from pipeline.runs import beside as code_beside
 from pipeline.runs import weights
 from pipeline.runs.code.code_hash import code_sha256
+from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
@@ -45,7 +46,7 @@ class History:
         self.root = root
         self.receipts: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)  # by hash, then by run
         self.ended: set[str] = set()  # runs that will not change
-        self.data: dict[str, str | None] = {}
+        self.data: defaultdict[str, dict[int, str | None]] = defaultdict(dict)  # by dataset, then by seed
         self.weights: dict[tuple[str, int, int, int], str] = {}  # by file, inode, size and time of change
         self.environment = environment()
         self.refresh()
@@ -90,7 +91,7 @@ class History:
         found += self._other_machine(experiment, where, then)
         if experiment.stage.starts_from_run:
             found += self._other_source(Path(str(experiment.settings.run)), then)
-        if not found and then.get("data_sha256") not in (None, self._data_sha256(experiment)):
+        if not found and not self._same_data(experiment, then.get("data_sha256")):
             found.append("the data")
         return found
 
@@ -139,20 +140,37 @@ class History:
             return None
         return self.weights[key]
 
-    def _data_sha256(self, experiment: Experiment) -> str | None:
-        """Hash of the dataset as it is now, read once for all cells that share it; None where it cannot be read."""
-        key = json.dumps(experiment.config["dataset"], sort_keys=True)
-        if key not in self.data:
-            if isinstance(experiment.dataset, Problem):  # all code
-                return None
-            from pipeline.datasets.fetch import cache_root
+    def _same_data(self, experiment: Experiment, then: str | None) -> bool:
+        """Whether the data are those that a run read, of this hash; also where they cannot be read now: the cell itself
+        will say why.
 
-            dataset = experiment.data_source
-            try:  # read alone, as study/data.py does: neither normalised nor augmented
-                self.data[key] = dataset.load(cache_root(dataset.cache), experiment.seed).sha256
-            except UserError:  # the cell itself will say why
-                self.data[key] = None
-        return self.data[key]
+        A dataset is read once for all cells that share it, and for another seed where it may depend on that.
+        """
+        if then is None:
+            return True
+        try:
+            own = experiment.stage.data_sha256(experiment)
+        except UserError:
+            return True
+        if own is not None:
+            return own == then
+        if isinstance(experiment.dataset, Problem):  # all code
+            return True
+        read = self.data[json.dumps(experiment.config["dataset"], sort_keys=True)]
+        if then not in read.values() and experiment.seed not in read:
+            read[experiment.seed] = _read_sha256(experiment)
+        return then in read.values() or read[experiment.seed] is None
+
+
+def _read_sha256(experiment: Experiment) -> str | None:
+    """Hash of the dataset as it is now; None where it cannot be read."""
+    from pipeline.datasets.fetch import cache_root
+
+    dataset = experiment.data_source
+    try:  # read alone, as study/data.py does: neither normalised nor augmented
+        return dataset.load(cache_root(dataset.cache), experiment.seed).sha256
+    except UserError:
+        return None
 
 
 def software_differences(then: Mapping[str, str], now: Mapping[str, str], resolved: Resolved) -> list[str]:
@@ -160,25 +178,3 @@ def software_differences(then: Mapping[str, str], now: Mapping[str, str], resolv
     gone = [name for name in then if is_cuda(name) and name not in now]
     names = [name for name in (*now, *gone) if resolved.place.kind == "gpu" or not is_cuda(name)]
     return [f"{name} {then.get(name)} -> {now.get(name)}" for name in names if then.get(name) != now.get(name)]
-
-
-def device_differences(then: Mapping[str, Any], now: Mapping[str, Any], what: str = "the device") -> list[str]:
-    """Another device, by its name; if it has the same name, by what differs (the stepping, an instruction).
-
-    Of a GPU also the machine that it is in (`host`).
-    """
-    if then.get("name") != now["name"]:
-        return [f"{what} ({then.get('name')} -> {now['name']})"]
-    differing = [key for key in {**now, **then} if key != "host" and then.get(key) != now.get(key)]
-    parts = [f"{key} {_difference(key, then.get(key), now.get(key))}" for key in differing]
-    found = [f"{what} ({now['name']}: {', '.join(parts)})"] if parts else []
-    return found + (device_differences(then.get("host") or {}, now["host"], "the machine") if "host" in now else [])
-
-
-def _difference(key: str, then: Any, now: Any) -> str:
-    """`1 -> 2`; of the vector instructions, which are many, those lost and those gained."""
-    if key != "vector" or then is None:
-        return f"{then} -> {now}"
-    old, new = str(then).split(), str(now).split()
-    lost, gained = [f"-{word}" for word in old if word not in new], [f"+{word}" for word in new if word not in old]
-    return " ".join(lost + gained)

@@ -16,6 +16,7 @@ from pipeline.ready import planned, ready
 from pipeline.report.table import seconds
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import is_live, silence
+from pipeline.runs.result import read_result
 from pipeline.runs.start import located
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
 
@@ -144,7 +145,7 @@ def decide_one(cell: Cell, retry: str, history: History) -> Decision:
     if retry == "all":
         return Decision(cell, "run", "sweep.retry=all" if past else "new")
     same = [run for run in past if not run.differs]
-    finished = [run for run in same if run.status.state == "FINISHED"]
+    finished = [run for run in same if run.status.state == "FINISHED" and read_result(run.folder) is not None]
     if finished:
         return Decision(cell, "done", f"finished as {finished[0].folder.name}", finished[0].folder)
     live = next((run for run in same if is_live(run.folder, run.status)), None)
@@ -165,6 +166,8 @@ def _why_again(past: Sequence[Past]) -> str:
     if not last.differs and last.status.state == "RUNNING":
         quiet = f"has written nothing for {seconds(silence(last.folder))}"
         return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
+    if not last.differs and last.status.state == "FINISHED":
+        return f"{last.folder.name} has lost its result.json"
     if not last.differs:
         kept = newest_step(last.folder)
         then = (

@@ -116,8 +116,8 @@ def claim(folder: Path, search: Search, asked: Asked, history: History) -> tuple
 
 
 def dataset_key(experiment: Experiment) -> str:
-    """Under which name a study keeps the hash of a dataset."""
-    return f"data {json.dumps(experiment.config['dataset'], sort_keys=True)}"
+    """Under which name a study keeps the hash of a dataset, which the seed may decide."""
+    return f"data {json.dumps([experiment.config['dataset'], experiment.seed], sort_keys=True)}"
 
 
 def this_process() -> str:
