@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs
+from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs, write_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -318,6 +318,48 @@ def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -
     said = refused(tmp_path, "resume=latest")
     assert said.startswith(f"resume={run.name}: not as it was when it was killed (code; torch 1.0, now ")
     assert said.endswith("training.checkpoint.strict=false goes on all the same")
+
+
+def test_a_machine_of_the_same_name_is_another(stopped: Path, tmp_path: Path) -> None:
+    run = copied(stopped, tmp_path)
+    receipt = read_json(run / "receipt.json")
+    hardware = receipt["device"]["hardware"]
+    receipt["device"]["hardware"] = {**hardware, "model": "0"}
+    (run / "receipt.json").write_text(json.dumps(receipt))
+    said = refused(tmp_path, "resume=latest")
+    wanted = f"(the device ({hardware['name']}: model 0 -> {hardware.get('model')}))"
+    assert said.startswith(f"resume={run.name}: not as it was when it was killed {wanted}; ")
+
+
+COMPUTED = """
+import importlib
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Mine(Model):
+    def torch(self, shapes):
+        from torch import nn
+        part = importlib.import_module("_".join(["the", "part"]))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), part.Activation())
+"""
+
+
+def test_a_module_of_a_computed_name_that_was_edited_is_another(tmp_path: Path) -> None:
+    """Known by the checkpoint, also where the run was killed before its receipt had it."""
+    part = "from torch import nn\nActivation = nn."
+    write_files(
+        tmp_path,
+        {"mine.py": COMPUTED, "the_part.py": f"{part}Identity\n", "conf/model/mine.yaml": "_target_: mine.Mine\n"},
+    )
+    own = {"PIPELINE_MODULES": "mine", "PYTHONPATH": f"{tmp_path}:{environment().get('PYTHONPATH', '')}"}
+    words = ("--config-dir", "conf", "model=mine", "dataset=digits", "training.steps=100000", "tracking=none")
+    often = ("training.checkpoint.every=20", "loader.steps_per_execution=10")
+    assert killed(tmp_path, (*words, *often), 0.2, signal.SIGKILL, **own) == -9
+    (tmp_path / "the_part.py").write_text(f"{part}ReLU\n")
+    result = pipeline(tmp_path, "resume=latest", **own)
+    assert result.returncode == 2, result.stderr
+    assert "not as it was when it was killed (code of the_part); " in result.stderr
 
 
 def test_the_part_that_has_changed_is_named(stopped: Path, tmp_path: Path) -> None:

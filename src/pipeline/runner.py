@@ -158,6 +158,7 @@ def record(
     """
     from pipeline.cli.terminal import messages
     from pipeline.experiment.effects import of_settings
+    from pipeline.runs.beside import Beside
     from pipeline.runs.checkpoint import remove as remove_checkpoints
     from pipeline.runs.code.code_hash import modules
     from pipeline.runs.run import Run
@@ -165,6 +166,7 @@ def record(
 
     journal = _journal(experiment, checkpoint)
     run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
+    run.imported = Beside(experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {})
     if began is not None:
         began(run.folder)
     try:
@@ -180,7 +182,7 @@ def record(
         try:
             result = experiment.stage.run(experiment, resolved, run)
         finally:
-            keep_imported(experiment, journal)
+            keep_imported(run)
         every = tuple(dict.fromkeys((*run.notes, *result.notes)))
         result = replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
         journal.write_result(result)
@@ -212,15 +214,15 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
     return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
 
 
-def keep_imported(experiment: Experiment, journal: Journal) -> None:
+def keep_imported(run: Run) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
-    from pipeline.runs.beside import imported_beside, imported_by_cells, merged
+    from pipeline.runs.beside import imported_by_cells, merged
     from pipeline.runs.json_files import read_json
 
-    found = merged([imported_beside(experiment), imported_by_cells(journal.folder)])
-    receipt = read_json(journal.folder / "receipt.json") if found else {}
+    found = merged([run.imported(), imported_by_cells(run.folder)])
+    receipt = read_json(run.folder / "receipt.json") if found else {}
     if receipt:
-        journal.write_receipt({**receipt, "imported_beside": found})
+        run.journal.write_receipt({**receipt, "imported_beside": found})
 
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:

@@ -1,6 +1,7 @@
 """The user's modules that a run has imported and whose names no code spells out: `import_module(f"lab.{part}")`.
 
-They are known only when the run ends; the receipt then has their files and hashes, and the next sweep compares.
+They are known only when they are imported. A checkpoint has the files and hashes so far, which `resume` compares; the
+receipt has them when the run ends, and the next sweep compares.
 """
 
 from __future__ import annotations
@@ -39,6 +40,23 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
             digest = EDITED if edited else code_sources.digest(name, path, Path.cwd())
             found[name] = {"file": str(path), "sha256": digest}
     return found
+
+
+class Beside:
+    """`imported_beside` of a run so far, and of the processes that it goes on from, by the checkpoint (`before`).
+
+    Computed anew only where modules have come since, so that each checkpoint can have it.
+    """
+
+    def __init__(self, experiment: Experiment, before: Mapping[str, Mapping[str, str]]) -> None:
+        self.experiment, self.before = experiment, before
+        self.modules, self.found = 0, dict[str, dict[str, str]]()
+
+    def __call__(self) -> dict[str, dict[str, str]]:
+        if len(sys.modules) != self.modules:
+            self.found = imported_beside(self.experiment)
+            self.modules = len(sys.modules)
+        return merged([self.before, self.found])
 
 
 def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:

@@ -93,6 +93,7 @@ class Keeping:
             "seconds": self.run.earlier_s + seconds_since_start(),
             "journal_bytes": self.run.journal.size,
             "identity": dict(self.run.identity),
+            "imported_beside": dict(self.run.imported()),
         }
         self.writer.write(step, {**progress, **common}, files, first=self.run.journal.sync)
 

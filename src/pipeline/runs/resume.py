@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
+from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
@@ -149,6 +150,7 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
 
     `receipt`: what one of `experiment` would now begin with.
     """
+    from pipeline.runs import beside
     from pipeline.runs.code.code_hash import modules
 
     then = read_json(folder / "receipt.json")
@@ -157,13 +159,13 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     found = ["settings"] if _differs(then, receipt, "config_sha256") else []
     if _differs(then, receipt, "code_sha256"):
         found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
+    imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
+    found += [f"code of {name}" for name in beside.changed(imported)]
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]
-    devices = [one.get("device", {}) for one in (then, receipt)]
-    hardware = [device.get("hardware", {}).get("name") for device in devices]
-    if hardware[0] != hardware[1]:
-        found.append(f"device {hardware[0]}, now {hardware[1]}")
+    devices = [_but_cores(one.get("device", {}).get("hardware") or {}) for one in (then, receipt)]
+    found += device_differences(devices[0], devices[1])
     environments = (then.get("environment", {}), receipt["environment"])
     names = [
         name
@@ -176,6 +178,11 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
         if before != value:
             found.append(f"{name} {before}, now {value}")
     return found
+
+
+def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that it may use are in `identity`."""
+    return {name: value for name, value in hardware.items() if name != "cores"}
 
 
 def _said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Experiment) -> str:
