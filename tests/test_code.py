@@ -284,17 +284,26 @@ def test_a_variable_that_the_users_code_reads_counts(lab: Path, monkeypatch: pyt
         "TEMPORARY = os.environ['TMPDIR'], os.environ['KERAS_BACKEND'], 'NAMED', os.environ[__name__]\n"
         "OTHER = {}.get('OTHER')\n"
         "FAST = 'FAST' in os.environ\n"
+        "NAME = 'BIAS'\nos.environ.setdefault('HEADS', '4')\nos.environ.setdefault('KEPT', NAME.lower())\n"
+        "HEADS = os.environ['HEADS'], os.environ['KEPT'], environ.get(NAME)\n"
     )
 
     def found() -> str:
         forget()
         return code.hash_of(code.closure(["lab.models"]))
 
-    for name in ("WIDTH", "DEPTH", "ACT", "FAST", "MADE", "QUIET", "TMPDIR", "KERAS_BACKEND", "NAMED", "OTHER"):
+    counts = ("WIDTH", "DEPTH", "ACT", "FAST", "HEADS", "BIAS", "QUIET")
+    for name in (*counts, "MADE", "KEPT", "TMPDIR", "KERAS_BACKEND", "NAMED", "OTHER"):
         monkeypatch.delenv(name, raising=False)
         before = found()
         monkeypatch.setenv(name, "20")
-        assert (found() != before) == (name in ("WIDTH", "DEPTH", "ACT", "FAST")), name
+        assert (found() != before) == (name in counts), name
+    before = found()
+    monkeypatch.setenv("HEADS", "4")  # as the module sets it where it is not set, for the processes that follow too
+    monkeypatch.delenv("QUIET")
+    after = found()
+    monkeypatch.delenv("HEADS")
+    assert found() == after != before
 
 
 def test_a_module_that_cannot_be_parsed_counts_by_its_bytes(lab: Path) -> None:

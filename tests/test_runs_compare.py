@@ -130,6 +130,16 @@ def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
     assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3], [4]]
 
 
+def test_seeds_are_not_taken_together_across_software_environments_and_machines(tmp_path: Path) -> None:
+    others: list[dict[str, Any]] = [
+        {"versions": {"python": "3.11.7", "torch": "2.14.0"}},
+        {"environment": {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}},
+        {"device": {"effective": "cpu", "hardware": {"name": "another CPU"}}},
+    ]
+    runs = [a_run(tmp_path, 0.5, seed=0), *(a_run(tmp_path, 0.5, seed=n, **one) for n, one in enumerate(others, 1))]
+    assert by_seed([account_of(run) for run in runs]) == [[0], [1], [2], [3]]
+
+
 def test_what_a_run_is_called_and_how_it_is_followed_is_no_difference(tmp_path: Path) -> None:
     one, other = a_run(tmp_path, 0.5), a_run(tmp_path, 0.5)
     (other / "config.yaml").write_text(

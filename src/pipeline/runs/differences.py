@@ -125,8 +125,10 @@ def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
 
 
 def _but_seed(account: Account) -> dict[str, Any]:
-    code, data = account.sections["code"].get("code_sha256"), account.sections["data"]
-    return {**account.sections["config"], "seed": None, FILLED: None, "code": code, "data": _but_split(data)}
+    sections = account.sections
+    others = {name: sections[name] for name in ("software", "machine")}
+    code, data = sections["code"].get(CODE), _but_split(sections["data"])
+    return {**sections["config"], "seed": None, FILLED: None, "code": code, "data": data, **others}
 
 
 def _but_split(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,11 +60,12 @@ WATCHING = (
     "pipeline.sweep",
     "pipeline.tracking",
 )
-# Of those, what decides all the same: a session hands on the batches, a fit's weights are what is hashed, and a stage's
-# cells hand on their results. The configs of a stage's cells come from `compose`.
+# Of those, what decides all the same: a session hands on the batches, a fit's weights are what is hashed, adapters are
+# merged into them, and a stage's cells hand on their results. The configs of a stage's cells come from `compose`.
 DECIDING = (
     "pipeline.profilers.session",
     "pipeline.report.intervals",
+    "pipeline.runs.adapters",
     "pipeline.runs.fit",
     "pipeline.runs.loss_scale",
     "pipeline.runs.result",
@@ -158,6 +159,14 @@ def own_files(experiment: Experiment) -> dict[str, list[Path]]:
         for name, files in _files_of_settings(one).items():
             found[name] = [*found.get(name, []), *(file for _, file in files)]
     return found
+
+
+def read_files(experiment: Experiment) -> list[Path]:
+    """Those, and what the parts of this package read by their settings: everything that counts beside the code."""
+    found = [file for files in own_files(experiment).values() for file in files]
+    for one in (experiment, *below(experiment)):
+        found += [file for files in _files_of_parts(one).values() for file in files]
+    return list(dict.fromkeys(found))
 
 
 def closure(starts: Iterable[str], builder: str = "") -> dict[str, str]:

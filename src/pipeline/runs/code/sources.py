@@ -101,16 +101,20 @@ def digest(name: str, path: Path, here: Path) -> str:
     total = _code(path).copy()
     for shown, file in named:
         total.update(f"{shown} {code_files.content(file)}\n".encode())
-    for variable in variables(name, path):
-        total.update(f"${variable} {os.environ.get(variable)}\n".encode())
+    for variable, default in variables(name, path).items():
+        total.update(f"${variable} {os.environ.get(variable, default)}\n".encode())
     return total.hexdigest()
 
 
 @cache
-def variables(name: str, path: Path) -> tuple[str, ...]:
-    """The environment's variables that a module of the user's reads, but for what machines and imports set."""
+def variables(name: str, path: Path) -> dict[str, str | None]:
+    """The environment's variables that a module of the user's reads, but for what machines and imports set.
+
+    Each with the value that the module gives to one that is not set, if any.
+    """
     tree = None if is_ours(name) else _tree(path)
-    return () if tree is None else tuple(filter(is_users, code_syntax.variables(tree)))
+    found = {} if tree is None else code_syntax.variables(tree)
+    return {name: default for name, default in found.items() if is_users(name)}
 
 
 @cache

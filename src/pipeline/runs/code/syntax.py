@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,34 +108,53 @@ def imports(module: ast.Module, package: str, *, by_call: bool) -> tuple[str, ..
     return tuple(filter(None, found))
 
 
-def variables(module: ast.Module) -> tuple[str, ...]:
-    """The environment's variables that the code reads by a literal name, without those that it sets itself.
+def variables(module: ast.Module) -> dict[str, str | None]:
+    """The environment's variables that the code reads, each with the value that it gives to one that is not set.
 
-    `environ["A"]`, `environ.get("A")`, `getenv("A")`, `"A" in environ`.
+    `environ["A"]`, `environ.get("A")`, `getenv("A")`, `"A" in environ`, `environ.setdefault("A", "1")`, by a literal
+    name or by a constant of the module's that is one. Without those that it sets itself, whatever they were.
     """
-    read, written = dict[str | None, None](), set[str | None]()
+    constants = _constants(module)
+    read, written = dict[str | None, str | None](), set[str | None]()
     for node in _running(module):
         if isinstance(node, ast.Subscript) and _is_environ(node.value):
             if isinstance(node.ctx, ast.Load):
-                read[_text(node.slice)] = None
+                read.setdefault(_text(node.slice, constants))
             else:
-                written.add(_text(node.slice))
+                written.add(_text(node.slice, constants))
         elif isinstance(node, ast.Compare) and _is_environ(node.comparators[0]):
-            read[_text(node.left)] = None
+            read.setdefault(_text(node.left, constants))
         elif isinstance(node, ast.Call) and node.args:
             of_environ = isinstance(node.func, ast.Attribute) and _is_environ(node.func.value)
             if called(node) == "getenv" or (of_environ and called(node) == "get"):
-                read[_text(node.args[0])] = None
+                read.setdefault(_text(node.args[0], constants))
             elif of_environ and called(node) == "setdefault":
-                written.add(_text(node.args[0]))
-    return tuple(name for name in read if name is not None and name not in written)
+                name, default = (_text(one, constants) for one in (node.args[0], node.args[-1]))
+                if default is None:  # computed: from then on it is set, also in processes that this one starts
+                    written.add(name)
+                else:
+                    read[name] = default
+    return {name: default for name, default in read.items() if name is not None and name not in written}
+
+
+def _constants(module: ast.Module) -> dict[str, str]:
+    """The texts that the module's own names stand for: `NAME = "A"`."""
+    return {
+        target.id: node.value.value
+        for node in module.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _is_environ(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) == "environ"
 
 
-def _text(node: ast.expr) -> str | None:
+def _text(node: ast.expr, constants: Mapping[str, str]) -> str | None:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
