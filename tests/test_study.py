@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import Done, environment, message
 
@@ -463,6 +464,11 @@ def test_what_dvc_does_not_watch_is_refused(tmp_path: Path, monkeypatch: pytest.
         f"somebodys: it is imported from {elsewhere / 'somebodys.py'}, which DVC does not "
     )
     assert str(result.value).endswith("deps of the stage compose (dvc.yaml has conf, ../elsewhere/other.py)")
+    (elsewhere / "x.npz").touch()
+    refuse_unwatched([], [Path("conf/config.yaml"), tmp_path / "dist-packages/somewhere_installed.py"])
+    with pytest.raises(UserError) as result:
+        refuse_unwatched([], [elsewhere / "x.npz"])
+    assert str(result.value).startswith(f"{elsewhere / 'x.npz'}: DVC does not watch this file, so that with other ")
     monkeypatch.setenv("PIPELINE_CONF", str(elsewhere / "conf"))
     with pytest.raises(UserError) as result:
         refuse_unwatched([])
@@ -517,6 +523,35 @@ def test_what_the_environment_holds_is_not_written_down(tmp_path: Path, monkeypa
     with pytest.raises(UserError, match="DVC does not watch the environment") as refusal:
         compose()
     assert str(refusal.value).startswith("params.yaml: one: training.epochs=${oc.decode:${oc.env:EPOCHS}}: DVC ")
+
+
+def test_a_study_of_a_file_that_dvc_does_not_watch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another file of that name reran nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPELINE_CONF", str(ROOT / "conf"))
+    np.savez(tmp_path / "x.npz", x=np.zeros((40, 4, 4), np.uint8), y=np.arange(40) % 2)
+    Path("params.yaml").write_text("one: {dataset: npz, dataset.file: x.npz, training.batch_size: 8}\n")
+    watched = f"{ROOT / 'conf'}, {ROOT / 'src'}"
+    for deps, said in ((f"[{watched}]", "DVC does not watch this file"), (f"[{watched}, x.npz]", None)):
+        Path("dvc.yaml").write_text(f"stages: {{compose: {{cmd: x, deps: {deps}}}}}")
+        if said is None:
+            compose()
+            continue
+        with pytest.raises(UserError, match=said):
+            compose()
+
+
+def test_a_study_of_code_that_reads_a_variable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PIPELINE_MODULES", "reads_a_variable")
+    (tmp_path / "reads_a_variable.py").write_text(
+        "import os\nfrom pipeline.models.mlp import Mlp\nfrom pipeline.spec import spec\n"
+        "WIDTH = os.environ.get('LAB_WIDTH')\n\n@spec\nclass Mine(Mlp):\n    pass\n"
+    )
+    Path("params.yaml").write_text("one: {dataset: digits, model: mlp, model._target_: reads_a_variable.Mine}\n")
+    with pytest.raises(UserError, match="one: LAB_WIDTH: your code reads it, and DVC does not watch the environment"):
+        compose()
 
 
 def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:

@@ -44,7 +44,8 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
         for block in params.read(source):
             try:
                 experiment = checked(resolved_config(block))
-                _refuse_environment(block, experiment.deciding())
+                _refuse_environment(block, experiment)
+                refuse_unwatched([], code.read_files(experiment))
             except UserError as error:
                 raise UserError(f"{source}: {block.name}: {error}") from error
             stages[block.name] = _entry(experiment)
@@ -72,14 +73,17 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
     return resolved(config)
 
 
-def _refuse_environment(block: params.Block, deciding: dict[str, Any]) -> None:
-    """Refuse a setting that decides a result and comes from the environment, which DVC does not watch."""
+def _refuse_environment(block: params.Block, experiment: Experiment) -> None:
+    """Refuse what decides a result and comes from the environment, which DVC does not watch."""
+    deciding = experiment.deciding()
     for key, value in block.values.items():
         node: Any = deciding
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None
         if "oc.env" in str(value) and node is not None:
             raise UserError(f"{key}={value}: DVC does not watch the environment; a setting of a result is written out")
+    for variable in code.own_variables(experiment):
+        raise UserError(f"{variable}: your code reads it, and DVC does not watch the environment; make it a setting")
 
 
 def checked(config: dict[str, Any]) -> Experiment:

@@ -1,4 +1,4 @@
-"""Whether DVC watches what `compose` reads: configs and code that lie elsewhere could change with no stage rerun."""
+"""Whether DVC watches what `compose` reads: configs, code and files elsewhere could change with no stage rerun."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FILE = Path("dvc.yaml")
 STAGE = "compose"
 
 
-def refuse_unwatched(modules: Iterable[str]) -> None:
-    """Raises UserError where the configs or one of `modules` lie outside the deps of `compose` in dvc.yaml.
+def refuse_unwatched(modules: Iterable[str], files: Iterable[Path] = ()) -> None:
+    """Raises UserError where the configs, one of `modules` or of `files` lie outside the deps of `compose` in dvc.yaml.
 
     An installed package is left alone, as the frameworks are: the receipt has its version. Without dvc.yaml nothing is
     watched, and nothing is refused.
@@ -38,6 +38,14 @@ def refuse_unwatched(modules: Iterable[str]) -> None:
             raise UserError(
                 f"{top}: it is imported from {place}, which DVC does not watch, so an edit there would rerun nothing; "
                 f"add it to the deps of the stage {STAGE} ({known})"
+            )
+
+    for file in files:
+        place = file.absolute().resolve()
+        if not _below(place, roots) and not is_installed(place):
+            raise UserError(
+                f"{file}: DVC does not watch this file, so that with other contents it would rerun nothing; add it to "
+                f"the deps of the stage {STAGE} ({known})"
             )
 
 
