@@ -200,6 +200,7 @@ class Wrong(Model):
             "bilinear": Twice,
             "none": lambda: None,
             "heads": lambda: nn.MultiheadAttention(64, 3),
+            "frozen": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False),
         }
         return made[self.how]()
 
@@ -210,8 +211,10 @@ class Wrong(Model):
             def call(self, x: Any) -> Any:
                 return x, x
 
-        if self.how == "compiled":
+        if self.how in ("compiled", "frozen"):
             model = keras.Sequential([keras.Input(shapes.x), keras.layers.Flatten(), keras.layers.Dense(10)])
-            model.compile("sgd", "mse")
+            if self.how == "compiled":
+                model.compile("sgd", "mse")
+            model.trainable = self.how != "frozen"
             return model
         return Pair() if self.how == "pair" else None

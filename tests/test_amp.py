@@ -192,7 +192,7 @@ WRONG = {
     "stage.precisions=[fp32,fp8]": "stage.precisions=fp8: no such choice",
     "stage.precisions=[fp32]": "stage.precisions=",
     "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one precision is named twice",
-    "precision=mixed": "precision: stage.precisions sets it for every cell; set it there",
+    "precision=mixed": "precision: set for every cell by stage.precisions; set it there",
     "profiler=torch": "profiler=torch with stage=amp: this stage compares times; profile a single training instead",
     "stage.repeats=0": "stage.repeats=0: should be greater than 0",
 }

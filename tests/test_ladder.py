@@ -217,7 +217,7 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
         "stage.source_s=ampp: no such choice (did you mean amp?)"
     )
     assert refused(tmp_path, *ladder, "loader=threads") == (
-        "loader: stage.rungs.baseline='loader=dataloader loader.workers=1' sets it for every cell; set it there"
+        "loader: set for every cell by stage.rungs.baseline='loader=dataloader loader.workers=1'; set it there"
     )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(

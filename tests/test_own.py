@@ -117,6 +117,10 @@ WRONG = {
     ("torch", "heads"): "model: its builder fails: AssertionError: embed_dim must be divisible by num_heads "
     "(own_nets.py, line LINE)",
     ("torch", "none"): "model: torch() gives a NoneType; give a torch.nn.Module",
+    ("torch", "frozen"): "model=wrong: has nothing that would be trained; leave some of its weights unfrozen, "
+    "or train others beside them (model.adapters.rank)",
+    ("jax", "frozen"): "model=wrong: has nothing that would be trained; leave some of its weights unfrozen, "
+    "or train others beside them (model.adapters.rank)",
     ("jax", "compiled"): "model: sequential is compiled, and this stage uses the loss and the optimizer of the config; "
     "give it uncompiled, or use stage=keras",
     ("jax", "pair"): "model: gives a tuple; give one tensor",

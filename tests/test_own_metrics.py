@@ -5,23 +5,31 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from command import done, pipeline, refused, runs, status
+from in_backend import experiment
 from sklearn import metrics as reference
 
+from pipeline.contracts import Loss
+from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
 from pipeline.metrics.brier import Brier
+from pipeline.metrics.classification import cross_entropy
 from pipeline.metrics.total import Total
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
 from pipeline.spec import build_as, spec
-from pipeline.stages.measuring import Measured
+from pipeline.stages.measuring import Measured, try_loss
 from pipeline.tasks import Judge
 
 HERE = Path(__file__).parent
@@ -153,6 +161,61 @@ TRIED: dict[str, str] = {
 @pytest.mark.parametrize("asked", TRIED)
 def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     assert refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder)) == TRIED[asked]
+
+
+class Own(Loss):
+    """Of classes, unless told otherwise."""
+
+    def __init__(self, measured: Callable[[Any, Any], Any], trained: Callable[[Any, Any], Any]) -> None:
+        self.measured, self.trained = measured, trained
+
+    def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:
+        found: float = self.measured(outputs, targets)
+        return found
+
+    def torch(self) -> Callable[[Any, Any], Any]:
+        return self.trained
+
+
+def torchs(outputs: Any, targets: Any, reduction: str = "mean") -> Any:
+    from torch.nn import functional
+
+    return functional.cross_entropy(outputs, targets, reduction=reduction)
+
+
+LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], str | None]] = {
+    "right": (cross_entropy, torchs, None),
+    "vector": (
+        cross_entropy,
+        partial(torchs, reduction="none"),
+        "torch() gives float32 of shape (64,); give a number, ",
+    ),
+    "array": (lambda o, y: o[:, 0] + y, torchs, "numpy() gives float64 of shape (64,); give a number, the mean over "),
+    "text": (lambda *_: "low", torchs, "numpy() gives <U3 of shape (); give a number, the mean over the examples"),
+    "other": (lambda *_: 42.0, torchs, "of the same outputs and targets numpy() makes 42 and torch() 2."),
+    "fails": (
+        lambda o, y: np.square(o - y).mean(),
+        torchs,
+        "numpy() fails on random outputs: ValueError: operands could",
+    ),
+    "numbers": (cross_entropy, lambda o, y: torchs(o, y / 2), "torch() fails on random outputs: RuntimeError: "),
+    "nan": (lambda *_: float("nan"), torchs, None),
+}
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
+    """In NumPy, which measures, and on the backend, which trains: they have to be the same number."""
+    measured, trained, said = LOSSES[how]
+    asked = experiment("torch")
+    data = load_data(asked)
+    tried = replace(asked, loss=Own(measured, trained))
+    if said is None:
+        try_loss(tried, data)
+        return
+    with pytest.raises(UserError) as caught:
+        try_loss(tried, data)
+    assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
 
 
 def test_a_cell_of_a_grid_tries_a_metric_before_it_trains(folder: Path) -> None:

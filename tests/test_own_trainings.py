@@ -62,6 +62,16 @@ def test_its_receipt_and_journal(lit: Path) -> None:
     assert lit.name.endswith("lightning-lit-torch-fp32" + lit.name[-5:])
 
 
+def test_an_epoch_that_was_not_validated_has_no_metrics_of_the_validation(tmp_path: Path) -> None:
+    """Lightning keeps those of an earlier epoch: they would be of other weights."""
+    run = done(tmp_path, *LIT, "+stage.trainer.check_val_every_n_epoch=2", "tracking=none", **KNOWN)
+    epochs = [one["metrics"] for one in journal(run) if {"train_loss_epoch", "train_accuracy"} <= one["metrics"].keys()]
+    assert [(one.keys() >= {"val_loss", "val_accuracy"}) for one in epochs] == [False, True, False]
+    assert metrics_of(run)["val_loss"].value == epochs[1]["val_loss"]
+    notes = json.loads((run / "result.json").read_text())["notes"]
+    assert "val_loss, val_accuracy: of epoch 2, the last of 3 that measured it" in notes
+
+
 @pytest.mark.wide
 def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
     """Its metrics declare nothing: all are shown, and the same command again marks the best by what the user says."""

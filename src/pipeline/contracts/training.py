@@ -143,11 +143,13 @@ class Loss(Part):
 
     `masks`: its functions of torch and Keras take a third argument, booleans: the rows that count, where some are
     padding. The others add nothing to the sum, and the mean is still over all of them.
+    `takes`: what its targets have to be (`Task.targets`); None: anything.
     `nats`: it is the cross-entropy of classes and nothing else, so that bits can be made of it.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
     masks: ClassVar[bool] = False
+    takes: ClassVar[Targets | None] = None
 
     if TYPE_CHECKING:
 

@@ -70,8 +70,10 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
     if together.dtype.kind in "US":
         return sorted({str(name) for name in together})
     if together.dtype.kind not in "iub" or not len(together) or together.min() < 0:
+        integers = together.dtype.kind in "iu" and len(together)
+        have = f"a class {together.min()}" if integers else f"dtype {together.dtype}"
         raise UserError(
-            f"{who}: its targets have dtype {together.dtype}; classes are names or integers from 0 on "
+            f"{who}: its targets have {have}; classes are names or integers from 0 on "
             "(for other tasks write a dataset: CONTRIBUTING.md)"
         )
     return [str(number) for number in range(int(together.max()) + 1)]

@@ -12,7 +12,7 @@ from pipeline.contracts import Loss
 from pipeline.errors import UserError
 from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
-from pipeline.tasks import Task
+from pipeline.tasks import Targets, Task
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -29,6 +29,7 @@ class CrossEntropy(Loss):
     class_weights: tuple[Weight, ...] | None = None
 
     masks: ClassVar[bool] = True
+    takes: ClassVar[Targets | None] = "classes"
 
     @property
     def asks_the_data(self) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.contracts import Loss
 from pipeline.spec import spec
+from pipeline.tasks import Targets
 
 
 @spec
 class Hinge(Loss):
     """max(0, margin + highest wrong logit - true logit), averaged over the batch."""
+
+    takes: ClassVar[Targets | None] = "classes"
 
     margin: Annotated[float, Field(gt=0)] = 1.0
 

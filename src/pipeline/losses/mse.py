@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.contracts import Loss
 from pipeline.metrics import classification as metrics
 from pipeline.spec import spec
+from pipeline.tasks import Targets
 
 
 @spec
 class MeanSquaredError(Loss):
     """No settings."""
+
+    takes: ClassVar[Targets | None] = "classes"
 
     def torch(self) -> Callable[[Any, Any], Any]:
         from torch.nn import functional

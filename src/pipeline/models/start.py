@@ -14,6 +14,7 @@ from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
 from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -58,7 +59,12 @@ def start_of(
     if wanted.adapters.active:
         adapters = adapters_of(experiment, values, dense_layers(), str(found.source_sha256))
         return values, replace(found, frozen=tuple(made), adapters=adapters)
-    return values, replace(found, frozen=_frozen(wanted.freeze, made, set(trained)))
+    if not (named := set(trained)):
+        raise UserError(
+            f"model={choice(experiment.model)}: has nothing that would be trained; leave some of its weights unfrozen, "
+            "or train others beside them (model.adapters.rank)"
+        )
+    return values, replace(found, frozen=_frozen(wanted.freeze, made, named))
 
 
 def _read(path: Path, names: Names) -> Weights:

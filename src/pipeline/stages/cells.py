@@ -81,7 +81,7 @@ def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -
     """Refuse keys of the user's of which nothing is left, since every cell sets them anew. Raises UserError."""
     for key in keys:
         if key in set_anew or group_of(key) in set_anew:
-            raise UserError(f"{key}: {where} sets it for every cell; set it there")
+            raise UserError(f"{key}: set for every cell by {where}; set it there")
 
 
 def checked(variants: Sequence[Variant]) -> list[Decision]:

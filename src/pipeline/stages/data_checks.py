@@ -17,7 +17,7 @@ from pipeline.models.patterns import matches
 from pipeline.profilers import window
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice
-from pipeline.stages.measuring import is_tried, try_metrics
+from pipeline.stages.measuring import is_tried, try_loss, try_metrics
 from pipeline.stages.shapes import check_shapes
 from pipeline.tasks import Task
 
@@ -73,6 +73,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or experiment.inputs.normalise
         or not is_ours(experiment.schedule)
         or experiment.loss.asks_the_data
+        or not is_ours(experiment.loss)
         or training.validates_for is not None
         or (experiment.starting.start is not None and data.task.example_kind in TEXT)
         or (longest is not None and longest[1] > 0 and training.steps is None)
@@ -99,6 +100,7 @@ def check_data(experiment: Experiment, data: Data, task: type[Task] | None) -> N
     check_task(experiment, data, task)
     check_settings(experiment, data)
     try_metrics(experiment.training.metrics, data)  # in a grid's cell for the first time
+    try_loss(experiment, data)
 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:

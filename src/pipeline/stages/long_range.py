@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.summary import Entry
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
+NO_RESULT = "no result"
 RECALLED = 0.9  # the accuracy from which on a distance counts as recalled
 TWO = Annotated[int, Field(ge=2)]
 
@@ -157,11 +158,16 @@ class Measured:
     parameters: tuple[int, ...]
 
     @property
-    def reach(self) -> int:
-        """The longest distance up to which the median accuracy is RECALLED or more; 0 where none is."""
+    def reach(self) -> int | None:
+        """The longest distance up to which the median accuracy is RECALLED or more; 0 where none is.
+
+        None where a distance that it would have to pass has no result.
+        """
         found = 0
         for distance, values in sorted(self.accuracies.items()):
-            if not values or statistics.median(values) < RECALLED:
+            if not values:
+                return None
+            if statistics.median(values) < RECALLED:
                 break
             found = distance
         return found
@@ -199,7 +205,8 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     """Of every model its reach, its accuracy by distance, and what a sequence costs by length."""
     every = [count("models", sum(any(one.accuracies.values()) for one in found))]
     for one in found:
-        every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
+        if one.reach is not None:
+            every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
         for distance, values in one.accuracies.items():
             if values:
                 every.append(Metric(f"{one.name}/accuracy_{distance}", statistics.median(values), direction="max"))
@@ -221,7 +228,8 @@ def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
     rows: list[tuple[str, ...]] = []
     for one in found:
         each = [one.accuracies.get(distance, []) for distance in distances]
-        rows.append((one.name, *(_median(own, stage.seeds) for own in each), str(one.reach)))
+        reach = NO_RESULT if one.reach is None else str(one.reach)
+        rows.append((one.name, *(_median(own, stage.seeds) for own in each), reach))
         if any(len(own) > 1 for own in each):
             rows.append(("", *(f"{min(own):.2f}-{max(own):.2f}" if own else "" for own in each), ""))
     seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds, below it the lowest and the highest"
@@ -232,7 +240,7 @@ def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
 def _median(values: Sequence[float], seeds: int) -> str:
     """With the count where some seeds have no result."""
     if not values:
-        return "no result"
+        return NO_RESULT
     return f"{statistics.median(values):.3f}" + (f" (n={len(values)})" if len(values) < seeds else "")
 
 

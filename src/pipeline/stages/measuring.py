@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.contracts import Metric as MetricSpec
 from pipeline.datasets import Data, Split
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.experiment.metrics import is_judges
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
 from pipeline.runs.fit import Predict
+from pipeline.spec import choice
 from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-TRIED = 64  # examples by which a metric of the user's is tried
+TRIED = 64  # examples by which a metric or a loss of the user's is tried
 
 
 class Measured:
@@ -83,6 +84,40 @@ def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
                 add_to([total], data.task, generator.normal(size=(len(y), *data.task.shapes.outputs)), y)
         if total.measured() is None and "gave nan" not in str(total.fault):
             raise UserError(f"training.metrics={total.name}: {total.fault}")
+
+
+def try_loss(experiment: Experiment, data: Data) -> None:
+    """Refuse a loss that cannot be had of this task, tried on random outputs; of a user's one also what trains, which
+    has to be the same number. Raises UserError.
+    """
+    loss, task = experiment.loss, data.task
+    y = data.targets(data.train.y[:TRIED])
+    outputs = np.random.default_rng(0).normal(size=(len(y), *task.shapes.outputs)).astype(np.float32)
+    compared, counted = task.compared(np, outputs, y), task.counted(np, y)
+    made, targets = compared if counted is None else (part[counted] for part in compared)
+    named = f"loss={choice(loss)} with dataset={choice(experiment.dataset)}"
+    measured = _number(f"{named}: numpy()", lambda: loss.numpy(made.astype(np.float64), targets))
+    if type(loss).__module__.startswith("pipeline."):
+        return
+    backend = experiment.backend
+    trained = _number(f"{named}: {backend.builder}()", lambda: backend.load().loss_of(loss, made, targets))
+    if np.isfinite([measured, trained]).all() and not np.isclose(measured, trained, rtol=1e-3, atol=1e-4):
+        raise UserError(
+            f"{named}: of the same outputs and targets numpy() makes {measured:.6g} and {backend.builder}() "
+            f"{trained:.6g}; what is measured has to be what is trained"
+        )
+
+
+def _number(called: str, call: Callable[[], Any]) -> float:
+    try:
+        found = np.asarray(call())
+    except Exception as error:  # whatever the user's code may raise, or ours of targets that it is not for
+        raise UserError(f"{called} fails on random outputs: {type(error).__name__}: {cut(error, 300)}") from error
+    if found.ndim or found.dtype.kind not in "fiu":
+        raise UserError(
+            f"{called} gives {found.dtype} of shape {found.shape}; give a number, the mean over the examples"
+        )
+    return float(found)
 
 
 def is_tried(metric: MetricSpec) -> bool:

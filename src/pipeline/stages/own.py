@@ -34,7 +34,10 @@ def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:
     for key in keys:
         if group_of(key) not in read and not key.startswith("training.checkpoint."):
             stage = choice(experiment.stage)
-            raise UserError(f"{key} with stage={stage}: what is trained, on what and how is the user's own code here")
+            instead = "; stage.epochs says how many" if key == "training.epochs" else ""
+            raise UserError(
+                f"{key} with stage={stage}: what is trained, on what and how is the user's own code here{instead}"
+            )
 
 
 def begun(experiment: Experiment, resolved: Resolved, run: Run) -> dict[str, Any]:

@@ -49,6 +49,7 @@ with quiet_imports():
     from pipeline.models import keras_adapters
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Loss
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
@@ -160,6 +161,12 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
         _initial_model(experiment, shapes, resolved)
+
+
+def loss_of(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """What a training would lower, of outputs and targets at hand."""
+    found = loss.keras()(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(targets))
+    return np.asarray(keras.ops.convert_to_numpy(found))
 
 
 def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> tuple[Any, int, Start]:

@@ -68,6 +68,7 @@ class Watch:
         self.run, self.keeping = run, Keeping(run, run.checkpoints)
         kept = {} if run.checkpoint is None else run.checkpoint.progress
         self.last: dict[str, float] = dict(kept.get("last", {}))
+        self.epoch_of: dict[str, int] = dict(kept.get("epoch_of", {}))  # each of `last`
         self.epochs: int = kept.get("epochs", 0)
         self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
         self.started = time.perf_counter()
@@ -90,6 +91,7 @@ class Watch:
         self.epochs += 1
         found = numbers(metrics)
         self.last |= found
+        self.epoch_of |= dict.fromkeys(found, self.epochs)
         self.run.end_epoch(self.epochs, [Metric(name, value) for name, value in found.items()], step)
         text = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         self.run.say(f"epoch {self.epochs}  {text}")
@@ -105,7 +107,8 @@ class Watch:
         written = self.run.folder / "checkpoints" / ".state"
         written.parent.mkdir(exist_ok=True)
         self.save(written)
-        progress = {"epochs": self.epochs, "last": self.last, "training_s": self.training_s, "over": self.over}
+        progress = {"epochs": self.epochs, "last": self.last, "epoch_of": self.epoch_of}
+        progress |= {"training_s": self.training_s, "over": self.over}
         return {**progress, "note": f"not exact: from the end of epoch {self.epochs}"}, {"state": written.replace}
 
     @contextlib.contextmanager
@@ -125,7 +128,10 @@ class Watch:
             self.keeping.close()
 
     def metrics(self, tested: Mapping[str, Any]) -> tuple[Metric, ...]:
-        """The last of each, with those of the test."""
+        """The last of each, with those of the test. Says which of them are of an earlier epoch than the last one."""
+        for epoch in sorted({*self.epoch_of.values()} - {self.epochs}):
+            names = ", ".join(name for name, one in self.epoch_of.items() if one == epoch)
+            self.run.note(f"{names}: of epoch {epoch}, the last of {self.epochs} that measured it")
         return tuple(Metric(name, value) for name, value in (self.last | numbers(tested)).items())
 
 

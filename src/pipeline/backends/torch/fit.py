@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ with lean_import():
     import pytorch_lightning as pl
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Loss
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
@@ -118,6 +119,12 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
         initial_net(experiment, shapes, Lowering(resolved))
+
+
+def loss_of(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """What a training would lower, of outputs and targets at hand."""
+    found: Any = loss.torch()(torch.from_numpy(outputs), torch.from_numpy(targets))
+    return np.asarray(found.detach())
 
 
 def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:

@@ -182,6 +182,8 @@ class _Follow(pl.Callback):
     def __init__(self, watch: Watch, observation: Observation, seed: int) -> None:
         self.watch, self.observer, self.seed = watch, Observer(observation), seed
         self.observing, self.epoch_ended = False, False
+        self.before: Mapping[str, Any] = {}  # a validation, what stood
+        self.of_validations, self.validated = set[str](), False
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come before the user's callbacks, which have then begun no other epoch."""
@@ -210,6 +212,15 @@ class _Follow(pl.Callback):
             self.observing = False
             self.observer.__exit__(None, None, None)
 
+    def on_validation_start(self, trainer: Any, *_: Any) -> None:
+        self.before = dict(trainer.callback_metrics)
+
+    def on_validation_end(self, trainer: Any, *_: Any) -> None:
+        """What a validation has logged stands in new tensors."""
+        found = trainer.callback_metrics.items()
+        self.of_validations |= {name for name, value in found if self.before.get(name) is not value}
+        self.validated = True
+
     def on_train_epoch_end(self, *_: Any) -> None:
         self.epoch_ended = True
 
@@ -221,6 +232,8 @@ class _Follow(pl.Callback):
     def write(self, trainer: Any, *, over: bool = False) -> None:
         """The epoch that has ended, if one has."""
         if self.epoch_ended:
-            self.epoch_ended = False
-            self.watch.epoch(trainer.callback_metrics, trainer.global_step)
+            old = set() if self.validated else self.of_validations  # Lightning keeps them: of an earlier epoch
+            found = {name: value for name, value in trainer.callback_metrics.items() if name not in old}
+            self.epoch_ended = self.validated = False
+            self.watch.epoch(found, trainer.global_step)
             self.watch.keep(trainer.global_step, over=over)
