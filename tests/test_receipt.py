@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import environment, pipeline
+from command import environment, pipeline, refused
 
 from pipeline import experiment as experiments
 from pipeline.machine import host as machine
