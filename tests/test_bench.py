@@ -31,7 +31,8 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, seconds
 
 TAKE_ROUNDS = "gpt, gpt_fast, ingredients, generation, processes, memory, ceilings, kernels, matmul, pinn"
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 
 
 def result(commit: str, figure: float) -> dict[str, object]:
@@ -89,7 +90,8 @@ def test_what_no_benchmark_takes_is_refused(words: list[str], said: str) -> None
 
 @pytest.mark.parametrize("words", [["gpt_fats"], ["gpu", "kernels fp16"]])
 def test_a_name_that_there_is_not_ends_in_one_line(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "bench", *words], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "bench", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     meant = {"gpt_fats": "benchmark (did you mean gpt_fast?)", "kernels fp16": "part (did you mean kernels, fp16?)"}
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(f"error: {words[-1]}: no such {meant[words[-1]]}; choose from ")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -412,9 +413,11 @@ def test_a_kernel_that_lacks_the_dtype_is_not_called_wrong() -> None:
     from pipeline.stages.wmma.stage import Wmma
 
     stage = Wmma(kernels=(Naive(), GridStride(work=4)), sizes=((8, 8, 8),), threads=1, dtype="fp32")
-    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
+    said: list[str] = []
+    bench = Bench(stage.plan(0), SimpleNamespace(say=said.append))  # type: ignore[arg-type]
     bench.verify()
     assert not bench.verdicts  # nothing runs here
     bench.rehearse()
+    assert said == ["verifying what is not timed here: grid_stride_4"]
     assert list(bench.verdicts) == ["grid_stride_4"]
     assert bench.absent["naive"] == "takes fp16, bf16, tf32, int8, not fp32"

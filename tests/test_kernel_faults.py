@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -295,6 +296,15 @@ def test_a_kernel_that_cannot_be_prepared_is_a_verdict() -> None:
 
     found = verify(Numpy(), all_cases("fp32"), prepare, seed=0)
     assert (found.n, found.fault) == (1, "sizes, 1×7×3 fp32, by columns: mine.cu: does not compile")
+
+
+def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "kernels.md").read_text()
+    block = page[page.index('    #include "gemm.cuh"\n    extern "C" __global__ void gemm(const Element') :]
+    lines = itertools.takewhile(lambda line: line.startswith("    "), block.splitlines())
+    (tmp_path / "fast.cu").write_text("\n".join(line[4:] for line in lines))
+    kernel = Source(file=str(tmp_path / "fast.cu"))
+    assert verify(kernel, all_cases("fp16")[:12], kernel.rehearse, seed=0).fault is None
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.lookup import reap
 from pipeline.runs.records import read_status
+from pipeline.runs.result import Result
 from pipeline.sweep import ray_tasks, submitit_jobs
 from pipeline.sweep import schedule as scheduling
 from pipeline.sweep.cell import environment_file, job_file, write_environment
@@ -52,6 +53,7 @@ def finished(root: Path, one: Cell, hardware: dict[str, Any]) -> Path:
     journal.write_receipt(
         {**receipt.before(one.experiment, one.resolved), "device": {"hardware": hardware}, "data_sha256": None}
     )
+    journal.write_result(Result(()))
     journal.finish("FINISHED")
     return journal.folder
 
@@ -86,6 +88,10 @@ def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
     assert written["versions"]["libc"] != "glibc 2.17"
     write_json(run / "receipt.json", written | {"versions": written["versions"] | {"libc": "glibc 2.17"}})
     assert decide_one(on_node, "killed", History(tmp_path)).run == run  # the node's C library is not this machine's
+    (run / "result.json").rename(run / "elsewhere.json")
+    lost = decide_one(on_node, "killed", History(tmp_path))
+    assert (lost.verdict, lost.reason) == ("run", f"{run.name} has lost its result.json")
+    (run / "elsewhere.json").rename(run / "result.json")
     node = finished(tmp_path, local, {"name": "another CPU than this machine's", "cores": 64})
     assert decide_one(on_cpu_node, "killed", History(tmp_path)).run == node
 

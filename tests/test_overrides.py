@@ -103,7 +103,7 @@ def test_the_name_that_was_meant(wrong: str, names: list[str], meant: str | None
 def test_choices_stand_in_their_order() -> None:
     """Numbers by their value: 90 before 100."""
     error = bad_choice("stage.architectures", 85, ["100", "90", "120", "75"])
-    assert str(error) == "stage.architectures=85: no such choice (did you mean 75?); choose from 75, 90, 100, 120"
+    assert str(error) == "stage.architectures=85: no such choice; choose from 75, 90, 100, 120"
     assert str(bad_choice("model", 1, ["mlp", "10", "cnn", "9"])).endswith("choose from 9, 10, cnn, mlp")
 
 

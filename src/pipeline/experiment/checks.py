@@ -166,11 +166,6 @@ def _check_task(experiment: Experiment) -> None:
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
             f"examples of this dataset are {task.example_kind}{other}"
         )
-    if experiment.loss.takes is not None and task.targets not in (None, experiment.loss.takes):
-        raise Impossible(
-            f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
-            f"{experiment.loss.takes}, and the targets of this dataset are {task.targets}; use a loss of yours"
-        )
     if task.pads and not experiment.loss.masks:
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: some of its targets are "
@@ -185,6 +180,11 @@ def _check_task(experiment: Experiment) -> None:
                 f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "
                 f"{renamed_by([metric])} gives yours another"
             )
+    if experiment.loss.takes is not None and task.targets not in (None, experiment.loss.takes):
+        raise Impossible(
+            f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
+            f"{experiment.loss.takes}, and the targets of this dataset are {task.targets}; use a loss of yours"
+        )
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:

@@ -59,7 +59,7 @@ def start_of(
     if wanted.adapters.active:
         adapters = adapters_of(experiment, values, dense_layers(), str(found.source_sha256))
         return values, replace(found, frozen=tuple(made), adapters=adapters)
-    if not (named := set(trained)):
+    if not (named := set(trained)) and made:
         raise UserError(
             f"model={choice(experiment.model)}: has nothing that would be trained; leave some of its weights unfrozen, "
             "or train others beside them (model.adapters.rank)"

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import filelock
@@ -20,6 +21,7 @@ from pipeline.runs.lookup import reap, reap_one, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
 from pipeline.tracking.record import CELLS as CELLS
+from pipeline.tracking.share import LEAST, NORMAL, SOME, share, step_back
 
 if TYPE_CHECKING:
     from pipeline.tracking.store import Feed
@@ -28,7 +30,7 @@ BATCH_SECONDS = 1.5
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
 TRIES = 3  # for a run that the server does not take while it runs; then once more at its end
-LEAST, NORMAL = 19, 0  # nice values
+PATIENCE_SECONDS = 60.0
 LEFTOVER_SECONDS = 60.0  # what a tracker spends at most on the runs of others
 
 # A server that hangs must not hold the tracker for MLflow's own 120 s times 7; what the user has set stands.
@@ -61,7 +63,7 @@ REASONS = (
 
 def follow(folder: Path) -> int:
     """Feed MLflow from the run in `folder` until it has ended, then from leftovers. Exit status 0: it is synced."""
-    _step_back()
+    step_back()
     prepare()
     reap(folder.parent)
     with lock(folder, timeout=60.0) as held:
@@ -108,7 +110,7 @@ def _follow_to_the_end(folder: Path) -> bool:
         if time.monotonic() >= next_try:
             try:
                 if refused < TRIES:
-                    feed = feed or _open_feed(folder)
+                    feed = feed or _open_patiently(folder)
                     feed.advance()
                 cells.advance()
                 pause, next_try = RETRY_SECONDS[0], time.monotonic() + BATCH_SECONDS
@@ -118,14 +120,26 @@ def _follow_to_the_end(folder: Path) -> bool:
                 feed, next_try = None, time.monotonic() + pause
                 pause = min(2.0 * pause, RETRY_SECONDS[1])
         time.sleep(POLL_SECONDS)
-    _share(NORMAL)  # the run computes no more, and whoever began it waits
+    share(NORMAL)  # the run computes no more, and whoever began it waits
     with suppress(Exception):  # a cell that could not be sent is a leftover
         cells.advance()
     reason = send(folder)
     if reason is not None and "locked" in reason:  # many runs that end at once queue for one database file
         reason = send(folder)
-    _share(LEAST)
+    share(LEAST)
     return reason is None
+
+
+def _open_patiently(folder: Path) -> Feed:
+    """MLflow's import takes seconds of a core. Beside a training that leaves none it gets some after a while."""
+    timer = Timer(PATIENCE_SECONDS, share, (SOME,))
+    timer.daemon = True
+    timer.start()
+    try:
+        return _open_feed(folder)
+    finally:
+        timer.cancel()
+        share(LEAST)
 
 
 class Cells:
@@ -266,28 +280,3 @@ def prepare() -> None:
     """Set MLflow's environment, before it is imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-
-
-def _step_back() -> None:
-    """The training comes first: the tracker runs when a core would be idle."""
-    with suppress(OSError):  # a system that forbids it: the tracker is small all the same
-        os.nice(LEAST)
-        if hasattr(os, "SCHED_IDLE"):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    _share(LEAST)
-
-
-def _share(nice: int) -> None:
-    """How much of the cores this session gets beside others, as a nice value.
-
-    Linux shares cores between sessions first, and by priority only within one (sched(7), "The autogroup feature"): the
-    tracker's would have as much of them as the training's.
-    """
-    group = Path("/proc/self/autogroup")
-    if os.getsid(0) != os.getpid() or not group.exists():  # another's session is not ours to change
-        return
-    for _ in range(3):
-        with suppress(OSError):  # ten changes a second are taken, of all processes together
-            group.write_text(str(nice))
-            return
-        time.sleep(POLL_SECONDS)

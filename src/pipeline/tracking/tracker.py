@@ -24,6 +24,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_status
 from pipeline.spec import spec
 from pipeline.tracking import record as records
+from pipeline.tracking.share import NORMAL, share
 
 KNOWN_DOWN_SECONDS = 5.0  # a server that failed while the run ran gets no longer than this at its end
 POLL_SECONDS = 0.05
@@ -60,6 +61,8 @@ class Tracker:
 
     def close(self, wait: float) -> str:
         """After `Journal.finish`: wait up to `wait` seconds for the sync; say how it stands."""
+        if self.process is not None:
+            share(NORMAL, self.process.pid)  # it may be in the middle of its imports
         end = time.monotonic() + wait
         soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
         while True:
