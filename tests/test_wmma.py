@@ -157,6 +157,7 @@ def test_a_word_that_no_folder_has_is_refused(folder: Path, own: dict[str, str])
     write_files(folder, {"conf/kernel/torn.yaml": "file: mine.cpp\n"})
     for word, said in (
         ("nobody", "stage.kernels=nobody: no such choice"),
+        ("thorn", "stage.kernels=thorn: no such choice (did you mean torn?); choose from"),
         ("torn", "needs _target_: <module>.<class>"),
     ):
         refused = pipeline(folder, *QUICK, f"stage.kernels=[{word}]", "--config-dir", "conf", **own)

@@ -89,24 +89,26 @@ def _node(word: str) -> Mapping[str, object]:
         return own
     cls = next((found for folder in FOLDERS if (found := _of_word(word, folder))), None)
     if cls is None:
-        raise bad_choice(KEY, word, words())
+        own_words = [file.stem for folder in _folders() for file in (folder / "kernel").glob("*.yaml")]
+        raise bad_choice(KEY, word, [*words(), *own_words])
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
 
 
-def _own(word: str) -> dict[str, object] | None:
-    """The node in `kernel/<word>.yaml` of a folder that the user added (`--config-dir`); None where there is none.
-
-    Only while Hydra composes the command, which knows these folders.
-    """
+def _folders() -> list[Path]:
+    """Those of configs, the user's among them: only while Hydra composes the command, which knows them."""
     from hydra.core.global_hydra import GlobalHydra
 
-    if not GlobalHydra.instance().is_initialized() or not re.fullmatch(r"\w+", word):
-        return None
+    if not GlobalHydra.instance().is_initialized():
+        return []
     path = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    folders = [
-        Path(one.path.removeprefix("file://")) for one in path if not one.path.startswith(("pkg://", "structured"))
-    ]
-    file = next((file for folder in folders if (file := folder / "kernel" / f"{word}.yaml").is_file()), None)
+    return [Path(one.path.removeprefix("file://")) for one in path if not one.path.startswith(("pkg://", "structured"))]
+
+
+def _own(word: str) -> dict[str, object] | None:
+    """The node in `kernel/<word>.yaml` of a folder that the user added (`--config-dir`); None where there is none."""
+    if not re.fullmatch(r"\w+", word):
+        return None
+    file = next((file for folder in _folders() if (file := folder / "kernel" / f"{word}.yaml").is_file()), None)
     if file is None:
         return None
     try:
