@@ -47,6 +47,7 @@ class Lit(pl.LightningModule):
         loss = nn.functional.cross_entropy(logits, y)
         self.log(f"{name}_loss", loss, on_step=name == "train", on_epoch=True)
         self.log(f"{name}_accuracy", (logits.argmax(1) == y).float().mean())
+        self.log("shared", loss, on_step=False, on_epoch=True)  # of training and validation
         return loss
 
     def training_step(self, batch: Any, _: int) -> Any:

@@ -284,7 +284,7 @@ def test_a_variable_that_the_users_code_reads_counts(lab: Path, monkeypatch: pyt
         "TEMPORARY = os.environ['TMPDIR'], os.environ['KERAS_BACKEND'], 'NAMED', os.environ[__name__]\n"
         "OTHER = {}.get('OTHER')\n"
         "FAST = 'FAST' in os.environ\n"
-        "NAME = 'BIAS'\nos.environ.setdefault('HEADS', '4')\nos.environ.setdefault('KEPT', NAME.lower())\n"
+        "NAME: str = 'BIAS'\nos.environ.setdefault('HEADS', '4')\nos.environ.setdefault('KEPT', NAME.lower())\n"
         "HEADS = os.environ['HEADS'], os.environ['KEPT'], environ.get(NAME)\n"
     )
 

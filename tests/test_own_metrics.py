@@ -22,6 +22,7 @@ from pipeline.contracts import Loss
 from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
+from pipeline.machine.capability import resolve
 from pipeline.metrics.brier import Brier
 from pipeline.metrics.classification import cross_entropy
 from pipeline.metrics.total import Total
@@ -183,6 +184,18 @@ def torchs(outputs: Any, targets: Any, reduction: str = "mean") -> Any:
     return functional.cross_entropy(outputs, targets, reduction=reduction)
 
 
+def picked(outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Of probabilities those of the true class."""
+    if (outputs < 0).any():
+        raise ValueError("takes probabilities")
+    return outputs[np.arange(len(targets)), targets]
+
+
+def likely(outputs: Any) -> Any:
+    assert (outputs >= 0).all()
+    return outputs
+
+
 LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], str | None]] = {
     "right": (cross_entropy, torchs, None),
     "vector": (
@@ -200,6 +213,12 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], st
     ),
     "numbers": (cross_entropy, lambda o, y: torchs(o, y / 2), "torch() fails on random outputs: RuntimeError: "),
     "nan": (lambda *_: float("nan"), torchs, None),
+    "of probabilities": (
+        lambda o, y: -np.log(picked(o, y)).mean(),
+        lambda o, y: -likely(o).gather(1, y[:, None]).log().mean(),
+        None,
+    ),
+    "draws": (cross_entropy, lambda o, y: torchs(o + 0.1 * o.new_empty(o.shape).normal_(), y), None),
 }
 
 
@@ -210,11 +229,13 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
     asked = experiment("torch")
     data = load_data(asked)
     tried = replace(asked, loss=Own(measured, trained))
-    if said is None:
-        try_loss(tried, data)
-        return
-    with pytest.raises(UserError) as caught:
-        try_loss(tried, data)
+    resolved = resolve("torch", tried.device, "fp32", ())
+    with tried.backend.load().loss_of(tried, resolved) as function:
+        if said is None:
+            try_loss(tried, data, function)
+            return
+        with pytest.raises(UserError) as caught:
+            try_loss(tried, data, function)
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
 
 

@@ -68,6 +68,7 @@ def test_an_epoch_that_was_not_validated_has_no_metrics_of_the_validation(tmp_pa
     epochs = [one["metrics"] for one in journal(run) if {"train_loss_epoch", "train_accuracy"} <= one["metrics"].keys()]
     assert [(one.keys() >= {"val_loss", "val_accuracy"}) for one in epochs] == [False, True, False]
     assert metrics_of(run)["val_loss"].value == epochs[1]["val_loss"]
+    assert all(one["shared"] == one["train_loss_epoch"] for one in epochs)  # which is logged last
     notes = json.loads((run / "result.json").read_text())["notes"]
     assert "val_loss, val_accuracy: of epoch 2, the last of 3 that measured it" in notes
 

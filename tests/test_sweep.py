@@ -144,6 +144,10 @@ def test_data_that_the_seed_decides_are_compared_seed_by_seed(tmp_path: Path) ->
             assert history._same_data(cell(dataset, seed), sha256)
         assert read == reads
         assert not history._same_data(cell(dataset, 1), "another")
+        assert not history._same_data(cell(dataset, 5), "another") and not history._same_data(
+            cell(dataset, 6), "another"
+        )
+        assert read == [*reads, *([5, 6] if len(reads) > 1 else [1])]  # of that which is one for two seeds no more
 
 
 def test_the_same_grid_again_runs_nothing(grid: Done, place: Path) -> None:

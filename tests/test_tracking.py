@@ -32,6 +32,7 @@ from pipeline.tracking import record as records
 from pipeline.tracking.follow import lock, send
 from pipeline.tracking.forget import forget
 from pipeline.tracking.names import legal_name
+from pipeline.tracking.share import share
 from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
 SOURCE = str(Path(journals.__file__).parents[1])
@@ -265,6 +266,9 @@ def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
     goes_on.finish("FINISHED")
     assert send(journal.folder) is None and send(journal.folder, again=True) is None
     assert run_id_of(journal.folder) == last and points_of(uri, last) == len(had)
+    (journal.folder / "metrics.jsonl").rename(journal.folder / "elsewhere.jsonl")
+    assert "No such file" in str(send(journal.folder, again=True))  # what cannot be read is not taken for another
+    assert [one.info.run_id for one in runs_of(uri)] == [last]
 
 
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
@@ -722,18 +726,20 @@ def test_a_tracker_steps_back_as_a_session_too(own: bool) -> None:
 
 
 @pytest.mark.skipif(not autogroups(), reason="this system has no autogroups")
-def test_at_the_end_of_its_run_a_tracker_has_its_share(uri: str, tmp_path: Path) -> None:
-    """Whoever began the run waits for it; beside busy processes it took minutes."""
-    journal, tracker = track(tmp_path / "runs", uri)
-    assert tracker.process is not None
-    group = Path(f"/proc/{tracker.process.pid}/autogroup")
-    wait_until(lambda: group.read_text().strip().endswith("nice 19"))
-    train(journal)
+def test_at_the_end_of_its_run_a_tracker_has_its_share(tmp_path: Path) -> None:
+    """Whoever began the run waits for it; beside busy processes it took minutes. Whatever it is at, such as imports."""
+    journal = Journal.begin(tmp_path, "run", CONFIG)
     journal.finish("FINISHED")
-    tracker.close(0.0)
-    assert group.read_text().strip().endswith("nice 0")  # whatever it is at, such as the imports
-    wait_until(lambda: records.read(journal.folder).is_due(read_status(journal.folder)) is False)  # type: ignore[union-attr]
-    tracker.process.wait(LONG)
+    sleeps = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    group = Path(f"/proc/{sleeps.pid}/autogroup")
+    try:
+        share(19, sleeps.pid)
+        assert group.read_text().strip().endswith("nice 19")
+        Tracker(journal.folder, sleeps).close(0.0)
+        assert group.read_text().strip().endswith("nice 0")
+    finally:
+        sleeps.kill()
+        sleeps.wait()
 
 
 @pytest.mark.skipif(not autogroups(), reason="this system has no autogroups")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.contracts.runs import AboutRuns
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
+    from pipeline.runs.beside import Beside
     from pipeline.runs.checkpoint import Checkpoint
     from pipeline.runs.journal import Journal
     from pipeline.runs.result import Result
@@ -166,7 +167,7 @@ def record(
 
     journal = _journal(experiment, checkpoint)
     run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
-    run.imported = Beside(experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {})
+    run.imported = beside = Beside(experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {})
     if began is not None:
         began(run.folder)
     try:
@@ -182,7 +183,7 @@ def record(
         try:
             result = experiment.stage.run(experiment, resolved, run)
         finally:
-            keep_imported(run)
+            keep_imported(run, beside)
         every = tuple(dict.fromkeys((*run.notes, *result.notes)))
         result = replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
         journal.write_result(result)
@@ -214,12 +215,12 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
     return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
 
 
-def keep_imported(run: Run) -> None:
+def keep_imported(run: Run, beside: Beside) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
     from pipeline.runs.beside import imported_by_cells, merged
     from pipeline.runs.json_files import read_json
 
-    found = merged([run.imported(), imported_by_cells(run.folder)])
+    found = merged([beside.of_all(), imported_by_cells(run.folder)])
     receipt = read_json(run.folder / "receipt.json") if found else {}
     if receipt:
         run.journal.write_receipt({**receipt, "imported_beside": found})

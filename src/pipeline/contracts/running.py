@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
     from pipeline.tasks import Task
 
-HEADLINE = "test/loss"  # what a stage is judged by that names nothing else
-
 
 class Stage(Part):
     """What a command does with an experiment. A stage knows no framework.
@@ -28,8 +26,9 @@ class Stage(Part):
     `starts_from_run`: it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a
     problem, not for a dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
-    precision. `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of
-    several processes.
+    precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
+    `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
+    processes.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -37,14 +36,12 @@ class Stage(Part):
     reads: ClassVar[tuple[str, ...] | None] = None
     has_cells: ClassVar[bool] = False
     varies_precision: ClassVar[bool] = False
+    headline: ClassVar[str] = "test/loss"
+    otherwise: ClassVar[tuple[str, ...]] = ()
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
 
     if TYPE_CHECKING:
-
-        @property
-        def headline(self) -> str:
-            """The metric that it is judged by."""
 
         @property
         def recorded(self) -> bool:
@@ -54,7 +51,7 @@ class Stage(Part):
         def probe(self) -> bool:
             """Whether a step is taken apart, so that the backend's probe decides the result too."""
     else:
-        headline, recorded, probe = HEADLINE, True, False
+        recorded, probe = True, False
 
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

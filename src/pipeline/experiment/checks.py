@@ -180,7 +180,9 @@ def _check_task(experiment: Experiment) -> None:
                 f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "
                 f"{renamed_by([metric])} gives yours another"
             )
-    if experiment.loss.takes is not None and task.targets not in (None, experiment.loss.takes):
+    takes_by = next((cls for cls in type(experiment.loss).__mro__ if "takes" in vars(cls)), None)
+    says = takes_by is type(experiment.loss)  # a user's loss may build on one of ours
+    if says and experiment.loss.takes is not None and task.targets not in (None, experiment.loss.takes):
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
             f"{experiment.loss.takes}, and the targets of this dataset are {task.targets}; use a loss of yours"

@@ -45,7 +45,8 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
 class Beside:
     """`imported_beside` of a run so far, and of the processes that it goes on from, by the checkpoint (`before`).
 
-    Computed anew only where modules have come since, so that each checkpoint can have it.
+    Looked for anew only where modules have come since, so that each checkpoint can have it; a digest stays the first
+    one, of the code that was imported.
     """
 
     def __init__(self, experiment: Experiment, before: Mapping[str, Mapping[str, str]]) -> None:
@@ -54,9 +55,13 @@ class Beside:
 
     def __call__(self) -> dict[str, dict[str, str]]:
         if len(sys.modules) != self.modules:
-            self.found = imported_beside(self.experiment)
+            self.found = {**imported_beside(self.experiment), **self.found}
             self.modules = len(sys.modules)
-        return merged([self.before, self.found])
+        return {name: dict(one) for name, one in {**self.before, **self.found}.items()}
+
+    def of_all(self) -> dict[str, dict[str, str]]:
+        """For the receipt: what differs between the processes was edited."""
+        return merged([self.before, self()])
 
 
 def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:

@@ -153,10 +153,12 @@ def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
     return found
 
 
-def judged_by(metrics: Mapping[str, Metric], name: str) -> str:
-    """`name`, or where a task has no such metric the first result of which more or less is better."""
+def judged_by(metrics: Mapping[str, Metric], name: str, *otherwise: str) -> str:
+    """`name`, or where there is no such metric the first of `otherwise`, or the first result of which more or less is
+    better.
+    """
     better = (one.name for one in metrics.values() if one.kind == "result" and one.direction != "none")
-    return name if name in metrics else next(better, name)
+    return next((one for one in (name, *otherwise) if one in metrics), None) or next(better, name)
 
 
 def training_rate(metrics: Mapping[str, Metric]) -> Metric:

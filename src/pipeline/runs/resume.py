@@ -160,7 +160,8 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     if _differs(then, receipt, "code_sha256"):
         found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
     imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
-    found += [f"code of {name}" for name in beside.changed(imported)]
+    whole = {name: one for name, one in imported.items() if one["sha256"] != beside.EDITED}  # nobody knows of the rest
+    found += [f"code of {name}" for name in beside.changed(whole)]
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]

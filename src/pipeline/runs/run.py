@@ -48,7 +48,7 @@ class Run:
         self.notes: list[str] = [] if checkpoint is None else list(checkpoint.progress.get("notes", ()))
         self.earlier_s = 0.0 if checkpoint is None else float(checkpoint.progress["seconds"])  # before that
         self.identity: dict[str, object] = {}  # what a run that goes on has to share, beside its receipt
-        self.imported: Callable[[], Mapping[str, Any]] = dict  # of the user's code, by names that no code spells out
+        self.imported: Callable[[], Mapping[str, Any]] = dict  # the user's modules by names that no code spells out
         self.profile: dict[str, Any] | None = None  # what a profiler has seen (profilers/session.py)
 
     @property

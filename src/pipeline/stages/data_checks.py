@@ -51,6 +51,9 @@ def rehearse(
             also(data.task)
         if asks_the_model(experiment):
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
+        if not is_ours(experiment.loss):
+            with experiment.backend.load().loss_of(experiment, resolved) as trained:
+                try_loss(experiment, data, trained)
     except UserError:
         raise
     except Exception:

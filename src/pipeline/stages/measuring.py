@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 TRIED = 64  # examples by which a metric or a loss of the user's is tried
+LARGEST = 2**20  # numbers by which a loss is: a language model's outputs are large
+Trained = Callable[..., Any]  # (outputs, targets, and where some are padding the rows that count) -> a number
 
 
 class Measured:
@@ -86,32 +89,54 @@ def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
             raise UserError(f"training.metrics={total.name}: {total.fault}")
 
 
-def try_loss(experiment: Experiment, data: Data) -> None:
-    """Refuse a loss that cannot be had of this task, tried on random outputs; of a user's one also what trains, which
-    has to be the same number. Raises UserError.
+def try_loss(experiment: Experiment, data: Data, trained: Trained | None = None) -> None:
+    """Refuse a loss of the user's that cannot be had of this task. Raises UserError.
+
+    It is tried on random outputs, real numbers and then probabilities: one of them it has to take. `trained`: what
+    trains, of the same outputs; it has to be the same number, unless it draws.
     """
     loss, task = experiment.loss, data.task
-    y = data.targets(data.train.y[:TRIED])
-    outputs = np.random.default_rng(0).normal(size=(len(y), *task.shapes.outputs)).astype(np.float32)
-    compared, counted = task.compared(np, outputs, y), task.counted(np, y)
-    made, targets = compared if counted is None else (part[counted] for part in compared)
-    named = f"loss={choice(loss)} with dataset={choice(experiment.dataset)}"
-    measured = _number(f"{named}: numpy()", lambda: loss.numpy(made.astype(np.float64), targets))
     if type(loss).__module__.startswith("pipeline."):
         return
-    backend = experiment.backend
-    trained = _number(f"{named}: {backend.builder}()", lambda: backend.load().loss_of(loss, made, targets))
-    if np.isfinite([measured, trained]).all() and not np.isclose(measured, trained, rtol=1e-3, atol=1e-4):
-        raise UserError(
-            f"{named}: of the same outputs and targets numpy() makes {measured:.6g} and {backend.builder}() "
-            f"{trained:.6g}; what is measured has to be what is trained"
-        )
+    y = data.targets(data.train.y[: max(1, min(TRIED, LARGEST // math.prod(task.shapes.outputs)))])
+    normal = np.random.default_rng(0).standard_normal((len(y), *task.shapes.outputs), np.float32)
+    likely = np.exp(normal)
+    faults = []
+    for outputs in (normal, likely / likely.sum(axis=-1, keepdims=True)):
+        fault = _fault_of(experiment, task, outputs, y, trained)
+        if fault is None:
+            return
+        faults.append(fault)
+    raise UserError(f"loss={choice(loss)} with dataset={choice(experiment.dataset)}: {faults[0]}")
+
+
+def _fault_of(
+    experiment: Experiment, task: Task, outputs: np.ndarray, y: np.ndarray, trained: Trained | None
+) -> str | None:
+    compared, counted = task.compared(np, outputs, y), task.counted(np, y)
+    made, targets = compared if counted is None else (part[counted] for part in compared)
+    rows = (np.ones(len(targets), bool),) if experiment.loss.masks and counted is not None else ()
+    try:
+        measured = _number("numpy()", lambda: experiment.loss.numpy(made.astype(np.float64), targets))
+        if trained is None:
+            return None
+        who = f"{experiment.backend.builder}()"
+        found, again = (_number(who, lambda: trained(made, targets, *rows)) for _ in range(2))
+    except UserError as error:
+        return str(error)
+    both = np.isfinite([measured, found]).all() and found == again
+    if not both or np.isclose(measured, found, rtol=1e-3, atol=1e-4):
+        return None
+    return (
+        f"of the same outputs and targets numpy() makes {measured:.6g} and {who} {found:.6g}; what is measured has to "
+        "be what is trained"
+    )
 
 
 def _number(called: str, call: Callable[[], Any]) -> float:
     try:
         found = np.asarray(call())
-    except Exception as error:  # whatever the user's code may raise, or ours of targets that it is not for
+    except Exception as error:  # whatever the user's code may raise
         raise UserError(f"{called} fails on random outputs: {type(error).__name__}: {cut(error, 300)}") from error
     if found.ndim or found.dtype.kind not in "fiu":
         raise UserError(

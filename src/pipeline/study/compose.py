@@ -8,6 +8,7 @@ written, which tracking server, and the groups that its stage does not read.
 from __future__ import annotations
 
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pipeline.cli.overrides import canonical_device, explained
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
+from pipeline.machine.environment import DECIDING
 from pipeline.ready import ready
 from pipeline.runs.code import code_hash as code
 from pipeline.study import documents, params
@@ -32,6 +34,7 @@ from pipeline.study.watched import refuse_unwatched
 from pipeline.study.writers import writers, writers_of
 
 HEADING = "Written by `python -m pipeline.study compose` from params.yaml and conf/: edit those. See docs/study.md."
+ANYBODYS = ("HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "LANG", "LC_*", *DECIDING)  # no settings
 DATA, REPORT = "pipeline.study.data", "pipeline.study.report"  # the modules behind the stages of those names
 
 
@@ -82,7 +85,9 @@ def _refuse_environment(block: params.Block, experiment: Experiment) -> None:
             node = node.get(part) if isinstance(node, dict) else None
         if "oc.env" in str(value) and node is not None:
             raise UserError(f"{key}={value}: DVC does not watch the environment; a setting of a result is written out")
-    for variable in code.own_variables(experiment):
+    for variable, default in code.own_variables(experiment).items():
+        if default is not None or any(fnmatchcase(variable, pattern) for pattern in ANYBODYS):
+            continue
         raise UserError(f"{variable}: your code reads it, and DVC does not watch the environment; make it a setting")
 
 

@@ -141,7 +141,7 @@ class History:
         return self.weights[key]
 
     def _same_data(self, experiment: Experiment, then: str | None) -> bool:
-        """Whether the data are those that a run read, of this hash; also where they cannot be read now: the cell itself
+        """Whether the data are those that a run read, of this hash; not where they cannot be read now: the cell itself
         will say why.
 
         A dataset is read once for all cells that share it, and for another seed where it may depend on that.
@@ -151,15 +151,16 @@ class History:
         try:
             own = experiment.stage.data_sha256(experiment)
         except UserError:
-            return True
+            return False
         if own is not None:
             return own == then
         if isinstance(experiment.dataset, Problem):  # all code
             return True
         read = self.data[json.dumps(experiment.config["dataset"], sort_keys=True)]
-        if then not in read.values() and experiment.seed not in read:
+        whatever_seed = len(read) > 1 and len(set(read.values())) == 1
+        if then not in read.values() and experiment.seed not in read and not whatever_seed:
             read[experiment.seed] = _read_sha256(experiment)
-        return then in read.values() or read[experiment.seed] is None
+        return then in read.values()
 
 
 def _read_sha256(experiment: Experiment) -> str | None:

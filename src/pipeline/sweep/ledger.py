@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pipeline.contracts.running import HEADLINE
+from pipeline.contracts import Stage
 from pipeline.report.table import figure, seconds
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
@@ -111,7 +111,7 @@ def outcome_text(outcome: Outcome) -> str:
     if not outcome.done:
         return outcome.reason
     metrics = metrics_of(outcome.run)
-    name = outcome.cell.sought or judged_by(metrics, headline(outcome.cell))
+    name = outcome.cell.sought or judged_by(metrics, *headlines(outcome.cell))
     if outcome.cell.sought is None and name not in metrics:
         name = next(iter(undeclared(metrics)), name)
     found = _last(outcome.run, name)
@@ -141,7 +141,7 @@ def _last(run: Path | None, name: str) -> Metric | None:
     return Metric(name, logged[-1]) if logged else None
 
 
-def headline(cell: Cell) -> str:
-    """The metric that a stage is judged by."""
-    stage = cell.experiment.stage if cell.experiment else None
-    return stage.headline if stage else HEADLINE
+def headlines(cell: Cell) -> tuple[str, ...]:
+    """The metric that a stage is judged by, and those that stand in for it, in their order."""
+    stage = cell.experiment.stage if cell.experiment else Stage
+    return (stage.headline, *stage.otherwise)

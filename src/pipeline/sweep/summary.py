@@ -16,7 +16,7 @@ from pipeline.report.table import figure, seconds, show_table
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
-from pipeline.sweep.ledger import headline, undeclared
+from pipeline.sweep.ledger import headlines, undeclared
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
 
@@ -84,10 +84,10 @@ class Pivot:
     def __init__(self, found: Sequence[Entry], by: Sweep | None = None) -> None:
         self.by = by or Sweep()
         first = next((entry.metrics for entry in found if entry.metrics), {})
-        self.name = headline(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
+        names = headlines(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
         self.losses_differ = any(group_of(key) == "loss" for key in found[0].cell.swept)
         comparable = {name: one for name, one in first.items() if not (self.losses_differ and name.endswith("/loss"))}
-        self.name = judged_by(comparable, self.name)
+        self.name = judged_by(comparable, *names)
         self.known = list(dict.fromkeys(name for entry in found for name in undeclared(entry.metrics)))
         self.chosen = any(self.by.best in entry.metrics for entry in found)
         if self.chosen:

@@ -84,7 +84,7 @@ def send(folder: Path, uri: str | None = None, *, again: bool = False) -> str | 
         if uri is not None and uri != record.uri:
             _store(uri, record.experiment)  # before its old address is forgotten
             records.write(folder, replace(record, uri=uri, run_id=None).unsent())
-        elif again:
+        elif again and record.stands(folder):  # else it is another entry, which gets all
             records.write(folder, record.unsent())
         return _open_feed(folder).complete(status)
     except Exception as error:  # whatever a server or a database can raise: reported, and tried later

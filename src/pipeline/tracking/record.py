@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -42,13 +41,9 @@ class Record:
         """The same, to be sent from the beginning. What is there already is found and stays as it is."""
         return replace(self, offset=0, last=None, synced=False, state=None, error=None)
 
-    def sent(self, folder: Path, offset: int) -> Record:
-        """The same, with the bytes up to `offset` confirmed."""
-        return replace(self, offset=offset, last=_last(folder, offset), error=None)
-
     def stands(self, folder: Path) -> bool:
-        """Whether what was sent is still what the journal has."""
-        return self.last is None or _last(folder, self.offset) == self.last
+        """Whether what was sent is still what the journal has. Raises OSError where that cannot be read."""
+        return self.last is None or last_bytes(folder, self.offset) == self.last
 
     @property
     def waits_for_sync(self) -> bool:
@@ -62,14 +57,13 @@ class Record:
         return not (self.synced and self.state == status.state)
 
 
-def _last(folder: Path, offset: int) -> str | None:
-    """A hash of the bytes before `offset` of the journal; None where it does not reach that far."""
+def last_bytes(folder: Path, offset: int) -> str:
+    """A hash of the bytes before `offset` of the journal; empty where it does not reach that far. Raises OSError."""
     begin = max(offset - LAST_BYTES, 0)
-    with suppress(OSError), open_regular(folder / "metrics.jsonl") as file:
+    with open_regular(folder / "metrics.jsonl") as file:
         file.seek(begin)
         data = file.read(offset - begin)
-        return hashlib.sha256(data).hexdigest() if len(data) == offset - begin else None
-    return None
+    return hashlib.sha256(data).hexdigest() if len(data) == offset - begin else ""
 
 
 def read(folder: Path) -> Record | None:

@@ -69,6 +69,7 @@ class Feed:
             self._has_config = True
         while True:
             lines, offset = read_chunk(self.folder, self.record.offset)
+            last = records.last_bytes(self.folder, offset) if offset else None  # before it is sent: a run may go on
             points = [
                 Metric(legal_name(name), value, _milliseconds(line.time), line.step)
                 for line in lines
@@ -78,8 +79,7 @@ class Feed:
                 self.client.log_batch(run_id, metrics=batch)
             if offset == self.record.offset:
                 break
-            self.record = self.record.sent(self.folder, offset)
-            self._save()
+            self._save(offset=offset, last=last, error=None)
         if self.record.error is not None:
             self._save(error=None)
 

@@ -115,7 +115,8 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
     record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
     before = records.read(journal.folder)
     if before is not None and (before.uri, before.experiment) == (record.uri, record.experiment):  # a run that goes on
-        record = replace(record, run_id=before.run_id, offset=before.offset, last=before.last)
+        reached = before.last is not None or before.offset <= (journal.folder / "metrics.jsonl").stat().st_size
+        record = replace(record, run_id=before.run_id, offset=before.offset if reached else 0, last=before.last)
     try:
         records.write(journal.folder, record)
         if grid is not None:

@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,6 @@ with quiet_imports():
     from pipeline.models import keras_adapters
 
 if TYPE_CHECKING:
-    from pipeline.contracts import Loss
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
@@ -163,10 +162,14 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         _initial_model(experiment, shapes, resolved)
 
 
-def loss_of(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """What a training would lower, of outputs and targets at hand."""
-    found = loss.keras()(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(targets))
-    return np.asarray(keras.ops.convert_to_numpy(found))
+@contextlib.contextmanager
+def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[..., np.ndarray]]:
+    """What a training would lower, as a function of arrays."""
+    with runtime_settings(experiment, resolved):
+        function: Any = experiment.loss.keras()
+        yield lambda *arrays: np.asarray(
+            keras.ops.convert_to_numpy(function(*map(keras.ops.convert_to_tensor, arrays)))
+        )
 
 
 def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> tuple[Any, int, Start]:

@@ -6,8 +6,10 @@ optimization): Lightning's work for a step, 300 us, is then paid once a block, n
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +41,6 @@ with lean_import():
     import pytorch_lightning as pl
 
 if TYPE_CHECKING:
-    from pipeline.contracts import Loss
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
@@ -121,10 +122,13 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         initial_net(experiment, shapes, Lowering(resolved))
 
 
-def loss_of(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """What a training would lower, of outputs and targets at hand."""
-    found: Any = loss.torch()(torch.from_numpy(outputs), torch.from_numpy(targets))
-    return np.asarray(found.detach())
+@contextlib.contextmanager
+def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[..., np.ndarray]]:
+    """What a training would lower, as a function of arrays."""
+    with runtime_settings(experiment, resolved):
+        function: Any = experiment.loss.torch()
+        place = resolved.place.torch
+        yield lambda *arrays: np.asarray(function(*(torch.from_numpy(one).to(place) for one in arrays)).detach().cpu())
 
 
 def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:

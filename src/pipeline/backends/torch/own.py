@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pipeline.backends.shared.own import Called, OwnFit, Watch
+from pipeline.backends.shared.own import Called, OwnFit, Watch, numbers
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.net import peak_memory, trained
 from pipeline.backends.torch.observer import Observer
@@ -183,7 +183,8 @@ class _Follow(pl.Callback):
         self.watch, self.observer, self.seed = watch, Observer(observation), seed
         self.observing, self.epoch_ended = False, False
         self.before: Mapping[str, Any] = {}  # a validation, what stood
-        self.of_validations, self.validated = set[str](), False
+        self.of_validation: dict[str, float] = {}  # the last one's
+        self.validated = False
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come before the user's callbacks, which have then begun no other epoch."""
@@ -218,7 +219,7 @@ class _Follow(pl.Callback):
     def on_validation_end(self, trainer: Any, *_: Any) -> None:
         """What a validation has logged stands in new tensors."""
         found = trainer.callback_metrics.items()
-        self.of_validations |= {name for name, value in found if self.before.get(name) is not value}
+        self.of_validation |= numbers({name: value for name, value in found if self.before.get(name) is not value})
         self.validated = True
 
     def on_train_epoch_end(self, *_: Any) -> None:
@@ -232,8 +233,10 @@ class _Follow(pl.Callback):
     def write(self, trainer: Any, *, over: bool = False) -> None:
         """The epoch that has ended, if one has."""
         if self.epoch_ended:
-            old = set() if self.validated else self.of_validations  # Lightning keeps them: of an earlier epoch
-            found = {name: value for name, value in trainer.callback_metrics.items() if name not in old}
+            old = {} if self.validated else self.of_validation  # Lightning keeps them: of an earlier epoch
+            found = {
+                name: one for name, one in numbers(trainer.callback_metrics).items() if repr(old.get(name)) != repr(one)
+            }
             self.epoch_ended = self.validated = False
             self.watch.epoch(found, trainer.global_step)
             self.watch.keep(trainer.global_step, over=over)

@@ -145,10 +145,12 @@ def own_modules(experiment: Experiment) -> dict[str, Path]:
     return {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
 
 
-def own_variables(experiment: Experiment) -> tuple[str, ...]:
-    """The environment's variables that the user's modules read."""
-    own = own_modules(experiment)
-    return tuple(dict.fromkeys(one for name, path in own.items() for one in code_sources.variables(name, path)))
+def own_variables(experiment: Experiment) -> dict[str, str | None]:
+    """The environment's variables that the user's modules read, each with the value that they give to one not set."""
+    found: dict[str, str | None] = {}
+    for name, path in own_modules(experiment).items():
+        found |= code_sources.variables(name, path)
+    return found
 
 
 def own_files(experiment: Experiment) -> dict[str, list[Path]]:

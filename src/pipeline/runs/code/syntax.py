@@ -121,7 +121,7 @@ def variables(module: ast.Module) -> dict[str, str | None]:
             if isinstance(node.ctx, ast.Load):
                 read.setdefault(_text(node.slice, constants))
             else:
-                written.add(_text(node.slice, constants))
+                written.add(_text(node.slice))
         elif isinstance(node, ast.Compare) and _is_environ(node.comparators[0]):
             read.setdefault(_text(node.left, constants))
         elif isinstance(node, ast.Call) and node.args:
@@ -131,7 +131,7 @@ def variables(module: ast.Module) -> dict[str, str | None]:
             elif of_environ and called(node) == "setdefault":
                 name, default = (_text(one, constants) for one in (node.args[0], node.args[-1]))
                 if default is None:  # computed: from then on it is set, also in processes that this one starts
-                    written.add(name)
+                    written.add(_text(node.args[0]))
                 else:
                     read[name] = default
     return {name: default for name, default in read.items() if name is not None and name not in written}
@@ -139,11 +139,12 @@ def variables(module: ast.Module) -> dict[str, str | None]:
 
 def _constants(module: ast.Module) -> dict[str, str]:
     """The texts that the module's own names stand for: `NAME = "A"`."""
+    assigned = [node for node in module.body if isinstance(node, ast.Assign | ast.AnnAssign)]
     return {
-        target.id: node.value.value
-        for node in module.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for target in node.targets
+        target.id: text
+        for node in assigned
+        if node.value is not None and (text := _text(node.value)) is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     }
 
@@ -152,9 +153,9 @@ def _is_environ(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) == "environ"
 
 
-def _text(node: ast.expr, constants: Mapping[str, str]) -> str | None:
+def _text(node: ast.expr, constants: Mapping[str, str] | None = None) -> str | None:
     if isinstance(node, ast.Name):
-        return constants.get(node.id)
+        return (constants or {}).get(node.id)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 

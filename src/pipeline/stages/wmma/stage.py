@@ -73,6 +73,8 @@ class Wmma(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    headline: ClassVar[str] = "best/share"
+    otherwise: ClassVar[tuple[str, ...]] = ("best/sustained", tables.RIGHT)
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
     sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_sizes)] = None
@@ -104,15 +106,6 @@ class Wmma(Stage):
     @property
     def title(self) -> str:
         return f"wmma-{self.timed_dtype}"
-
-    @property
-    def headline(self) -> str:
-        """The best kernel's share of the yardstick, its rate without one; on how many problems they are right where
-        none can be timed."""
-        timed = [one for one in self.chosen if self.timed_dtype in one.dtypes and one.missing() is None]
-        if any(one.yardstick for one in timed):
-            return "best/share"
-        return "best/sustained" if timed else tables.RIGHT
 
     @property
     def timed_dtype(self) -> str:
