@@ -165,7 +165,7 @@ def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
 
 
 class Own(Loss):
-    """Of classes, unless told otherwise."""
+    """What it measures and what it trains, each as given."""
 
     def __init__(self, measured: Callable[[Any, Any], Any], trained: Callable[[Any, Any], Any]) -> None:
         self.measured, self.trained = measured, trained

@@ -20,12 +20,14 @@ def share(nice: int, process: int | None = None) -> None:
     number = process or os.getpid()
     group = Path(f"/proc/{number}/autogroup")
     for _ in range(TRIES):
-        with suppress(OSError):  # it has ended, or the system has no autogroups
-            if os.getsid(number) != number or not group.exists():
-                return
-            group.write_text(str(nice))
+        try:
+            if os.getsid(number) == number and group.exists():
+                group.write_text(str(nice))
             return
-        time.sleep(PAUSE_S)
+        except ProcessLookupError:  # it has ended
+            return
+        except OSError:
+            time.sleep(PAUSE_S)
 
 
 def step_back() -> None:
