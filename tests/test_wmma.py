@@ -136,7 +136,7 @@ def test_cells_have_the_kernels_of_the_users_words(folder: Path, own: dict[str, 
     words = ("stage.kernels=[mine]", "stage.sizes=[32]", "stage.architectures=[]", "seed=0,1")
     grid = pipeline(folder, "-m", *QUICK, *words, "--config-dir", "conf", **own)
     assert grid.returncode == 0, grid.stdout + grid.stderr
-    assert "best/sustained (GFLOP/s) over the grid" in grid.stdout  # there is no yardstick
+    assert "best/sustained (GFLOP/s) over the grid" in grid.stdout  # without a yardstick
 
 
 @pytest.mark.skipif(bool(gpus()), reason="they are timed")

@@ -154,7 +154,7 @@ def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def judged_by(metrics: Mapping[str, Metric], name: str, *otherwise: str) -> str:
-    """`name`, or where there is no such metric the first of `otherwise`, or the first result of which more or less is
+    """`name`; where that metric is missing the first of `otherwise`, else the first result of which more or less is
     better.
     """
     better = (one.name for one in metrics.values() if one.kind == "result" and one.direction != "none")
