@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from warm import Begun, server
 
@@ -79,10 +80,25 @@ def done(folder: Path, *arguments: str, **changes: str) -> Path:
 
 def refused(folder: Path, *arguments: str, **changes: str) -> str:
     """The message of a command that is refused: one line, exit status 2, and nothing written or removed."""
+    _wait_for_trackers(folder)
     before = contents(folder)
     result = _run(folder, arguments, changes, refused=True)
     assert contents(folder) == before
     return message(result)
+
+
+def _wait_for_trackers(folder: Path) -> None:
+    """Those of earlier commands in `folder`: on a busy machine they send on long after their runs have ended."""
+    if not list(folder.rglob("mlflow.json")):
+        return
+    follows = [process for process in psutil.process_iter(["cmdline", "cwd"]) if _follows(process, folder)]
+    _, still = psutil.wait_procs(follows, timeout=LONG)
+    assert not still
+
+
+def _follows(process: psutil.Process, folder: Path) -> bool:
+    words = process.info["cmdline"] or []
+    return words[1:4] == ["-m", "pipeline.tracking", "follow"] and process.info["cwd"] == str(folder.resolve())
 
 
 def failed(folder: Path, *arguments: str, **changes: str) -> str:
