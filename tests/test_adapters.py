@@ -209,7 +209,9 @@ def test_a_run_leaves_merged_weights_and_the_adapters_alone(base: Path, tuned: P
 def test_the_merged_model_is_evaluated_and_generates(tuned: Path) -> None:
     again = done(tuned.parents[1], "stage=evaluate", f"run={tuned.name}", "tracking=none")
     assert metrics_of(again)["test/loss"].value == metrics_of(tuned)["test/loss"].value
-    made = done(tuned.parents[1], "stage=generate", f"run={tuned.name}", "tracking=none", "stage.prompt=The", "stage.tokens=5")
+    made = done(
+        tuned.parents[1], "stage=generate", f"run={tuned.name}", "tracking=none", "stage.prompt=The", "stage.tokens=5"
+    )
     assert (made / "artifacts" / "generated" / "1.txt").read_text().startswith("The")
 
 

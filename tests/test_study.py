@@ -152,9 +152,22 @@ class Copy:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """The whole study, reproduced."""
-    copy = Copy(tmp_path_factory.mktemp("study"))
+    return reproduced(tmp_path_factory.mktemp("study"))
+
+
+SOME = ["compose", "data", "classifier@torch", "kernels"]
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """The study, of which one training, one stage without data and what they need are reproduced."""
+    return reproduced(tmp_path_factory.mktemp("some"), *SOME[2:])
+
+
+def reproduced(folder: Path, *stages: str) -> Copy:
+    copy = Copy(folder)
     copy.dvc("init", "--no-scm", "--quiet")
-    copy.dvc("repro")
+    copy.dvc("repro", *stages)
     return copy
 
 
@@ -164,6 +177,24 @@ def results(study: Copy) -> dict[str, bytes]:
     return {str(path.relative_to(study.folder)): path.read_bytes() for path in files}
 
 
+def test_a_repro_makes_what_is_asked_for_and_the_next_does_nothing(some: Copy) -> None:
+    metrics = json.loads((some.folder / "study/classifier_torch/metrics.json").read_text())
+    assert 0.5 < metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"] <= 1
+    assert len(list((some.folder / "study/classifier_torch/figures").glob("*.png"))) == 3
+    assert {path.name for path in some.folder.glob("study/*/")} == {"classifier_torch", "kernels"}
+    assert some.dvc("repro", *SOME[2:]).count("didn't change, skipping") == len(SOME)
+
+
+def test_an_edit_reruns_what_it_decides_and_nothing_else(some: Copy) -> None:
+    never_run = set(STAGES) - set(SOME)
+    assert some.stale() == never_run
+    with some.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
+        assert some.stale() == {*never_run, "classifier@torch"}
+    with some.edited("src/pipeline/models/mlp.py", '"""A multi-layer', '# seen by nobody\n"""One more multi-layer'):
+        assert some.stale() == never_run
+
+
+@pytest.mark.wide
 def test_one_repro_makes_everything_and_the_next_does_nothing(study: Copy) -> None:
     for stage in EXPERIMENTS[1:]:
         folder = study.folder / "study" / lock.block_of(stage)
@@ -207,37 +238,33 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
     assert study.read("composed.yaml") == before
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
         ("src/pipeline/models/mlp.py", "= (128,)", "= (129,)", {*EXPERIMENTS[1:], "amp"}),
-        *(
-            pytest.param(*edit, marks=pytest.mark.wide)
-            for edit in (
-                ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
-                ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
-                ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
-                ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
-                ("src/pipeline/backends/keras/engine_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
-                ("src/pipeline/backends/keras/fit.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
-                (
-                    "src/pipeline/datasets/digits.py",
-                    "TEST_SIZE = 360",
-                    "TEST_SIZE = 361",
-                    {"data", *EXPERIMENTS[1:], "amp", "loading"},
-                ),
-                ("src/pipeline/tracking/tracker.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
-                (
-                    "src/pipeline/report/figures.py",
-                    '"predicted class"',
-                    '"predicted"',
-                    {*EXPERIMENTS[1:], "amp", "transformer", "loading"},
-                ),
-                ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, *OTHERS, "report"}),
-                ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
-                ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
-            )
+        ("src/pipeline/report/comparison.py", '"epoch"', '"epochs"', {"report"}),
+        ("src/pipeline/models/cnn.py", "\nfrom ", "\nNEW = 1\nfrom ", set()),
+        ("params.yaml", "backend: jax", "backend: jax, optimizer.learning_rate: 1e-2", {"classifier@jax"}),
+        ("conf/backend/tensorflow.yaml", "xla: null", "xla: false", {"classifier@tensorflow"}),
+        ("src/pipeline/backends/keras/engine_jax.py", "\nimport ", "\nNEW = 1\nimport ", {"classifier@jax"}),
+        ("src/pipeline/backends/keras/fit.py", "\nimport ", "\nNEW = 1\nimport ", {*EXPERIMENTS[2:]}),
+        (
+            "src/pipeline/datasets/digits.py",
+            "TEST_SIZE = 360",
+            "TEST_SIZE = 361",
+            {"data", *EXPERIMENTS[1:], "amp", "loading"},
         ),
+        ("src/pipeline/tracking/tracker.py", "POLL_SECONDS = 0.05", "POLL_SECONDS = 0.06", set()),
+        (
+            "src/pipeline/report/figures.py",
+            '"predicted class"',
+            '"predicted"',
+            {*EXPERIMENTS[1:], "amp", "transformer", "loading"},
+        ),
+        ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, *OTHERS, "report"}),
+        ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
+        ("conf/tracking/mlflow.yaml", "experiment: pipeline", "experiment: other", set()),
     ],
 )
 def test_an_edit_reruns_exactly_what_it_decides(study: Copy, name: str, old: str, new: str, expected: set[str]) -> None:
@@ -305,33 +332,27 @@ def found_under(change: AbstractContextManager[None], differences: Ask) -> list[
     return found
 
 
+def test_a_lock_that_was_tampered_with_is_named(some: Copy) -> None:
+    def rows() -> set[str]:
+        result = some.study("check")
+        assert result.returncode == 1  # the others have not run
+        return set(result.stderr.splitlines())
+
+    before = rows()
+    assert not any(row.startswith("differs: classifier@torch") for row in before)
+    with some.edited("dvc.lock", "learning_rate: 0.001", "learning_rate: 0.002"):
+        (row,) = rows() - before
+    assert row.startswith("differs: classifier@torch: dvc.lock: config (at optimizer.learning_rate")
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
         ("dvc.lock", "learning_rate: 0.001", "learning_rate: 0.002", "dvc.lock: config (at optimizer.learning_rate"),
-        *(
-            pytest.param(*edit, marks=pytest.mark.wide)
-            for edit in (
-                (
-                    "study/classifier_torch/metrics.json",
-                    '"test"',
-                    '"Test"',
-                    "dvc.lock: md5 of study/classifier_torch/met",
-                ),
-                (
-                    "composed.yaml",
-                    "learning_rate: 0.001",
-                    "learning_rate: 0.002",
-                    "composed.yaml: config (at optimizer.lear",
-                ),
-                (
-                    "composed.yaml",
-                    "pipeline.models.mlp: ",
-                    "pipeline.models.mlp: 0",
-                    "composed.yaml: code (at pipeline.mode",
-                ),
-            )
-        ),
+        ("study/classifier_torch/metrics.json", '"test"', '"Test"', "dvc.lock: md5 of study/classifier_torch/met"),
+        ("composed.yaml", "learning_rate: 0.001", "learning_rate: 0.002", "composed.yaml: config (at optimizer.lear"),
+        ("composed.yaml", "pipeline.models.mlp: ", "pipeline.models.mlp: 0", "composed.yaml: code (at pipeline.mode"),
     ],
 )
 def test_a_tampered_record_is_named(
@@ -341,15 +362,13 @@ def test_a_tampered_record_is_named(
     assert any(line.startswith(f"classifier@torch: {expected}") for line in found), found
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("table", "key", "value", "expected"),
     [
-        pytest.param(
-            *("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
-            marks=pytest.mark.wide,
-        ),
+        ("latest_metrics", "result/test/accuracy", "0.5", "MLflow run: result test/accuracy: expected "),
         *(
-            pytest.param("tags", name, "0000", expected, marks=pytest.mark.wide)
+            ("tags", name, "0000", expected)
             for name, expected in (
                 ("receipt.data_sha256", "MLflow run: data: expected {data} (dvc.lock and study/data.json)"),
                 ("receipt.config_sha256", "MLflow run: config: expected {config} (dvc.lock and composed.yaml)"),
@@ -404,10 +423,10 @@ def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
     assert line.startswith("report: dvc.lock: composed.yaml: report.code.pipeline.report.comparison, which it read: ")
 
 
-def test_the_modules_that_draw_and_write_are_tracked(study: Copy) -> None:
+def test_the_modules_that_draw_and_write_are_tracked(some: Copy) -> None:
     """All of pipeline.report that the study's stages draw with, each by those that import it."""
-    found = {name: entry.writers for name, entry in composed.read(study.folder / "composed.yaml").items()}
-    report = documents.read(study.folder / "composed.yaml", "")["report"]["code"]
+    found = {name: entry.writers for name, entry in composed.read(some.folder / "composed.yaml").items()}
+    report = documents.read(some.folder / "composed.yaml", "")["report"]["code"]
     drawn = {"figures", "canvas", "table"}
     assert {f"pipeline.report.{name}" for name in drawn} <= found["classifier_jax"].keys()
     assert {"pipeline.pinn.figures", "pipeline.report.canvas"} <= found["physics"].keys()
@@ -554,16 +573,16 @@ def test_a_study_of_code_that_reads_a_variable_is_refused(tmp_path: Path, monkey
         compose()
 
 
-def test_a_refusal_is_one_line_and_exit_status_2(study: Copy) -> None:
-    assert refused(study, "run", "classifier_trch").startswith(
+def test_a_refusal_is_one_line_and_exit_status_2(some: Copy) -> None:
+    assert refused(some, "run", "classifier_trch").startswith(
         "stage=classifier_trch: no such choice (did you mean classifier_torch?); choose from amp, classifier_jax, "
     )
-    with study.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
-        result = refused(study, "run", "classifier_torch")
+    with some.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
+        result = refused(some, "run", "classifier_torch")
     assert result.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
-    with study.edited("params.yaml", "backend: jax", "backend: jaxx"):
-        assert refused(study, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
-    result = refused(study, "compose", PIPELINE_CONF=str(ROOT / "conf"))
+    with some.edited("params.yaml", "backend: jax", "backend: jaxx"):
+        assert refused(some, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
+    result = refused(some, "compose", PIPELINE_CONF=str(ROOT / "conf"))
     assert result.startswith(f"PIPELINE_CONF={ROOT / 'conf'}: DVC does not watch this folder, so an edit there would ")
 
 
