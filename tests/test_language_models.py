@@ -375,14 +375,23 @@ def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> 
     for words, said in {
         ("stage=train", "model=gpt", "dataset=digits"): (
             "model=gpt with dataset=digits: it takes tokens, and the examples of this dataset are numbers; "
-            "dataset=moby_dick has tokens"
+            "use model=mlp or dataset=moby_dick"
         ),
         ("stage=train", "model=cnn", "dataset=python_docs"): (
             "model=cnn with dataset=python_docs: it takes numbers, and the examples of this dataset are tokens; "
-            "dataset=digits has numbers"
+            "use model=gpt or dataset=digits"
         ),
         ("stage=transformer", "dataset=digits"): (
-            "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; use stage=train"
+            "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; "
+            "use stage=classifier; or dataset=moby_dick"
+        ),
+        ("stage=transformer", "model=mlp"): (
+            "model=mlp with dataset=moby_dick: it takes numbers, and the examples of this dataset are tokens; "
+            "use model=gpt"
+        ),
+        ("stage=transformer", "dataset=recall"): (
+            "dataset=recall with stage=transformer: its task is Recall, not LanguageModelling; "
+            "use stage=long_range; or dataset=moby_dick"
         ),
         ("stage=transformer", "model.width=30"): "model.width=30: not divisible by heads=4",
         (

@@ -262,6 +262,9 @@ def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *OPTUNA).startswith("hydra/sweeper=optuna: nothing to search; ")
     one = (*OPTUNA, "optimizer=adam,sgd")
     assert refused(tmp_path, *one, "hydra.sweeper.pruner=best").startswith("hydra.sweeper.pruner='best': should be ")
+    assert refused(tmp_path, *one, "hydra.sweeper.direction=max") == (
+        "hydra.sweeper.direction='max': should be 'maximize' or 'minimize'"
+    )
     assert refused(tmp_path, *one, "hydra.sweeper.direction=[maximize,minimize]").endswith(
         "give one for each of the 1 metrics"
     )

@@ -263,7 +263,7 @@ def test_a_model_of_images_refuses_tokens(lab: Path, tmp_path: Path) -> None:
     words = ("stage=train", "dataset=counting", "model=cnn", searched(lab))
     assert refused(tmp_path, *words, **allowed(lab)) == (
         "model=cnn with dataset=counting: it takes numbers, and the examples of this dataset are tokens; "
-        "dataset=digits has numbers"
+        "use model=gpt or dataset=digits"
     )
 
 

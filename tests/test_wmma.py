@@ -295,6 +295,7 @@ REFUSED = {
     "stage.dtype=fp8: no such choice": {"dtype": "fp8"},
     "stage.order='diagonal': should be 'column' or 'row'": {"order": "diagonal"},
     "stage.pad=[1]: give 3 values": {"pad": (1,)},
+    "stage.pad=[1, 2, 3, 4]: should have 3 values at most, not 4": {"pad": (1, 2, 3, 4)},
     "stage.pad.1=-1: should be greater than or equal to 0": {"pad": (0, -1, 0)},
     "stage.alpha=0.5 with stage.dtype=int8: needs a whole number": {"dtype": "int8", "alpha": 0.5},
     "stage.alpha=3e+09: kernels take numbers up to 2.14748e+09": {"dtype": "int8", "alpha": 3e9},

@@ -279,7 +279,10 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
         reason = fault["msg"].removeprefix("Value error, ")
         return f"{key}.{reason}" if key else reason
     # A field of several types (an integer or `auto`) has a fault for each.
-    reasons = [_reason(one) for one in faults if _path(one["loc"], values) == path]
+    here = [one for one in faults if _path(one["loc"], values) == path]
+    if any(one["type"] == "literal_error" for one in here):  # a list of such words is possible too, and no help
+        here = [one for one in here if one["type"] != "tuple_type"]
+    reasons = [_reason(one) for one in here]
     first, *others = dict.fromkeys(reasons)
     return (
         f"{key_path}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
@@ -302,6 +305,8 @@ def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
 def _reason(fault: Mapping[str, Any]) -> str:
     """pydantic's message in our words: from `should be` on."""
     value = fault["input"]
+    if fault["type"] == "too_long":
+        return f"should have {fault['ctx']['max_length']} values at most, not {fault['ctx']['actual_length']}"
     reason = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if fault["type"] == "tuple_type":
         text = value if isinstance(value, str) else shown(value)

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 # One for each kind of example.
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
-STAGES = {"tokens": "stage=transformer, or stage=train model=gpt", "pairs of sequences": "stage=seq2seq"}
+MODELS = {"tokens": "gpt", "numbers": "mlp", "pairs of sequences": "encoder_decoder"}
+# For each task that a stage is for: such a stage, and a dataset. For any other there is stage=train.
+OF_TASK = {
+    "Classification": ("stage=classifier", "digits"),
+    "LanguageModelling": ("stage=transformer, or stage=train model=gpt", "moby_dick"),
+    "Recall": ("stage=long_range", "recall"),
+    "SequenceToSequence": ("stage=seq2seq", "reversals"),
+}
 
 
 def check_run(experiment: Experiment) -> None:
@@ -155,16 +162,19 @@ def _check_task(experiment: Experiment) -> None:
     """
     task, wanted = experiment.data_source.task, experiment.stage.task
     if wanted is not None and not issubclass(task, wanted):
+        stage = next((OF_TASK[cls.__name__][0] for cls in task.__mro__ if cls.__name__ in OF_TASK), "stage=train")
+        other = f"; or dataset={OF_TASK[wanted.__name__][1]}" if wanted.__name__ in OF_TASK else ""
         raise UserError(
             f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
-            f"{task.__name__}, not {wanted.__name__}; use {STAGES.get(task.example_kind or '', 'stage=train')}"
+            f"{task.__name__}, not {wanted.__name__}; use {stage}{other}"
         )
     takes = experiment.data_model.takes
     if takes is not None and task.example_kind not in (None, takes):
-        other = "" if wanted is not None or takes not in DATASETS else f"; dataset={DATASETS[takes]} has {takes}"
+        fits = [f"model={MODELS[task.example_kind]}"] if task.example_kind in MODELS else []
+        fits += [f"dataset={DATASETS[takes]}"] if wanted is None and takes in DATASETS else []
         raise Impossible(
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
-            f"examples of this dataset are {task.example_kind}{other}"
+            f"examples of this dataset are {task.example_kind}; use {' or '.join(fits) or 'a model of yours'}"
         )
     if task.pads and not experiment.loss.masks:
         raise Impossible(
@@ -180,12 +190,11 @@ def _check_task(experiment: Experiment) -> None:
                 f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "
                 f"{renamed_by([metric])} gives yours another"
             )
-    takes_by = next((cls for cls in type(experiment.loss).__mro__ if "takes" in vars(cls)), None)
-    says = takes_by is type(experiment.loss)  # a user's loss may build on one of ours
-    if says and experiment.loss.takes is not None and task.targets not in (None, experiment.loss.takes):
+    takes_targets = vars(type(experiment.loss)).get("takes")  # its own: a user's loss may build on one of ours
+    if takes_targets is not None and task.targets not in (None, takes_targets):
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
-            f"{experiment.loss.takes}, and the targets of this dataset are {task.targets}; use a loss of yours"
+            f"{takes_targets}, and the targets of this dataset are {task.targets}; use a loss of yours"
         )
 
 
