@@ -221,5 +221,5 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(
-        "none of the 1 cells can run here; the first: precision=tf32 with backend=torch on cpu: "
+        "the grid's one cell cannot run here: precision=tf32 with backend=torch on cpu: "
     )

@@ -101,7 +101,7 @@ def test_what_names_a_run_is_said(tmp_path: Path) -> None:
 
     assert f"{source.name} is named by run {user.name}, the study (study/train)\n" in said(source.name)
     assert f"{cell.name} is named by run {grid.name}\n" in said(cell.name)
-    assert "the runs of its 1 cells stay" in said(grid.name)
+    assert "the runs of its 1 cell stay" in said(grid.name)
     together = said(grid.name, cell.name)
     assert "is named by" not in together and "stay" not in together
     assert len(runs(tmp_path)) == 4

@@ -48,6 +48,19 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     assert lines[4] == "* the best by validation/loss after the last epoch"
 
 
+def test_each_dataset_has_its_best() -> None:
+    """The figures on an easier dataset are no better for that."""
+    losses = {("digits", "mlp"): 0.2, ("digits", "cnn"): 0.1, ("mnist", "mlp"): 0.03, ("mnist", "cnn"): 0.04}
+    cells = [{"dataset": dataset, "model": model} for dataset, model in losses]
+    found = [
+        entry(at, cell, {"test/loss": loss}) for at, (cell, loss) in enumerate(zip(cells, losses.values(), strict=True))
+    ]
+    assert Pivot(found).best() == {(("digits",), "cnn"), (("mnist",), "mlp")}
+    assert "* the best of each dataset by test/loss, so chosen on the test data: not every" in " ".join(shown(found))
+    across = [entry(at, {"dataset.path": f"{at}.txt"}, {"test/loss": at}) for at in range(2)]
+    assert Pivot(across).best() == set()
+
+
 def test_numbers_of_different_losses_are_not_compared() -> None:
     """mse of one-hot targets is a small number whatever was learned."""
     cells = [Cell(number, {"loss": name}, {}, [], None, None) for number, name in enumerate(("cross_entropy", "mse"))]

@@ -171,6 +171,11 @@ def figure(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
 
 
+def figure_of(value: float, kind: str) -> str:
+    """The value of a metric of this kind: of a count that is whole, no digits behind the point."""
+    return f"{value:,.0f}" if kind == "count" and float(value).is_integer() else figure(value)
+
+
 def digits(value: float) -> str:
     """Three digits of what was measured: 1.23, 12.3, 1,234."""
     return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
@@ -181,6 +186,11 @@ def seconds(number: float) -> str:
     if number < 120:
         return f"{number:.2f} s" if number < 10 else f"{number:.1f} s"
     return f"{int(number // 60)} min {number % 60:.0f} s"
+
+
+def in_cells(number: int) -> str:
+    """`1 cell`, `1,000 cells`."""
+    return f"{number:,} cell{'s' * (number != 1)}"
 
 
 def spread(values: Sequence[float], unit: str = "") -> str:

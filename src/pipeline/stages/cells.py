@@ -23,7 +23,7 @@ from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
 from pipeline.spec import group_of
 from pipeline.sweep import summary
-from pipeline.sweep.plan import Decision, cell_name, check
+from pipeline.sweep.plan import Decision, cell_name, check, nothing_runs
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -98,7 +98,7 @@ def decided(number: int, one: Variant) -> Decision:
 def if_any(decisions: list[Decision]) -> list[Decision]:
     """The same, where at least one cell runs. Raises UserError."""
     if all(decision.verdict == "skipped" for decision in decisions):
-        raise UserError(f"none of the {len(decisions)} cells can run here; the first: {decisions[0].reason}")
+        raise nothing_runs([decision.reason for decision in decisions])
     return decisions
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.errors import UserError
+from pipeline.report.table import in_cells
 from pipeline.runs import beside as code_beside
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.json_files import read_json
@@ -21,7 +22,7 @@ from pipeline.sweep import summary
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
-from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, varied_by
+from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
 from pipeline.sweep.session import MakeExecutor, Session, say
@@ -42,7 +43,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     cells = compose(composer, overrides)
     first = next((cell for cell, _ in cells if cell.experiment), None)
     if first is None or first.experiment is None:
-        raise UserError(f"none of the {len(cells)} cells can run here; the first: {cells[0][1]}")
+        raise nothing_runs([reason for _, reason in cells])
     settings, root = first.experiment.sweep, Path(first.experiment.settings.output_dir)
     check_best(settings, (cell.experiment for cell, _ in cells if cell.experiment is not None))
     cells = [(replace(cell, sought=settings.best), why) for cell, why in cells]
@@ -83,7 +84,7 @@ def announce(console: Console, decisions: Sequence[Decision], *, every: bool) ->
     """What will run and why, and what will not."""
     counts = Counter(decision.verdict for decision in decisions)
     parts = [f"{counts[verdict]} {word}" for verdict, word in WORDS.items() if counts[verdict]]
-    say(console, f"{len(decisions)} cells: {', '.join(parts)}")
+    say(console, f"{in_cells(len(decisions))}: {', '.join(parts)}")
     new = all(decision.reason == "new" for decision in decisions if decision.verdict == "run")
     for verdict, word in WORDS.items():
         listed = [decision for decision in decisions if decision.verdict == verdict]

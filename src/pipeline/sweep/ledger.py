@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from pipeline.contracts import Stage
-from pipeline.report.table import figure, seconds
+from pipeline.report.table import figure_of, seconds
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
 from pipeline.sweep.plan import Cell, Decision
@@ -117,7 +117,7 @@ def outcome_text(outcome: Outcome) -> str:
     found = _last(outcome.run, name)
     if found is None:
         return escape(outcome.reason)
-    text = f"{name} {figure(found.value)} {found.unit}".rstrip()
+    text = f"{name} {figure_of(found.value, found.kind)} {found.unit}".rstrip()
     return text + (f" ({outcome.reason})" if outcome.reason else "")
 
 

@@ -13,7 +13,7 @@ from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.capability import Resolved
 from pipeline.ready import planned, ready
-from pipeline.report.table import seconds
+from pipeline.report.table import in_cells, seconds
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import is_live, silence
 from pipeline.runs.result import read_result
@@ -109,6 +109,13 @@ def check(
     if experiment.profiler.wraps_command:
         raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
     return Cell(number, swept, config, keys, experiment, resolved, kind=kind), None
+
+
+def nothing_runs(reasons: Sequence[str | None]) -> UserError:
+    """What to raise where no cell can run here: `reasons`, one for each."""
+    first = str(reasons[0])
+    text = f"none of the {in_cells(len(reasons))} can run here; the first: {first}"
+    return UserError(text if len(reasons) > 1 else f"the grid's one cell cannot run here: {first}")
 
 
 def varied_by(words: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
-from pipeline.report.table import figure, seconds, show_table
+from pipeline.report.table import figure_of, in_cells, seconds, show_table
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
@@ -25,6 +25,7 @@ Position = tuple[tuple[str, ...], str]  # the values down the page, the value ac
 VALIDATION = "validation/"
 MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
+DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # whose values are not compared with each other
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -126,19 +127,30 @@ class Pivot:
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
     def best(self) -> set[Position]:
-        """Where the best median of the judging metric stands, several positions where they are equal.
+        """Where the best median of the judging metric on each dataset stands, several positions where they are equal.
 
         No seed is best, nor any value of a metric of which neither more nor less is better.
         """
         better = self.better()
         if self.seeds_alone or better == "none":
             return set()
-        positions = [(row, column) for row in self.rows for column in self.columns if self.value(row, column)]
-        if len(positions) < 2:
-            return set()
-        medians = {position: statistics.median(self.value(*position, self.judge)) for position in positions}
-        best = max(medians.values()) if better == "max" else min(medians.values())
-        return {position for position, median in medians.items() if median == best}
+        medians: dict[tuple[str, ...], dict[Position, float]] = {}
+        for position in ((row, column) for row in self.rows for column in self.columns if self.value(row, column)):
+            median = statistics.median(self.value(*position, self.judge))
+            medians.setdefault(self._data(position), {})[position] = median
+        choose = max if better == "max" else min
+        several = [found for found in medians.values() if len(found) > 1]
+        return {where for found in several for where, median in found.items() if median == choose(found.values())}
+
+    def _data(self, position: Position) -> tuple[str, ...]:
+        """Which dataset the cells of a position have, of those that the grid goes over."""
+        swept = self.at(*position)[0].cell.swept
+        return tuple(swept[key] for key in DATA if key in swept)
+
+    @property
+    def by_dataset(self) -> bool:
+        """Whether the grid goes over datasets, on each of which another is the best."""
+        return any(key in DATA for key in (*self.down, self.across))
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
@@ -151,6 +163,10 @@ class Pivot:
     def by_different_losses(self) -> bool:
         """Whether the judging metric is a loss, and cells have different ones."""
         return self.losses_differ and not self.chosen and self.judge.endswith("/loss")
+
+    def kind(self, name: str) -> str:
+        """The kind of a metric."""
+        return self.declared[name].kind if name in self.declared else "result"
 
     def named(self, name: str) -> str:
         """A metric's name with its unit."""
@@ -170,11 +186,10 @@ def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
     heads += map(pivot.named, pivot.beside)
     rows = [(*row, *_cells(pivot, row, best)) for row in pivot.rows]
     if pivot.seeds_alone and len(rows) > 1:
-        each = [
-            [value for row in pivot.rows for value in pivot.value(row, "", name)]
-            for name in (pivot.name, *pivot.beside)
-        ]
-        rows += [("median", *(_spread(values) if values else "" for values in each))] if len(each[0]) > 1 else []
+        names = (pivot.name, *pivot.beside)
+        each = {name: [value for row in pivot.rows for value in pivot.value(row, "", name)] for name in names}
+        spreads = (_spread(values, pivot.kind(name)) if values else "" for name, values in each.items())
+        rows += [("median", *spreads)] if len(each[pivot.name]) > 1 else []
     return Table(title, (*pivot.down, *heads), tuple(rows))
 
 
@@ -209,13 +224,13 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
 
 def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
-    judge = pivot.judge
+    judge, best = pivot.judge, "the best of each dataset" if pivot.by_dataset else "the best"
     if judge.startswith(VALIDATION):
-        return f"the best by {judge} after the last epoch"
+        return f"{best} by {judge} after the last epoch"
     if not judge.startswith("test"):
-        return f"the best by {judge}"
+        return f"{best} by {judge}"
     why = "" if pivot.chosen else ": not every result has it of the validation data"
-    return f"the best by {judge}, so chosen on the test data{why}"
+    return f"{best} by {judge}, so chosen on the test data{why}"
 
 
 def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Position]) -> list[str]:
@@ -227,12 +242,14 @@ def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = No
     values, found = pivot.value(row, column, name), pivot.at(row, column)
     if not values:
         return found[0].state if found and name is None else ""
-    return _spread(values) if len(found) > 1 else figure(values[0])
+    kind = pivot.kind(name or pivot.name)
+    return _spread(values, kind) if len(found) > 1 else figure_of(values[0], kind)
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float], kind: str) -> str:
     """Median and range."""
-    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, n={len(values)})"
+    median, low, high = (figure_of(value, kind) for value in (statistics.median(values), min(values), max(values)))
+    return f"{median} ({low} to {high}, n={len(values)})"
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:
@@ -267,7 +284,7 @@ def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None
 def took(found: Sequence[Entry]) -> str:
     """How the cells that ran shared the time."""
     times = [entry.seconds for entry in found if entry.seconds is not None]
-    return f"{len(times)} cells ran, median {seconds(statistics.median(times))} each" if times else "nothing ran"
+    return f"{in_cells(len(times))} ran, median {seconds(statistics.median(times))} each" if times else "nothing ran"
 
 
 def _values(found: Sequence[Entry], key: str) -> list[str]:

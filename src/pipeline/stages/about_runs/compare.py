@@ -15,7 +15,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.intervals import half_width
-from pipeline.report.table import figure, show, show_table
+from pipeline.report.table import figure, figure_of, show, show_table
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
     ABSENT,
@@ -180,7 +180,8 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
 
 
 def _number(account: Account, name: str) -> str:
-    return figure(account.metrics[name].value) if name in account.metrics else ABSENT
+    metric = account.metrics.get(name)
+    return ABSENT if metric is None else figure_of(metric.value, metric.kind)
 
 
 def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:

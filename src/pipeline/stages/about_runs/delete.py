@@ -11,7 +11,7 @@ from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.table import size
+from pipeline.report.table import in_cells, size
 from pipeline.runs.deletion import cells_of, check_deletable, delete_folder, named, size_of, users_of
 from pipeline.runs.lookup import find_run
 from pipeline.spec import Config, spec
@@ -62,7 +62,7 @@ class Delete(AboutRuns):
         say = messages()
         for folder in folders:
             cells = [cell for cell in cells_of(folder) if cell not in {one.name for one in folders}]
-            kept = f"; the runs of its {len(cells)} cells stay" if cells else ""
+            kept = f"; the runs of its {in_cells(len(cells))} stay" if cells else ""
             say.print(f"{folder.name}  {size(size_of(folder))}{kept}", highlight=False, markup=False, soft_wrap=True)
         for line in named(users_of(root, folders)):
             say.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
-from pipeline.report.table import figure, seconds, show, show_table, size
+from pipeline.report.table import figure, figure_of, seconds, show, show_table, size
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.json_files import read_json
@@ -165,7 +165,7 @@ def value_of(metric: Metric) -> str:
     """A metric's value in a few digits: bytes as people read them, a count without digits behind the point."""
     if metric.unit == "bytes":
         return size(metric.value)
-    return f"{metric.value:,.0f}" if metric.kind == "count" and metric.value.is_integer() else figure(metric.value)
+    return figure_of(metric.value, metric.kind)
 
 
 def _show_epochs(console: Console, records: list[Record]) -> None:
