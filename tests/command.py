@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline.runs.records import Status, read_status
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
+ABOUT_RUNS = ("runs", "show", "compare", "delete")  # stages that take no setting of a run
 LONG = 250.0
 OTHERS = ("PIPELINE_", "MLFLOW_", "HYDRA_", "PYTEST_")
 # Noted here once: what a test imports (MLflow, Lightning, TensorFlow, scikit-learn) sets variables for this process,
@@ -45,8 +47,22 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def pipeline(folder: Path, *arguments: str, **changes: str) -> Done:
-    """`python -m pipeline <arguments>` in `folder`; `changes` are to the environment."""
-    return _run(folder, arguments, changes, refused=False)
+    """`python -m pipeline <arguments>` in `folder`, untracked where nothing names tracking; `changes` are to the
+    environment."""
+    return _run(folder, untracked(arguments, changes), changes, refused=False)
+
+
+def untracked(arguments: tuple[str, ...], changes: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a command that runs something, with tracking=none where neither they nor a variable name tracking.
+
+    A run waits for MLflow at its end, whose import takes longer than most of what is tested.
+    """
+    words = dict(word.lstrip("+").partition("=")[::2] for word in arguments)
+    named = "resume" in words or any(key.partition(".")[0] == "tracking" for key in words)
+    runs_nothing = words.get("stage") in ABOUT_RUNS or any(flag in words for flag in ("--help", "--cfg", "--info"))
+    if named or runs_nothing or any(name.startswith("MLFLOW_") for name in changes):
+        return arguments
+    return (*arguments, "tracking=none")
 
 
 def _run(folder: Path, arguments: tuple[str, ...], changes: dict[str, str], *, refused: bool) -> Done:
@@ -60,7 +76,7 @@ def _run(folder: Path, arguments: tuple[str, ...], changes: dict[str, str], *, r
 
 def begun(folder: Path, *arguments: str, **changes: str) -> Begun | subprocess.Popen[bytes]:
     """The same, not waited for. Only one of a backend at a time."""
-    result = environment(**changes)
+    arguments, result = untracked(arguments, changes), environment(**changes)
     warm = server(folder, arguments, environment())
     if warm is not None and warm.suits(result):
         return warm.begin(folder, arguments, result)
