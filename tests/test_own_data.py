@@ -20,6 +20,7 @@ from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.npz import Npz
 from pipeline.errors import UserError
 from pipeline.runs.result import metrics_of
+from pipeline.stages.predict import read_images
 
 HERE = Path(__file__).parent
 KNOWN = {"PIPELINE_MODULES": "own_examples", "PYTHONPATH": str(HERE)}
@@ -69,6 +70,38 @@ def test_a_file_of_images_with_their_channels_first(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"dataset.file={path} with dataset.layout=channels_first: x has shape (400, 8, 8); images are (N, C, H, W)"
     )
+
+
+def test_parts_of_a_file_have_their_usual_names_and_are_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = digits()
+    path = tmp_path / "parts.npz"
+    dataset = Npz(file=str(path))
+    parts = {"x_train": x[:200], "y_train": y[:200], "x_val": x[200:300], "y_val": y[200:300]}
+    parts |= {"x_test": x[300:], "y_test": y[300:]}
+    np.savez(path, **parts, names=np.arange(3))
+    assert sizes(dataset.load(tmp_path, 0)) == (200, 100, 100)
+    assert capsys.readouterr().err == f"dataset.file={path}: leaves out names\n"
+    for changed, said in (
+        ({"x": x, "y": y}, "has x and x_train; give x and y, which are cut into parts, or the parts: else what is "),
+        ({"x_valid": x}, "has val and valid, which are names of one part; leave one"),
+        ({"y_tests": y, "y_test": None}, "has the arrays x_train, y_train, x_val, y_val, x_test, y_tests, and no y_te"),
+        ({"x_test": x[300:] / np.float32(255)}, "x of train uint8 and test float32; give all parts the same dtype, in"),
+    ):
+        np.savez(path, **{name: array for name, array in (parts | changed).items() if array is not None})
+        with pytest.raises(UserError) as caught:
+            dataset.load(tmp_path, 0)
+        assert str(caught.value).startswith(f"dataset.file={path}: {said}")
+
+
+def test_numbers_that_are_no_classes_are_refused_with_names_too(tmp_path: Path) -> None:
+    x, y = digits()
+    path = tmp_path / "real.npz"
+    np.savez(path, x=x, y=y * 0.3)
+    for classes in ((), tuple("0123456789")):
+        with pytest.raises(UserError, match="its targets have dtype float64; classes are names or integers from 0 on"):
+            Npz(file=str(path), classes=classes).load(tmp_path, 0)
 
 
 def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
@@ -201,7 +234,7 @@ def test_splits_of_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str
     one = rows(tmp_path / "one", [Image.new("L", (4, 4), number) for number in range(4)])
     DatasetDict({"train": one, "val": one.select([3]), "extra": one}).save_to_disk(tmp_path / "all")
     assert of(tmp_path / "all").validation.x.max() == 3
-    assert capsys.readouterr().err.endswith(f"dataset.path={tmp_path / 'all'}: leaves out the splits extra\n")
+    assert capsys.readouterr().err.endswith(f"dataset.path={tmp_path / 'all'}: leaves out the split extra\n")
 
 
 def test_images_and_rows_that_are_no_bytes_are_refused(tmp_path: Path) -> None:
@@ -239,6 +272,35 @@ def test_parts_that_the_folder_has(tmp_path: Path) -> None:
     data = ImageFolder(folder=str(tmp_path), size=(4, 5), validation=0.2).load(tmp_path, 0)
     assert (sizes(data), data.train.x.shape[1:]) == ((8, 2, 3), (4, 5, 3))
     assert data.task.card()["classes"] == ["cat", "dog"]
+
+
+def test_folders_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for part in ("train", "val", "more"):
+        for name in ("cat", "dog", "dog/old"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(4):
+                Image.new("L", (4, 4)).save(tmp_path / part / name / f"{number}.png")
+    data = ImageFolder(folder=str(tmp_path), test=0.25).load(tmp_path, 0)
+    assert sizes(data) == (6, 8, 2)
+    left = "the folder more, the folder train/dog/old, the folder val/dog/old"
+    assert capsys.readouterr().err == f"dataset.folder={tmp_path}: leaves out {left}\n"
+    (tmp_path / "train").rename(tmp_path / "training")
+    with pytest.raises(UserError, match=f"^dataset.folder={tmp_path}: has val and no train$"):
+        ImageFolder(folder=str(tmp_path)).load(tmp_path, 0)
+
+
+def test_a_transparent_image_lies_on_a_ground(tmp_path: Path) -> None:
+    """As for stage=predict: what is below a transparent pixel is any colour."""
+    picture = Image.new("RGBA", (8, 8), (255, 255, 255, 0))
+    picture.paste((200, 100, 0, 255), (2, 2, 6, 6))
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            picture.save(tmp_path / name / f"{number}.png")
+    seen = ImageFolder(folder=str(tmp_path), size=(4, 4), validation=0.0, test=0.25).load(tmp_path, 0).train.x[0]
+    assert seen[0, 0].max() < 50
+    _, predicted, _ = read_images((str(tmp_path / "cat/0.png"),), (4, 4, 3), invert=False)
+    assert np.array_equal(predicted[0], seen / 255)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +348,7 @@ def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, a=np.zeros(3))
     cases = {
-        Npz(file=str(path)): f"dataset.file={path}: has the arrays a; give x and y, or x_train and y_train",
+        Npz(file=str(path)): f"dataset.file={path}: has the arrays a, and no x; give x and y, or x_train and y_train",
         Npz(): "dataset.file=null: name a .npz file with x and y, or x_train, y_train, x_test and y_test",
         ImageFolder(folder=str(tmp_path)): f"dataset.folder={tmp_path}: has the classes (none); give a subfolder of "
         "images for each class, two at least",

@@ -6,7 +6,6 @@ Arrow files, read by the package `datasets`: https://huggingface.co/docs/dataset
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,7 +15,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification
+from pipeline.datasets.own import classification, named_parts, say_left_out
 from pipeline.datasets.pixels import GREY, pixels
 from pipeline.errors import UserError, cut
 from pipeline.spec import spec
@@ -25,8 +24,6 @@ from pipeline.tasks.classification import Classification
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
-PARTS = ("train", "validation", "test")
-VALIDATION = ("validation", "val", "valid", "dev")  # what that split is called
 
 
 @spec
@@ -98,12 +95,9 @@ class HuggingFace(Dataset):
             return {"train": found.with_format(None)}
         if "train" not in found:
             raise UserError(f"{shown}: has the splits {', '.join(map(str, found))}; one has to be called train")
-        validation = next((name for name in VALIDATION if name in found), "validation")
-        named = {"train": "train", "validation": validation, "test": "test"}
-        left = [str(name) for name in found if name not in named.values()]
-        if left:
-            print(f"{shown}: leaves out the splits {', '.join(left)}", file=sys.stderr, flush=True)
-        return {name: found[named[name]].with_format(None) for name in PARTS if named[name] in found}
+        called = named_parts(list(map(str, found)), shown)
+        say_left_out([f"the split {name}" for name in found if name not in called.values()], shown)
+        return {part: found[name].with_format(None) for part, name in called.items()}
 
     def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str) -> np.ndarray:
         """A column as one array (N, ...)."""

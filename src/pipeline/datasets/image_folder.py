@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification
+from pipeline.datasets.own import classification, named_parts, say_left_out
 from pipeline.datasets.pixels import pixels
 from pipeline.errors import UserError
 from pipeline.spec import spec
@@ -19,7 +20,6 @@ from pipeline.tasks.classification import Classification
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-PARTS = ("train", "validation", "test")
 
 
 @spec
@@ -56,6 +56,7 @@ class ImageFolder(Dataset):
         if len(classes) < 2:
             wanted = "give a subfolder of images for each class, two at least"
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
+        self._say_left_out(found, shown)
         parts = {name: self._read(part, classes, shown) for name, part in found.items()}
         return classification(parts, classes, self.validation, self.test, seed, shown)
 
@@ -63,8 +64,23 @@ class ImageFolder(Dataset):
         """The folder of each part: of train alone where the classes lie in the folder itself."""
         if self.folder is None or not (root := Path(self.folder).expanduser()).is_dir():
             return {}
-        parts = {name: root / name for name in PARTS if (root / name).is_dir()}
-        return parts if "train" in parts else {"train": root}
+        called = named_parts([path.name for path in _below(root)], f"dataset.folder={self.folder}")
+        if called and "train" not in called and all(_below(root / name) for name in called.values()):
+            raise UserError(f"dataset.folder={self.folder}: has {', '.join(called.values())} and no train")
+        return {part: root / name for part, name in called.items()} if "train" in called else {"train": root}
+
+    def _say_left_out(self, found: Mapping[str, Path], shown: str) -> None:
+        """Folders beside the parts, and images that lie deeper than a class's own."""
+        root = Path(str(self.folder)).expanduser()
+        beside = [] if root in found.values() else [path for path in _below(root) if path not in found.values()]
+        deeper = [
+            folder
+            for part in found.values()
+            for of_class in _below(part)
+            for folder in _below(of_class)
+            if any(_is_image(path) for path in folder.rglob("*"))
+        ]
+        say_left_out([f"the folder {path.relative_to(root)}" for path in (*beside, *deeper)], shown)
 
     def _read(self, part: Path, classes: list[str], shown: str) -> tuple[np.ndarray, np.ndarray]:
         """Images (N, height, width, channels) uint8, and the names of their classes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -10,8 +11,8 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import channels_last, classification
-from pipeline.errors import UserError
+from pipeline.datasets.own import channels_last, classification, named_parts, say_left_out
+from pipeline.errors import UserError, cut
 from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
@@ -51,17 +52,32 @@ class Npz(Dataset):
                 arrays = {name: stored[name] for name in stored.files}
         except Exception as error:  # zipfile and zlib raise types of their own for damaged files
             raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
-        parts = {
-            part: (arrays[x], arrays[y])
-            for part in ("train", "validation", "test")
-            for x, y in ((f"x_{part}", f"y_{part}"), ("x", "y"))
-            if x in arrays and y in arrays and (x != "x" or part == "train")
-        }
-        if "train" not in parts:
-            raise UserError(f"{shown}: has the arrays {', '.join(arrays)}; give x and y, or x_train and y_train")
+        parts = _parts(arrays, shown)
         if self.layout == "channels_first":
             parts = {
                 part: (channels_last(x, f"{shown} with dataset.layout=channels_first"), y)
                 for part, (x, y) in parts.items()
             }
         return classification(parts, self.classes, self.validation, self.test, seed, shown)
+
+
+def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """x and y of each part of the file. Raises UserError where one is missing, or all of the data lie there too."""
+    called = named_parts({name[2:] for name in arrays if name[:2] in ("x_", "y_")}, shown)
+    pairs = {part: (f"x_{name}", f"y_{name}") for part, name in called.items()}
+    whole = [name for name in ("x", "y") if name in arrays]
+    if whole and pairs:
+        also = next(name for name in pairs[next(iter(pairs))] if name in arrays)
+        raise UserError(
+            f"{shown}: has {whole[0]} and {also}; give x and y, which are cut into parts, or the parts: else what is "
+            "tested could be among what is trained on"
+        )
+    pairs = pairs or {"train": ("x", "y")}
+    lacking = [name for pair in pairs.values() for name in pair if name not in arrays]
+    if "train" not in pairs or lacking:
+        needs = f"no {lacking[0]}" if lacking else "no x_train and y_train"
+        has = f"has the arrays {cut(', '.join(arrays), 200)}" if arrays else "has no arrays"
+        raise UserError(f"{shown}: {has}, and {needs}; give x and y, or x_train and y_train")
+    used = {name for pair in pairs.values() for name in pair}
+    say_left_out([name for name in arrays if name not in used], shown)
+    return {part: (arrays[x], arrays[y]) for part, (x, y) in pairs.items()}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits, hold_out
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.tasks.classification import Classification
 
 BYTE_IMAGES = 255.0
+# What people call the parts.
+NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
 def classification(
@@ -28,6 +31,11 @@ def classification(
     seed. `classes`: their names; none: those that the targets hold. Raises UserError.
     """
     named = list(classes) or class_names([y for _, y in parts.values()], who)
+    kinds = {name: x.dtype.kind for name, (x, _) in parts.items()}
+    odd = next((name for name, kind in kinds.items() if kind != kinds["train"]), None)
+    if odd is not None:  # bytes are divided by 255 and other numbers are not
+        dtypes = [f"{name} {parts[name][0].dtype}" for name in ("train", odd)]
+        raise UserError(f"{who}: x of {' and '.join(dtypes)}; give all parts the same dtype, in the same unit")
     splits = {name: Split(images(x), numbered(y, named, who)) for name, (x, y) in parts.items()}
     for name, split in splits.items():
         if len(split.x) != len(split.y):
@@ -42,6 +50,24 @@ def classification(
     task = Classification(splits["train"].x.shape[1:], tuple(named))
     ordered = (splits["train"], splits["validation"], splits["test"])
     return Data(*ordered, task, hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
+
+
+def named_parts(there: Collection[str], who: str) -> dict[str, str]:
+    """What each part of a user's data is called, of the names `there`. Raises UserError for two names of one part."""
+    found = {}
+    for part, names in NAMES.items():
+        here = [name for name in names if name in there]
+        if len(here) > 1:
+            raise UserError(f"{who}: has {' and '.join(here)}, which are names of one part; leave one")
+        if here:
+            found[part] = here[0]
+    return found
+
+
+def say_left_out(what: Sequence[str], who: str) -> None:
+    """Say what lies beside the parts, and is read by nobody."""
+    if what:
+        print(f"{who}: leaves out {cut(', '.join(what), 300)}", file=sys.stderr, flush=True)
 
 
 def channels_last(x: np.ndarray, who: str) -> np.ndarray:
@@ -82,8 +108,10 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
 def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
     """Targets (N,) or (N, 1) as the numbers of their classes."""
     flat = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
-    if flat.dtype.kind not in "US":
+    if flat.dtype.kind in "iub":
         return flat.astype(np.int64)
+    if flat.dtype.kind not in "US":
+        raise UserError(f"{who}: its targets have dtype {y.dtype}; classes are names or integers from 0 on")
     places = {name: number for number, name in enumerate(classes)}
     unknown = next((str(name) for name in flat if str(name) not in places), None)
     if unknown is not None:

@@ -14,6 +14,7 @@ from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
+from pipeline.datasets.pixels import pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -201,7 +202,7 @@ def read_images(
 
 
 def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
-    """One image (H, W, C) in [0, 1], as it looks on a ground of one colour where it is transparent."""
+    """One image (H, W, C) in [0, 1], of the pixels that a dataset of files has too."""
     from PIL import Image
 
     height, width, channels = shape
@@ -209,14 +210,12 @@ def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str])
         with open_regular(path) as file, Image.open(file, formats=["PNG"]) as stored:
             deep = stored.mode.startswith("I")  # 16-bit grey, which Pillow's own conversion clips at 255
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
-            opaque = Image.alpha_composite(Image.new("RGBA", stored.size, ground), shallow.convert("RGBA"))
+            image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
-    image = opaque.convert("L" if channels == 1 else "RGB")
-    if image.size != (width, height):
-        notes.append(f"{path.name}: resized from {image.width}x{image.height} to {width}x{height}")
-        image = image.resize((width, height), Image.Resampling.LANCZOS)
-    return np.asarray(image, np.float64).reshape(shape) / 255
+    if shallow.size != (width, height):
+        notes.append(f"{path.name}: resized from {shallow.width}x{shallow.height} to {width}x{height}")
+    return image / np.float64(255)
 
 
 def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
