@@ -18,7 +18,7 @@ from pipeline.runs.records import Status, read_status
 
 COMMAND = [sys.executable, "-m", "pipeline"]
 DIGITS = ("dataset=digits", "training=quick", "training.epochs=2", "training.batch_size=32")
-ABOUT_RUNS = ("runs", "show", "compare", "delete")  # stages that take no setting of a run
+UNTRACKED = ("runs", "show", "compare", "delete", "frameworks")  # stages that are given no tracking
 LONG = 250.0
 OTHERS = ("PIPELINE_", "MLFLOW_", "HYDRA_", "PYTEST_")
 # Noted here once: what a test imports (MLflow, Lightning, TensorFlow, scikit-learn) sets variables for this process,
@@ -59,7 +59,7 @@ def untracked(arguments: tuple[str, ...], changes: Mapping[str, str]) -> tuple[s
     """
     words = dict(word.lstrip("+").partition("=")[::2] for word in arguments)
     named = "resume" in words or any(key.partition(".")[0] == "tracking" for key in words)
-    runs_nothing = words.get("stage") in ABOUT_RUNS or any(flag in words for flag in ("--help", "--cfg", "--info"))
+    runs_nothing = words.get("stage") in UNTRACKED or any(flag in words for flag in ("--help", "--cfg", "--info"))
     if named or runs_nothing or any(name.startswith("MLFLOW_") for name in changes):
         return arguments
     return (*arguments, "tracking=none")

@@ -188,6 +188,18 @@ def test_a_planted_overflow_is_counted_and_what_does_not_run_here_is_left_out(pl
     assert drawn.stat().st_size > 5000
 
 
+@pytest.mark.wide
+def test_a_training_of_few_steps_is_taken_apart_too(place: Path) -> None:
+    """The window that is watched is longer than such a training, which ended the study without a table."""
+    folder = place / "short"
+    folder.mkdir()
+    words = ("stage=amp", "dataset=digits", "model=mlp", "model.units=[256]", "training.steps=12", "tracking=none")
+    schedule = ("schedule=cosine", "schedule.warm_up=10")
+    result = pipeline(folder, *words, *schedule, "stage.precisions=[fp32,bf16]", "stage.repeats=1")
+    assert result.returncode == 0, result.stderr
+    assert "not measured" not in result.stdout + result.stderr
+
+
 WRONG = {
     "stage.precisions=[fp32,fp8]": "stage.precisions=fp8: no such choice",
     "stage.precisions=[fp32]": "stage.precisions=",

@@ -757,7 +757,6 @@ def test_a_drawing_on_a_transparent_ground(tmp_path: Path, ink: int, invert: boo
 
 
 WRONG = {
-    "text.png": "stage.images={path}: not a readable PNG (cannot identify image file ",
     "cut.png": "stage.images={path}: not a readable PNG (",
     "picture.jpg": "stage.images={path}: not an IDX file: expected it to begin 00 00 08, found ff d8 ff e0",
     "text.txt": "stage.images={path}: not an IDX file: expected it to begin 00 00 08, found 6e 6f 20 70",
@@ -782,6 +781,11 @@ def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, 
     there, absent = pictures[0] / "grey.png", pictures[0] / "absent.png"
     said = refused(tmp_path, *wanted, f"stage.images=[{there},{absent}]")
     assert said == f"stage.images={absent}: no such file"
+    said = refused(tmp_path, *wanted, f"stage.images=[{pictures[0] / 'text.png'}]")
+    assert said == f"stage.images={pictures[0] / 'text.png'}: not a PNG"
+    (tmp_path / "begun.png").write_bytes((pictures[0] / "grey.png").read_bytes()[:20])
+    said = refused(tmp_path, *wanted, "stage.images=[begun.png]")
+    assert said.startswith("stage.images=begun.png: not a readable PNG (")
     said = refused(tmp_path, *wanted)
     assert said == "stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]"
 

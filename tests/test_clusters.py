@@ -106,6 +106,7 @@ MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
         ("workers", "ends"),
     ],
 )
+@pytest.mark.wide
 def test_ctrl_c_at_every_moment_of_a_cell(
     launcher: str, when: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

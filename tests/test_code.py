@@ -158,6 +158,7 @@ def test_seeds_have_the_code_that_composes_their_configs(source: Path) -> None:
     assert ask(source, "stage=seeds")[0] != before
 
 
+@pytest.mark.wide
 def test_a_ladder_has_the_code_and_the_configs_of_its_rungs(source: Path) -> None:
     words = ("stage=ladder", "loader=memory")
     before, found = ask(source, *words)

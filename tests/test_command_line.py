@@ -40,8 +40,8 @@ CHOICES = {
     "loss": "cross_entropy, hinge, mse",
 }
 KEYS = (
-    "augmentation, backend, dataset, device, loader, loss, model, name, optimizer, output_dir, precision, profiler, "
-    "resume, run, schedule, seed, solver, stage, sweep, tracking, training"
+    "augmentation, backend, dataset, device, experiment, loader, loss, model, name, optimizer, output_dir, precision, "
+    "profiler, resume, run, schedule, seed, solver, stage, sweep, tracking, training"
 )
 MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, model.units"
 ALL_KEYS = MLP_KEYS.replace("model.activation", "model.activation, model.adapters").replace(
@@ -73,10 +73,19 @@ REFUSALS = {
     "model.activation=relux": "model.activation='relux': should be 'relu', 'tanh', 'sigmoid', 'gelu', 'silu' or 'elu'",
     "training.metrics=[f2]": "training.metrics=f2: no such choice; choose from accuracy, ...",
     "modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
-    "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS}",
+    "+modle=cnn": f"modle: no such key (did you mean model?); choose from {KEYS.replace('experiment, ', '')}",
     "model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {ALL_KEYS}",
     "+model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
     "++model.unit=[3]": f"model.unit: no such key (did you mean model.units?); {MLP_KEYS}",
+    "experimnt=gpt_tiny": f"experimnt: no such key (did you mean experiment?); choose from {KEYS}",
+    "model=cnn.yaml": f"model=cnn.yaml: no such choice; choose from {CHOICES['model']}",
+    "training.metrics=[mean_squared_error]": (
+        "training.metrics=mean_squared_error: takes numbers, and the targets of dataset=fashion_mnist are classes; ..."
+    ),
+    "training.metrics=[torchmetrics.Accuraccy]": (
+        "training.metrics=Accuraccy: torchmetrics has no such metric (did you mean ..."
+    ),
+    "-m seed=0:3": "seed=0:3: should be a valid integer; of a grid, with -m: range(0,3)",
     "hydra.nothing=1": "hydra.nothing: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",
     "seed=1 seed=2": "seed: set 2 times (seed=1, seed=2); give one value, or a,b with -m",
     "seed=1 ++seed=2": "seed: set 2 times (seed=1, ++seed=2); give one value, or a,b with -m",
@@ -164,6 +173,16 @@ REFUSALS = {
     "device=cpu:1": f"device=cpu:1: the CPU is one device, cpu:0; {DEVICES}",
     "model": "model: not an override; write key=value, ...",
     "=3": "=3: not an override; write key=value, ...",
+    "cnn": "cnn: not an override (did you mean model=cnn?); write key=value, with quotes round ...",
+    "help": "help: not an override (did you mean --help?); write key=value, with quotes round ...",
+    "model==cnn": "model==cnn: not an override; write key=value, with quotes round special characters ('key=\"a b\"')",
+    "--batch-size=3": f"--batch-size=3: no such flag; a setting is written training.batch_size=<value>; {FLAGS}",
+    "--seed 3": f"--seed: no such flag; a setting is written seed=<value>; {FLAGS}",
+    "--epochs=3": f"--epochs=3: no such flag; a setting is written training.epochs=<value>; {FLAGS}",
+    "--model cnn": f"--model: no such flag; a choice is written model=<choice>; {FLAGS}",
+    "stage=wmma stage.threads=1000": "stage.threads=1000: this machine has ...",
+    "stage=compare stage.runs=[a,b]": "stage.runs=a: no such run in ...",
+    "stage=pinn dataset=digits": "dataset=digits with stage=pinn: not a problem; this stage solves ...",
     "model._target_=os.system": (
         "model._target_=os.system: not on the allow-list (pipeline); "
         "to allow a module of yours set PIPELINE_MODULES=<module>[,<module>]"
@@ -511,7 +530,11 @@ def test_data_missing_truncated_or_flipped(tmp_path: Path) -> None:
 
 def test_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    for place, reason in (("file/runs", "Not a directory"), ("file", "File exists"), ("/proc/runs", "No such file")):
+    for place, reason in (
+        ("file/runs", "Not a directory"),
+        ("file", "it is a file, not a folder"),
+        ("/proc/runs", "No such file"),
+    ):
         said = refused(tmp_path, *DIGITS, f"output_dir={place}")
         assert said.startswith("output_dir: cannot write ")
         assert reason in said

@@ -143,6 +143,7 @@ def test_refused_where_there_is_no_compiler(tmp_path: Path) -> None:
     assert "there is no my-compiler on the PATH" in refused(tmp_path, *words, CXX="my-compiler")
 
 
+@pytest.mark.wide
 def test_a_compiler_that_is_switched_off_is_not_taken_for_one(tmp_path: Path) -> None:
     """torch trains uncompiled then, without a word."""
     words = ("model=linear", "dataset=digits", "training=quick", "device=cpu", "backend.compile=true")

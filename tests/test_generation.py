@@ -98,8 +98,10 @@ class Next:
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
         self.windows: list[list[list[int]]] = []
+        self.lengths: list[int] = []  # of the prefills
 
     def prefill(self, tokens_BT: np.ndarray, lengths_B: np.ndarray, /) -> np.ndarray:
+        self.lengths.append(tokens_BT.shape[1])
         rows = zip(tokens_BT, lengths_B, strict=True)
         self.now = [[int(token) for token in tokens[:length]] for tokens, length in rows]
         return self._wanted()
@@ -119,13 +121,15 @@ def test_every_token_sees_all_before_it_up_to_the_context_and_half_of_it_at_leas
     prompts = [np.array([0]), np.array([100, 101, 102, 103, 104, 105])]
     found = generate(steps, prompts, 6, 20, Sampling(temperature=0))
     assert [row.tokens for row in found.rows] == [list(range(21)), list(range(100, 126))]
-    for number, windows in enumerate(steps.windows[2:]):  # a prefill and a step come before all others
+    for number, windows in enumerate(steps.windows[-20:]):
         for prompt, window in zip(prompts, windows, strict=True):
             last = int(prompt[-1]) + number
             assert window == list(range(last - len(window) + 1, last + 1))
             assert len(window) in range(3, 7) or window[0] == prompt[0]
     assert [row.moved for row in found.rows] == [4, 5]
     assert len(found.prefill_s) + len(found.moved_s) + len(found.step_s) == len(found.choose_s) == 20
+    timed = 1 + len(found.moved_s)
+    assert set(steps.lengths[-timed:]) <= set(steps.lengths[:-timed])  # each has been compiled before it is timed
 
 
 def test_a_row_that_ends_leaves_the_others_alone() -> None:

@@ -122,6 +122,7 @@ def test_a_signal_while_deepxde_trains(backend: str, tmp_path: Path) -> None:
     assert steps == list(range(0, 10 * len(steps), 10))
 
 
+@pytest.mark.wide
 def test_mlflow_learns_of_a_killed_run(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 

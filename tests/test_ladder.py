@@ -180,6 +180,7 @@ def test_a_models_rung_is_changed_or_left_out_by_its_name() -> None:
         Ladder(rungs={"amp": None})
 
 
+@pytest.mark.wide
 def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
     words = ("stage=ladder", "dataset=digits", "training.epochs=1000000", "tracking=none", "model=linear")
     begun = subprocess.Popen(
@@ -218,6 +219,15 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     )
     assert refused(tmp_path, *ladder, "loader=threads") == (
         "loader: set for every cell by stage.rungs.baseline='loader=dataloader loader.workers=1'; set it there"
+    )
+    assert refused(tmp_path, *ladder, "training.patience=2").startswith(
+        "training.patience=2 with stage=ladder: could end each rung after another number of steps, and they are "
+    )
+    assert refused(tmp_path, *ladder, "training.max_time=3").startswith(
+        "training.max_time=3.0 with stage=ladder: could"
+    )
+    assert refused(tmp_path, *ladder, "stage.rungs.amp='training.steps=7'").endswith(
+        "and they train for 1 epochs and 448 examples; give each training.epochs alone"
     )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(

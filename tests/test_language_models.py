@@ -153,6 +153,7 @@ def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any,
     assert "the character '\u4e16' at 0 is not among the" in said
 
 
+@pytest.mark.wide
 def test_cells_of_a_saved_run_have_that_runs_framework(trained: Any, tmp_path: Path) -> None:
     """The config of such a grid names another one, of the defaults."""
     words = ("stage=generate", "stage.prompt=a", "stage.tokens=2", "stage.temperature=0.5,1")
@@ -262,6 +263,7 @@ def test_fused_attention_counts_forward_and_backward(trained: Any) -> None:
         *(pytest.param(*each, marks=pytest.mark.wide) for each in product(KERAS, ("memory", "tensorboard"))),
     ],
 )
+@pytest.mark.wide
 def test_other_profilers_leave_their_files(trained: Any, tmp_path: Path, backend: str, profiler: str) -> None:
     off = ("stage.baselines=false", "stage.attention=false", "training.validate_every=6")
     words = [word for word in DOCS if not word.startswith("training.validate_every")]

@@ -55,6 +55,7 @@ def test_scipy_signal_is_imported_by_who_wants_it_and_not_before(before: str, ea
     assert run(SIGNAL.format(before=before)) == [f"{early} 1.0 True"]
 
 
+@pytest.mark.wide
 def test_transformers_are_imported_by_the_metric_that_wants_them_and_not_before() -> None:
     """torchmetrics imports them, a second of a core, wherever they are installed."""
     assert run(TRANSFORMERS.format(names=("AutoModel", "AutoTokenizer"))) == ["False", "True"]

@@ -113,6 +113,7 @@ def test_a_batch_is_fetched_when_the_step_before_the_last_is_done() -> None:
 
 
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_keras_has_two_streamed_steps_in_flight_at_most(backend: str) -> None:
     """A device that has done a step when it is waited for, and not before."""
     code = f"""

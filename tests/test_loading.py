@@ -437,6 +437,7 @@ def check_result(run: Path, frameworks: tuple[str, ...], sources: tuple[str, ...
     return result
 
 
+@pytest.mark.wide
 def test_torch_from_files(tmp_path: Path) -> None:
     arguments = ("stage.frameworks=[torch]", "stage.sources=[files]")
     run = done(tmp_path, *QUICK, *arguments, PIPELINE_CACHE=str(tmp_path / "cache"))

@@ -44,6 +44,14 @@ def test_the_steps_that_left_the_weights_alone_are_those_counted(found: Outcomes
     assert (result["initial"], result["final"]) == (LARGE, LARGE / 2 ** len(still))
 
 
+def test_a_block_without_a_step_changes_nothing() -> None:
+    """Of batches whose gradients are part of a later step."""
+    scale = LossScale(1024.0)
+    assert scale.take(np.array([512.0]), 0) == [(1, 512.0)]
+    assert scale.take(np.array([]), 1) == []
+    assert (scale.final, scale.skipped_steps, scale.changes) == (512.0, 1, [(1, 512.0)])
+
+
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_every_backend_skips_the_same_steps_however_it_is_fed(found: Outcomes[LossScales], backend: str) -> None:
     first = found["torch"].ways["planted"].scale["changes"]

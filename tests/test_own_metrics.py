@@ -154,7 +154,7 @@ TRIED: dict[str, str] = {
     "own_metrics.Each": "training.metrics=each: value() gave a ndarray of shape (2,), not a number",
     "own_metrics.Broken": "training.metrics=broken: sums() failed (IndexError: index 99 is out of bounds for axis 1 "
     "with size 10)",
-    "torchmetrics.MulticlassF1": "training.metrics=MulticlassF1: torchmetrics has no metric MulticlassF1 (did you mean "
+    "torchmetrics.MulticlassF1": "training.metrics=MulticlassF1: torchmetrics has no such metric (did you mean "
     "torchmetrics.MulticlassF1Score?)",
 }
 

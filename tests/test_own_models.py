@@ -50,6 +50,7 @@ def test_a_normalizations_statistics_are_kept(found: Outcomes[OwnModels], backen
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_the_start_of_a_normalization(found: Outcomes[OwnModels], backend: str) -> None:
     start = found[backend].normalized["fp32"].start
     ends = {"gamma": 1, "moving_variance": 1, "beta": 0, "moving_mean": 0, "bias": 0}

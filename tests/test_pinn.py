@@ -312,8 +312,8 @@ def test_polygons_of_deepxde_need_a_numpy_that_has_their_product(monkeypatch: py
 
 
 REFUSED = {
-    "dataset=mnist": "dataset=mnist with stage=pinn: holds images; this stage solves problems such as dataset=ode",
-    "model=mlp": "model=mlp with stage=pinn: classifies images; model=fnn is the network for problems",
+    "dataset=mnist": "dataset=mnist with stage=pinn: not a problem; this stage solves problems such as dataset=ode",
+    "model=mlp": "model=mlp with stage=pinn: not a network for problems; model=fnn is one",
     "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde",
     "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; solver= and its settings say "
     "how it is trained",

@@ -41,6 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.wide
 def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
     with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
         result = {row["name"]: row for row in csv.DictReader(file)}
@@ -54,6 +55,7 @@ def test_each_row_has_its_seeds_and_its_spread(run: Path) -> None:
     assert 0 < float(result["features"]["seconds_to_0.001"]) <= float(result["features"]["training_s"]) + 1e-3
 
 
+@pytest.mark.wide
 def test_the_compilation_stands_beside_the_training(run: Path) -> None:
     """Of each of our rows, in the table, the file and the results; a classical solver and DeepXDE have none of it."""
     with (run / "artifacts" / "tables" / "comparison.csv").open() as file:
@@ -69,6 +71,7 @@ def test_the_compilation_stands_beside_the_training(run: Path) -> None:
     assert [row[1:] for row in costs([ours, theirs]).rows] == [("2", "3.5"), ("2", "")]
 
 
+@pytest.mark.wide
 def test_the_figures_are_those_of_the_table(run: Path) -> None:
     scalars = json.loads((run / "result.json").read_text())["scalars"]
     assert scalars["rows"] == 3

@@ -144,6 +144,7 @@ def test_stacks_and_another_window_by_another_loader() -> None:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_tensorboard_reads_its_event_files(backend: str) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from pipeline.report import table
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import (
@@ -62,6 +66,22 @@ def test_what_is_no_result_is_none(tmp_path: Path, text: str | None) -> None:
 def test_a_name_that_no_store_takes_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="needs a printable name of at most 240 characters"):
         Metric(name, 1.0)
+
+
+def test_numbers_are_written_with_three_digits_and_minutes_have_60_seconds() -> None:
+    assert [table.seconds(number) for number in (0.4, 119.0, 179.7, 180.2)] == [
+        "0.40 s",
+        "119.0 s",
+        "3 min 0 s",
+        "3 min 0 s",
+    ]
+    assert table.spread([1200.0, 1250.0, 1234.4], " images/s") == "1,234 images/s (1,200 to 1,250, n=3)"
+    assert table.spread([0.4, 0.7, 1.2], " images/s") == "0.70 images/s (0.40 to 1.20, n=3)"
+    assert [table.figure_of(52.0, kind) for kind in ("count", "result")] == ["52", "52.0000"]
+    narrow = io.StringIO()
+    rows = (("cpu_threads", "29.5 to 45.9", "12435.4 %"),) * 2
+    table.show_table(Console(file=narrow, width=30), Table("", ("kernel", "range", "of numpy"), rows))
+    assert not re.search(r"\d\.\s", narrow.getvalue())  # no number is cut at its point
 
 
 def test_a_metric_says_what_it_may_be() -> None:

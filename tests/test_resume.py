@@ -190,7 +190,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend: str, number: int) -> None:
     """Also where the last period is shorter than the others: 40 steps, validated every 15."""

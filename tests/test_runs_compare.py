@@ -160,4 +160,4 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     assert "stage.runs: name two runs or more" in refused(tmp_path, "stage=compare")
     twice = refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},latest]")
     assert f"stage.runs: {run.name} is named twice" in twice
-    assert "run=2030: no such run" in refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},2030]")
+    assert "stage.runs=2030: no such run" in refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},2030]")

@@ -97,6 +97,7 @@ def test_several_objectives(tmp_path: Path) -> None:
     assert all(len(trial.values) == 2 for trial in study(tmp_path))
 
 
+@pytest.mark.wide
 def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     words = (
         *OPTUNA,

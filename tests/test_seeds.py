@@ -73,6 +73,7 @@ def printed(run: Path) -> str:
     return text.getvalue()
 
 
+@pytest.mark.wide
 def test_seeds_that_end_early_and_keep_their_best_weights_have_a_result(tmp_path: Path) -> None:
     """Their mean validation is that of the weights that were tested; the mean curves end where the first seed did."""
     words = ("stage=seeds", "dataset=digits", "model.units=[16]", "training.epochs=12", "training.patience=1")

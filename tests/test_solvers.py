@@ -59,6 +59,7 @@ def in_jax(part: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WITH_EQUATIONS)
+@pytest.mark.wide
 def test_residuals_are_those_of_automatic_differentiation(found: dict[str, Any], name: str) -> None:
     result = found["derivatives"][name]
     assert result["size"] > 0.1, "residuals of zero prove nothing"
@@ -66,12 +67,14 @@ def test_residuals_are_those_of_automatic_differentiation(found: dict[str, Any],
 
 
 @pytest.mark.parametrize("name", ANSATZE)
+@pytest.mark.wide
 def test_jacobian_gradient_and_terms_belong_to_one_loss(found: dict[str, Any], name: str) -> None:
     result = found["derivatives"][name]
     assert max(result["jacobian"], result["gradient"], result["loss"]) <= 1e-12, result
 
 
 @pytest.mark.parametrize("name", REACHED)
+@pytest.mark.wide
 def test_a_solver_reaches_its_error(found: dict[str, Any], name: str) -> None:
     result = found["solved"][name]
     assert result["error"] <= REACHED[name]
@@ -79,11 +82,13 @@ def test_a_solver_reaches_its_error(found: dict[str, Any], name: str) -> None:
     assert result["dtypes"] == ["float64"]
 
 
+@pytest.mark.wide
 def test_a_quasi_newton_method_only_goes_down(found: dict[str, Any]) -> None:
     for name in ("lbfgs", "ssbroyden", "gauss_newton"):
         assert (np.diff(found["solved"][name]["losses"]) <= 0).all(), name
 
 
+@pytest.mark.wide
 def test_float32_is_float32(found: dict[str, Any]) -> None:
     assert found["fp32"]["dtypes"] == ["float32"]
 
@@ -161,11 +166,13 @@ def test_graded_points_gather_at_the_corner(more: dict[str, Any], when: str) -> 
     assert uniform.sum() < 10
 
 
+@pytest.mark.wide
 def test_a_loss_that_is_no_number_names_step_and_term(found: dict[str, Any]) -> None:
     assert "at step 1," in found["diverged"] and "y1' - y2" in found["diverged"]
     assert "learning_rate" in found["diverged"]
 
 
+@pytest.mark.wide
 def test_a_later_seed_that_diverges_is_found_where_it_does(found: dict[str, Any]) -> None:
     """Not at the end of the 20 steps that were run together."""
     assert "at step 1," in found["diverged later seed"]

@@ -217,6 +217,7 @@ for dtype in ("float64", "float32", "float16", "bfloat16"):
 """
 
 
+@pytest.mark.wide
 def test_what_is_moved_on_jax_is_copied() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", MOVES], env=environment(), capture_output=True, text=True, check=False

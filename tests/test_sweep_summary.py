@@ -7,17 +7,21 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipeline.datasets.python_docs import PythonDocs
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
+from pipeline.stages.train import Train
 from pipeline.sweep.ledger import outcome_text
-from pipeline.sweep.plan import Cell
+from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import notes_of
 from pipeline.sweep.summary import Entry, Pivot, measured, show, write_csv
@@ -59,6 +63,26 @@ def test_each_dataset_has_its_best() -> None:
     assert "* the best of each dataset by test/loss, so chosen on the test data: not every" in " ".join(shown(found))
     across = [entry(at, {"dataset.path": f"{at}.txt"}, {"test/loss": at}) for at in range(2)]
     assert Pivot(across).best() == set()
+    assert shown(across)[-1] == "one cell on each dataset: none is marked; sweep.best=test/loss compares all of them"
+    assert Pivot(across, Sweep(best="test/loss")).best() == {(("0.txt",), "")}
+    sizes = [entry(at, {"dataset.train": f"{at}"}, {"test/loss": at}) for at in range(2)]  # of one dataset
+    assert Pivot(sizes).best() == {(("0",), "")}
+
+
+def test_language_models_of_other_tokens_are_judged_by_bits_per_byte() -> None:
+    """A loss is of one token, and a token of two bytes is harder to guess than one of one."""
+    experiment: Any = SimpleNamespace(stage=Train(), dataset=PythonDocs())
+    metrics = {"bytes": (2.2, 3.2), "bpe": (2.7, 1.6)}
+    found = [
+        entry_of(
+            Cell(number, {"dataset.tokens": tokens}, {}, [], experiment, None),
+            Metric("test/loss", loss, "nats", direction="min"),
+            Metric("test/bits_per_byte", bits, "bits/byte", direction="min"),
+        )
+        for number, (tokens, (loss, bits)) in enumerate(metrics.items())
+    ]
+    assert Pivot(found).name == "test/bits_per_byte"
+    assert Pivot(found).best() == {(("bpe",), "")}
 
 
 def test_numbers_of_different_losses_are_not_compared() -> None:
@@ -230,3 +254,8 @@ def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: 
     assert notes_of(outcomes) == ["2 of 4 cells: a", "1 of 4 cells: b"]
     assert notes_of(outcomes, 1) == ["2 of 4 cells: a", "and 1 other note, in the cells' results"]
     assert notes_of(outcomes, 0) == ["and 2 other notes, in the cells' results"]
+
+
+def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:
+    swept = {"optimizer.learning_rate": "0.00018255254802399022", "model.dropout": "0.125", "model.units": "[64]"}
+    assert label_of(swept) == "optimizer.learning_rate=0.0001826 model.dropout=0.125 model.units=[64]"

@@ -142,6 +142,7 @@ def test_a_grid_that_is_killed_while_its_worker_imports_leaves_nothing(
     assert trained(place) == []
 
 
+@pytest.mark.wide
 def test_cells_end_with_their_worker_when_nobody_else_can_end_them(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent
 BACKENDS = ("torch", "tensorflow", "jax")
-OTHERS = ("jax", pytest.param("tensorflow", marks=pytest.mark.wide))  # beside torch
+OTHERS = tuple(pytest.param(name, marks=pytest.mark.wide) for name in ("jax", "tensorflow"))  # beside torch
 CHOICES = {
     "conf/dataset/counting.yaml": "_target_: own_tasks.Counting\nexamples: 320\n",
     "conf/dataset/plane.yaml": "_target_: own_tasks.Plane\nfile: null\n",
@@ -237,15 +237,16 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
     for words, said in {
         ("dataset=counting", "model=tiny", "stage=classifier"): (
             "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; "
-            "use stage=transformer, or stage=train model=gpt"
+            "use stage=transformer, or stage=train model=gpt; or dataset=digits"
         ),
         ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[mean_squared_error]"): (
-            "training.metrics=mean_squared_error: no such choice; choose from accuracy, bits_per_token, brier, "
-            "calibration_error, cross_entropy, macro_f1, macro_precision, macro_recall, perplexity, top5_accuracy"
+            "training.metrics=mean_squared_error: takes numbers, and the targets of dataset=counting are classes; "
+            "choose from accuracy, bits_per_token, brier, calibration_error, cross_entropy, macro_f1, macro_precision, "
+            "macro_recall, perplexity, top5_accuracy"
         ),
         ("dataset=plane", "model=dense", "stage=train", "training.metrics=[accuracy]"): (
-            "training.metrics=accuracy: no such choice; choose from mean_absolute_error, mean_squared_error, "
-            "root_mean_squared_error"
+            "training.metrics=accuracy: takes classes, and the targets of dataset=plane are numbers; choose from "
+            "mean_absolute_error, mean_squared_error, root_mean_squared_error"
         ),
         ("dataset=counting", "model=tiny", "stage=train", "augmentation=images"): (
             "augmentation=images: takes images (height, width, channels); the examples of this dataset have shape (8,) "

@@ -25,6 +25,7 @@ def test_small_work_gets_one_thread() -> None:
     [({}, SPINS), ({"GOMP_SPINCOUNT": "77"}, 77), ({"OMP_WAIT_POLICY": "PASSIVE"}, 0)],
     ids=["by default", "as the user says", "as the user says by OpenMP's variable"],
 )
+@pytest.mark.wide
 def test_what_the_library_itself_says_of_its_waiting(given: dict[str, str], spins: int) -> None:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GOMP_", "OMP_"))}
     asked = {**inherited, "OMP_DISPLAY_ENV": "VERBOSE", **given}

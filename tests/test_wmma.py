@@ -114,6 +114,7 @@ def test_the_receipt_says_how_each_kernel_was_made(bench: Path) -> None:
     assert {"own_kernels", "pipeline.kernels.cpu.cpu_packed", "pipeline.kernels.cpu.of_file"} <= code.keys()
 
 
+@pytest.mark.wide
 def test_without_a_dtype_each_kernel_is_verified_in_one_that_it_takes(folder: Path, own: dict[str, str]) -> None:
     """The bare command: fp32 is timed, Tensor Core kernels are verified in fp16. A word of the user's is found in the
     folder that --config-dir adds."""
@@ -130,6 +131,7 @@ def test_without_a_dtype_each_kernel_is_verified_in_one_that_it_takes(folder: Pa
         assert re.fullmatch(r"right on \d+ problems in fp16; not timed: needs an NVIDIA GPU", rows[name])
 
 
+@pytest.mark.wide
 def test_cells_have_the_kernels_of_the_users_words(folder: Path, own: dict[str, str]) -> None:
     """A cell is composed by the command that starts it; its process knows nothing of --config-dir."""
     write_files(folder, {"conf/kernel/mine.yaml": "_target_: pipeline.kernels.cpu.of_file.Source\nfile: mine.cpp\n"})
@@ -328,7 +330,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
     with pytest.raises(Impossible, match="takes fp32, not bf16"):  # so that the other cells of a grid run
         build_as(Wmma, {"kernels": ("numpy",), "dtype": "bf16"}, "stage").check(NOTHING)
-    assert message(("precision",)) == "precision with stage=wmma: stage.dtype=fp32 says it; set that instead"
+    assert message(("precision",)) == "precision with stage=wmma: stage.dtype (fp32) says it; set that instead"
     said = "device.placement_log with stage=wmma: of a device the kernels follow its name alone; leave it out"
     assert message(("device.name", "device", "device.placement_log")) == said
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"

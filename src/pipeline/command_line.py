@@ -22,7 +22,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import added_where_open, canonical_device, chosen_by_cell, explained, keys_of, prose_as_text
+from pipeline.cli.overrides import (
+    added_where_open,
+    as_setting,
+    canonical_device,
+    chosen_by_cell,
+    explained,
+    keys_of,
+    prose_as_text,
+)
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
@@ -130,7 +138,9 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     def refuse(message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
         known = "-m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
-        raise UserError(cut(message, 300) if unknown == message else f"{cut(unknown)}: no such flag; flags are {known}")
+        if unknown == message:
+            raise UserError(cut(message, 300))
+        raise UserError(f"{cut(unknown)}: no such flag{as_setting(unknown.split()[0])}; flags are {known}")
 
     parser.error = refuse  # type: ignore[method-assign]
     if "--" in arguments:

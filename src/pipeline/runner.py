@@ -257,7 +257,7 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
         show_result(results(), result, run.folder)
     finally:  # also where standard output is full
         if tracker is not None:  # last, since a busy machine or a slow server may take its time
-            run.say(f"MLflow: {tracker.close(experiment.tracking.wait)}")
+            run.say(f"MLflow: {tracker.close(experiment.tracking.wait, run.say)}")
     if result.failed:
         run.say(f"failed: {result.failed}")
     return 1 if result.failed else 0

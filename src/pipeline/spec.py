@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -189,6 +190,8 @@ def take_allow_list() -> None:
     global _taken
     _taken = _listed()
     for name in _taken[1:]:
+        if name.endswith(".py"):
+            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(_taken[1:]))}: write the module's name, {name[:-3]}")
         top = name.partition(".")[0]
         if importlib.util.find_spec(top) is None:
             raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(_taken[1:]))}: no module {cut(top)} on the path")
@@ -284,6 +287,9 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
         here = [one for one in here if one["type"] != "tuple_type"]
     reasons = [_reason(one) for one in here]
     first, *others = dict.fromkeys(reasons)
+    if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
+        end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
+        return f"{key_path}={fault['input']}: {first}; of a grid, with -m: range({between[1]},{end})"
     return (
         f"{key_path}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
     )

@@ -19,13 +19,11 @@ from typing import ClassVar
 from pydantic import PositiveInt
 
 from pipeline.contracts import Backend
-from pipeline.errors import Impossible, UserError
+from pipeline.errors import Impossible
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.device import Gpu, Place
-from pipeline.machine.threads import wait_briefly
+from pipeline.machine.threads import check_threads, wait_briefly
 from pipeline.spec import spec
-
-THREADS_PER_CORE = 4  # the most that may be asked for
 
 
 @spec
@@ -47,7 +45,7 @@ class Torch(Backend):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        _check_threads(self.threads)
+        check_threads("backend.threads", self.threads)
 
     def check_device(self, place: Place) -> None:
         """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
@@ -96,7 +94,7 @@ class TensorFlow(Backend):
     threads: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        _check_threads(self.threads)
+        check_threads("backend.threads", self.threads)
 
     def unused_by_solvers(self) -> tuple[str, ...]:
         return () if self.xla is None else (f"backend.xla={str(self.xla).lower()}",)
@@ -143,17 +141,6 @@ class WithoutTensorFlow(MetaPathFinder):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "tensorflow":
             raise ModuleNotFoundError("tensorflow is left out of a process that runs Keras on another backend")
-
-
-def _check_threads(threads: int | None) -> None:
-    """Refuse what the frameworks do not survive: torch crashes and TensorFlow hangs where threads cannot be made.
-
-    More than the machine has are allowed, since a sum of a larger machine's run depends on how many there were.
-    """
-    cores = os.cpu_count() or 1
-    limit = THREADS_PER_CORE * cores
-    if threads is not None and threads > limit:
-        raise UserError(f"backend.threads={threads}: this machine has {cores} hardware threads; choose 1 to {limit}")
 
 
 def _load_keras(backend: str) -> ModuleType:

@@ -12,7 +12,8 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 
 TEXT = """\
-pipeline: declarative GPU machine-learning experiments, with a receipt of what really ran.
+pipeline: declarative GPU machine-learning experiments, with a receipt of what
+really ran.
 
 Say what you want by group=choice and key=value; the rest stays as below.
 

@@ -44,10 +44,9 @@ def keys_of(overrides: Sequence[str], groups: Collection[str], *, grid: bool, sh
         if any(not isinstance(override.key_or_group, str) or not override.key_or_group for override in parsed):
             raise OverrideParseException(override=" ".join(overrides), message="an override without a key")
     except OverrideParseException as error:
-        reason = cut(" ".join(str(error).partition("See http")[0].split()), 200)
         raise UserError(
-            f"{cut(error.override)}: not an override; write key=value, with quotes round special characters "
-            f"('key=\"a b\"') ({reason})"
+            f"{cut(error.override) or repr('')}: not an override{_meant(error.override)}; write key=value, with quotes "
+            "round special characters ('key=\"a b\"')"
         ) from error
     keys = [override.key_or_group for override in parsed]
     twice = [key for key, count in Counter(keys).items() if count > 1]
@@ -68,6 +67,26 @@ def keys_of(overrides: Sequence[str], groups: Collection[str], *, grid: bool, sh
     return [key for key in keys if not _is_hydras(key)]
 
 
+def _meant(text: str) -> str:
+    """A hint, where a word alone is a choice of a group or a flag."""
+    if text in ("help", "h"):
+        return " (did you mean --help?)"
+    groups = [group for group, found in choices([conf_path()]).items() if text in found and "/" not in group]
+    return f" (did you mean {' or '.join(f'{group}={text}' for group in groups)}?)" if groups else ""
+
+
+def as_setting(flag: str) -> str:
+    """What sets a key that was written as a flag (`--epochs`), in words; empty where there is none."""
+    name = flag.lstrip("-").partition("=")[0].replace("-", "_")
+    if name in choices([conf_path()]) or name == "experiment":
+        return f"; a choice is written {name}=<choice>"
+    if name in yaml.safe_load((conf_path() / "config.yaml").read_text(encoding="utf-8")):
+        return f"; a setting is written {name}=<value>"
+    found = re.findall(r"\w+\.\w+", _elsewhere(name))
+    found = [key for key in found if not key.startswith("stage.")] or found  # which other stages than the usual have
+    return f"; a setting is written {' or '.join(f'{key}=<value>' for key in found)}" if found else ""
+
+
 def _is_hydras(key: str) -> bool:
     return re.split(r"[./]", key)[0] == "hydra"
 
@@ -84,7 +103,7 @@ def _check_word(override: Override, text: str, groups: Collection[str]) -> None:
         raise UserError(f"{text}: adds to a group that has its choice; write {cut(key)}=<choice>")
     values = _values(override, text)
     for value in values if group else ():
-        if not isinstance(value, str) or "${" in value or len(value) > LONGEST_KEY:
+        if not isinstance(value, str) or "${" in value or len(value) > LONGEST_KEY or value.endswith(".yaml"):
             raise bad_choice(key, value if isinstance(value, str) else shown(value), _choices_of(key))
 
 
@@ -236,6 +255,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         if (said := _not_written(key, target)) is not None:
             return UserError(said)
         names = [str(name) for name in parent if name not in ("hydra", "_target_")]
+        names += [] if prefix else ["experiment"]  # which composes a config and is not in it
         if not names and "." in prefix:  # a mapping of a user's own spec
             return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
         return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], _elsewhere(key))

@@ -95,7 +95,7 @@ class HuggingFace(Dataset):
             return {"train": found.with_format(None)}
         if "train" not in found:
             raise UserError(f"{shown}: has the splits {', '.join(map(str, found))}; one has to be called train")
-        called = named_parts(list(map(str, found)), shown)
+        called = named_parts(list(map(str, found)))
         say_left_out([f"the split {name}" for name in found if name not in called.values()], shown)
         return {part: found[name].with_format(None) for part, name in called.items()}
 

@@ -64,8 +64,10 @@ class ImageFolder(Dataset):
         """The folder of each part: of train alone where the classes lie in the folder itself."""
         if self.folder is None or not (root := Path(self.folder).expanduser()).is_dir():
             return {}
-        called = named_parts([path.name for path in _below(root)], f"dataset.folder={self.folder}")
-        if called and "train" not in called and all(_below(root / name) for name in called.values()):
+        called = named_parts([path.name for path in _below(root)])
+        parts = [root / name for name in called.values()]
+        holds_images = any(_is_image(path) for part in parts for path in part.iterdir())  # so that it is a class
+        if parts and "train" not in called and not holds_images:
             raise UserError(f"dataset.folder={self.folder}: has {', '.join(called.values())} and no train")
         return {part: root / name for part, name in called.items()} if "train" in called else {"train": root}
 

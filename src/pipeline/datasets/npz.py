@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
+from zipfile import is_zipfile
 
 import numpy as np
 from pydantic import Field
@@ -50,7 +51,11 @@ class Npz(Dataset):
         try:
             with np.load(self.user_files[0], allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+        except OSError as error:
+            raise UserError(f"{shown}: {(error.strerror or str(error)).lower()}") from error
         except Exception as error:  # zipfile and zlib raise types of their own for damaged files
+            if not is_zipfile(self.user_files[0]):
+                raise UserError(f"{shown}: not a .npz file, as np.savez writes one") from error
             raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
         parts = _parts(arrays, shown)
         if self.layout == "channels_first":
@@ -63,21 +68,22 @@ class Npz(Dataset):
 
 def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """x and y of each part of the file. Raises UserError where one is missing, or all of the data lie there too."""
-    called = named_parts({name[2:] for name in arrays if name[:2] in ("x_", "y_")}, shown)
+    called = named_parts({name[2:] for name in arrays if name[:2] in ("x_", "y_")})
     pairs = {part: (f"x_{name}", f"y_{name}") for part, name in called.items()}
-    whole = [name for name in ("x", "y") if name in arrays]
-    if whole and pairs:
+    if pairs and {"x", "y"} <= arrays.keys():
         also = next(name for name in pairs[next(iter(pairs))] if name in arrays)
         raise UserError(
-            f"{shown}: has {whole[0]} and {also}; give x and y, which are cut into parts, or the parts: else what is "
-            "tested could be among what is trained on"
+            f"{shown}: has x and {also}; give x and y, which are cut into parts, or the parts: else what is tested "
+            "could be among what is trained on"
         )
     pairs = pairs or {"train": ("x", "y")}
-    lacking = [name for pair in pairs.values() for name in pair if name not in arrays]
-    if "train" not in pairs or lacking:
-        needs = f"no {lacking[0]}" if lacking else "no x_train and y_train"
+    lacking = next((name for pair in pairs.values() for name in pair if name not in arrays), None)
+    if "train" not in pairs or lacking in ("x", "y"):
         has = f"has the arrays {cut(', '.join(arrays), 200)}" if arrays else "has no arrays"
-        raise UserError(f"{shown}: {has}, and {needs}; give x and y, or x_train and y_train")
+        raise UserError(f"{shown}: {has}; give x and y, or x_train and y_train")
+    if lacking is not None:
+        alone = f"{'y' if lacking[0] == 'x' else 'x'}{lacking[1:]}"
+        raise UserError(f"{shown}: has {alone} and no {lacking}; give both, or leave both out")
     used = {name for pair in pairs.values() for name in pair}
     say_left_out([name for name in arrays if name not in used], shown)
     return {part: (arrays[x], arrays[y]) for part, (x, y) in pairs.items()}

@@ -31,9 +31,9 @@ def classification(
     seed. `classes`: their names; none: those that the targets hold. Raises UserError.
     """
     named = list(classes) or class_names([y for _, y in parts.values()], who)
-    kinds = {name: x.dtype.kind for name, (x, _) in parts.items()}
-    odd = next((name for name, kind in kinds.items() if kind != kinds["train"]), None)
-    if odd is not None:  # bytes are divided by 255 and other numbers are not
+    of_bytes = {name: x.dtype == np.uint8 for name, (x, _) in parts.items()}
+    odd = next((name for name, one in of_bytes.items() if one != of_bytes["train"]), None)
+    if odd is not None:  # bytes go to 255, and other numbers mostly to 1
         dtypes = [f"{name} {parts[name][0].dtype}" for name in ("train", odd)]
         raise UserError(f"{who}: x of {' and '.join(dtypes)}; give all parts the same dtype, in the same unit")
     splits = {name: Split(images(x), numbered(y, named, who)) for name, (x, y) in parts.items()}
@@ -52,16 +52,10 @@ def classification(
     return Data(*ordered, task, hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
 
 
-def named_parts(there: Collection[str], who: str) -> dict[str, str]:
-    """What each part of a user's data is called, of the names `there`. Raises UserError for two names of one part."""
-    found = {}
-    for part, names in NAMES.items():
-        here = [name for name in names if name in there]
-        if len(here) > 1:
-            raise UserError(f"{who}: has {' and '.join(here)}, which are names of one part; leave one")
-        if here:
-            found[part] = here[0]
-    return found
+def named_parts(there: Collection[str]) -> dict[str, str]:
+    """What each part of a user's data is called, of the names `there`: the first of NAMES, where it has several."""
+    named = {part: next((name for name in names if name in there), None) for part, names in NAMES.items()}
+    return {part: name for part, name in named.items() if name is not None}
 
 
 def say_left_out(what: Sequence[str], who: str) -> None:

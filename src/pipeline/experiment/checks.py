@@ -184,7 +184,11 @@ def _check_task(experiment: Experiment) -> None:
     for metric in experiment.training.metrics:
         if metric.takes not in (None, task.targets):
             fit = [word for word, cls in words().items() if cls.takes == task.targets]
-            raise bad_choice(KEY, name_of(metric), fit)
+            targets = f"the targets of dataset={choice(experiment.dataset)} are {task.targets or 'neither'}"
+            raise UserError(
+                f"{KEY}={name_of(metric)}: takes {metric.takes}, and {targets}; choose from "
+                f"{', '.join(fit) or 'metrics of yours'}"
+            )
         if name_of(metric) in task.tested and not is_judges(metric):
             raise UserError(
                 f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "

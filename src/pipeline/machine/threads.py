@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import os
 
+from pipeline.errors import UserError
+
 SMALL_STEP_FLOP = 50e6  # two threads gain 20 % at 78 MFLOP and nothing at 20
 LARGE_READ_BYTES = 16e6  # of weights, once: two threads gain 40 % at 43 MB, 16 at 19, 8 at 11, and lose 3 at 3
+THREADS_PER_CORE = 4  # the most that may be asked for
 SPINS = 5_000  # a tenth or a quarter of a millisecond; libgomp's own 300,000 are many
 
 
@@ -33,3 +36,15 @@ def wait_briefly() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
+
+
+def check_threads(key: str, threads: int | None) -> None:
+    """Refuse what the frameworks do not survive: torch crashes and TensorFlow hangs where threads cannot be made.
+
+    More than the machine has are allowed, since a sum of a larger machine's run depends on how many there were. `key`:
+    what set them. Raises UserError.
+    """
+    cores = os.cpu_count() or 1
+    limit = THREADS_PER_CORE * cores
+    if threads is not None and threads > limit:
+        raise UserError(f"{key}={threads}: this machine has {cores} hardware threads; choose 1 to {limit}")

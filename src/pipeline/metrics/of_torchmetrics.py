@@ -83,7 +83,7 @@ class Torchmetrics(Metric):
             names |= there
         near = nearest(name, names)
         hint = "" if near is None else f" (did you mean torchmetrics.{inside}{'.' if inside else ''}{near}?)"
-        raise UserError(f"torchmetrics has no metric {self.metric}{hint}")
+        raise UserError(f"torchmetrics has no such metric{hint}")
 
 
 def _is_metric(found: object) -> bool:

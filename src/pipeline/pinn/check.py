@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
     "dataset": (
         lambda part: isinstance(part, Problem),
-        "holds images; this stage solves problems such as dataset=ode",
+        "not a problem; this stage solves problems such as dataset=ode",
         "is a problem, not images; stage=pinn solves it",
     ),
     "model": (
         lambda part: isinstance(part, Network),
-        "classifies images; model=fnn is the network for problems",
+        "not a network for problems; model=fnn is one",
         "is a network for problems, not images; stage=pinn uses it",
     ),
     "solver": (

@@ -31,7 +31,7 @@ class Side:
     """
 
     name: str
-    epochs: Sequence[tuple[int, float, float, float]]
+    epochs: Sequence[tuple[float, float, float, float]]
     accuracies: Sequence[float]
     rate: tuple[float, float, float]
 

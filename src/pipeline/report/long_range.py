@@ -42,7 +42,7 @@ def figure(
     for axes, across, up in (
         (accuracy, "distance, positions", "test accuracy"),
         (time, "length, tokens", "a sequence in training, ms"),
-        (memory, "length, tokens", "peak memory of the process, MiB"),
+        (memory, "length, tokens", "peak memory, MiB"),
     ):
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(ScalarFormatter())

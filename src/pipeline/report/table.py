@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +23,8 @@ NARROWEST = 10  # letters that a column is given at least
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
 NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
 
-CELL_ENDS = r"(?<=[./_-])(?=\w)"  # where what a cell names may be, such as a key or a path
+# Where what a cell names may be, such as a key or a path; a number stays whole.
+CELL_ENDS = r"(?<=[/_-])(?=\w)|(?<=\.)(?=[^\W\d])"
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -178,14 +180,20 @@ def figure_of(value: float, kind: str) -> str:
 
 def digits(value: float) -> str:
     """Three digits of what was measured: 1.23, 12.3, 1,234."""
-    return f"{value:,.{0 if value >= 99.5 else 1 if value >= 9.95 else 2}f}"
+    return f"{value:,.{_places(value)}f}"
+
+
+def _places(value: float) -> int:
+    """How many behind the point make three digits."""
+    return 0 if value >= 99.5 else 1 if value >= 9.95 else 2
 
 
 def seconds(number: float) -> str:
     """Seconds for people: 0.42 s, 75.3 s, 12 min 5 s."""
     if number < 120:
         return f"{number:.2f} s" if number < 10 else f"{number:.1f} s"
-    return f"{int(number // 60)} min {number % 60:.0f} s"
+    minutes, rest = divmod(round(number), 60)
+    return f"{minutes} min {rest} s"
 
 
 def in_cells(number: int) -> str:
@@ -194,9 +202,7 @@ def in_cells(number: int) -> str:
 
 
 def spread(values: Sequence[float], unit: str = "") -> str:
-    """Median, range and count: `1,234 images/s (1,200 to 1,250, n=9)`."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    text = f"{median:,.0f}{unit}"
-    return text if len(ordered) == 1 else f"{text} ({ordered[0]:,.0f} to {ordered[-1]:,.0f}, n={len(ordered)})"
+    """Median, range and count, with three digits of the least: `1,234 images/s (1,200 to 1,250, n=9)`."""
+    least, most = min(values), max(values)
+    median, low, high = (f"{value:,.{_places(least)}f}" for value in (statistics.median(values), least, most))
+    return f"{median}{unit}" if len(values) == 1 else f"{median}{unit} ({low} to {high}, n={len(values)})"

@@ -6,6 +6,7 @@ reader takes and which `float()` turns back.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -20,7 +21,14 @@ from pipeline.machine.regular_file import read_regular
 
 
 def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserError:
-    """The message for a file that the system refused: which, why, and how much room is left. `key`: what moves it."""
+    """The message for a file that the system refused: which, why, and how much room is left where that is the reason.
+
+    `key`: what moves it.
+    """
+    if error.errno == errno.EEXIST and path.is_file():
+        return UserError(f"{key}cannot write {path}: it is a file, not a folder")
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"{key}cannot write {path}: {error.strerror or error}")
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     try:
         room = f"; {shutil.disk_usage(place).free / 1e6:,.0f} MB free"

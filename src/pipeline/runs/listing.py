@@ -36,7 +36,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-HEADLINE = "test/accuracy"
+HEADLINES = ("test/bits_per_byte", "test/exact_match", "test/accuracy")  # of a model's test, the first that it has
 BY_THEMSELVES = {  # what is neither, and has its own key
     "status": "stage.status=finished chooses by it",
     "state": "stage.status=finished chooses by it",
@@ -80,11 +80,11 @@ class Listed:
 
     @property
     def headline(self) -> str | None:
-        """The metric that the run is judged by: the test accuracy, else its first result that says what is better."""
-        if HEADLINE in self.metrics:
-            return HEADLINE
-        better = (name for name, one in self.declared.items() if one["kind"] == "result" and one["direction"] != "none")
-        return next((name for name in better if name in self.metrics), None)
+        """The metric that the run is judged by: of its test, else the first result or rate that says what is better."""
+        declares = [name for name, one in self.declared.items() if one["direction"] != "none" and name in self.metrics]
+        results = [name for name in declares if self.declared[name]["kind"] == "result"]
+        rates = [name for name in declares if self.declared[name]["direction"] == "max"]
+        return next((name for name in (*HEADLINES, *results, *rates) if name in self.metrics), None)
 
 
 def listed(root: Path) -> list[Listed]:

@@ -26,7 +26,12 @@ class LossScale:
         self.initial = self.final = float(np.float32(self.initial))  # as the frameworks keep it
 
     def take(self, scales: np.ndarray, step: int) -> list[tuple[int, float]]:
-        """The scale after each of the steps (k,) that follow `step`. Returns the changes among them."""
+        """The scale after each of the steps (k,) that follow `step`. Returns the changes among them.
+
+        None follow where a block of batches ends before the gradients of a step are complete.
+        """
+        if not len(scales):
+            return []
         before = np.concatenate([[self.final], scales[:-1]])
         self.skipped_steps += int((scales < before).sum())
         changes = [(step + int(place) + 1, float(scales[place])) for place in np.flatnonzero(scales != before)]

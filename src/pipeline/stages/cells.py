@@ -21,6 +21,9 @@ from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
+from pipeline.machine.others import said_of
+from pipeline.report.table import in_cells
+from pipeline.runs.json_files import read_json
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.plan import Decision, cell_name, check, nothing_runs
@@ -141,6 +144,16 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     if beside:
         run.say(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
     return summary.entries(decisions, outcomes)
+
+
+def disturbed(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """A note, where other processes had enough of the cores while cells were timed to disturb that."""
+    receipts = [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
+    shares = [receipt.get("training_rate", {}).get("cores_of_others") for receipt in receipts]
+    busy = [share for share in shares if share is not None and said_of(share)]
+    if not busy:
+        return ()
+    return (f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too",)
 
 
 def without_result(entries: Sequence[Entry]) -> str | None:

@@ -31,7 +31,6 @@ class Evaluate(Stage):
     """No settings: the run is named by `run=<id>`."""
 
     starts_from_run: ClassVar[bool] = True
-    headline: ClassVar[str] = "test/accuracy"
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""

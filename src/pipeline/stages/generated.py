@@ -140,7 +140,7 @@ def rows(
         each = f"{step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
         shown_rows.append(("decode", f"{measured['decode/tokens_per_s']:,.0f} tokens/s: {each}"))
     where = paths[0] if len(paths) == 1 else paths[0].parent
-    start = f"{in_seconds(found.first_s)} before all that: a prefill and a step, in which frameworks compile"
+    start = f"{in_seconds(found.first_s)} before all that: prefills and a step, in which frameworks compile"
     about_it = (
         ("first", start),
         ("device", str(resolved.place)),

@@ -21,6 +21,7 @@ from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
     decided,
+    disturbed,
     experiment_of,
     if_any,
     refuse_overruled,
@@ -66,8 +67,14 @@ class Ladder(Stage):
         return {name: text for name, text in {**self.rungs, **model, **self.rungs}.items() if text is not None}
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a rung that is a mistake, before anything runs."""
+        """Refuse a rung that is a mistake, or of another length than the first, before anything runs."""
         self.plan(experiment)
+        lengths = {_length(one) for one in self.kinds(experiment)}
+        if len(lengths) > 1:
+            raise UserError(
+                "stage=ladder: its rungs are compared by the time of the same training, and they train for "
+                f"{' and '.join(sorted(lengths))}; give each training.epochs alone"
+            )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a key that the first rung sets anew, so that nothing would be left of the user's."""
@@ -109,6 +116,7 @@ class Ladder(Stage):
         return Result(
             metrics=metrics(found),
             table=tuple(notes(entries, found)),
+            notes=disturbed(entries),
             tables=(grid(entries, found, self),),
             failed=without_result(entries),
         )
@@ -119,6 +127,20 @@ def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -
         return variant(experiment, {"rung": name}, text, above=below)
     except UserError as error:
         raise UserError(f"stage.rungs.{name}={text!r}: {error}") from error
+
+
+def _length(rung: Experiment) -> str:
+    """How long a rung trains, in words. Raises UserError where only its clock or its validations would say."""
+    training = rung.training
+    for key in ("max_time", "patience"):
+        if (value := getattr(training, key)) is not None:
+            raise UserError(
+                f"training.{key}={value} with stage=ladder: could end each rung after another number of steps, and "
+                "they are compared by the time of the same training; leave it out"
+            )
+    if training.steps is None:
+        return f"{training.epochs} epochs"
+    return f"{training.steps * training.accumulate * training.batch_size} examples"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
     checked,
+    disturbed,
     experiments_of,
     refuse_overruled,
     run_cells,
@@ -131,6 +132,7 @@ class LongRange(Stage):
         return Result(
             metrics=metrics(found),
             table=(("guess", f"an accuracy of {guess:.3f}"), *parameters(found)),
+            notes=disturbed(entries),
             tables=(recalls(found, self), costs(found, self)),
             failed=without_result(entries),
         )
@@ -138,12 +140,16 @@ class LongRange(Stage):
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one training: seconds of a sequence (median, least, most over its periods), and the process's peak bytes."""
+    """Of one training: seconds of a sequence (median, least, most over its n periods), and the peak of the memory: of
+    the device where that is a GPU, else of the process.
+    """
 
     median: float
     least: float
     most: float
+    n: int
     peak: float
+    of_device: bool
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,9 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
                 median=1 / rates["median"],
                 least=1 / rates["max"],
                 most=1 / rates["min"],
+                n=rates["n"],
                 peak=peak.get("device_bytes", peak["process_bytes"]),
+                of_device="device_bytes" in peak,
             )
     ends = tuple(parameters[distance] for distance in sorted({min(parameters), max(parameters)})) if parameters else ()
     return Measured(name, accuracies, costs, tuple(dict.fromkeys(ends)))
@@ -249,11 +257,17 @@ def costs(found: Sequence[Measured], stage: LongRange) -> Table:
 
     def cell(one: Measured, length: int) -> str:
         cost = one.costs.get(length)
-        return "" if cost is None else f"{1e3 * cost.median:.3g} ms, {cost.peak / 2**20:,.0f} MiB"
+        alone = " (n=1)" if cost is not None and cost.n == 1 else ""
+        return "" if cost is None else f"{1e3 * cost.median:.3g} ms{alone}, {cost.peak / 2**20:,.0f} MiB"
 
     lengths = sorted(stage.lengths)
     rows = [(one.name, *(cell(one, length) for length in lengths)) for one in found]
-    title = "a sequence in training (median over periods after the first), and the process's peak memory, by length"
+    each = [cost for one in found for cost in one.costs.values()]
+    whose = "device" if any(cost.of_device for cost in each) else "process"
+    cold = "; n=1: of one period, cold where it is the only one" if any(cost.n == 1 for cost in each) else ""
+    title = (
+        f"a sequence in training (median over periods after the first{cold}), and the {whose}'s peak memory, by length"
+    )
     return Table(title, ("model", *map(str, lengths)), tuple(rows))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,8 +76,12 @@ class Predict(Stage):
             raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
         check_range(Path(str(experiment.settings.run)))
         for text in self.images:
-            if fault := fault_of(Path(text).expanduser()):
+            path = Path(text).expanduser()
+            if fault := fault_of(path):
                 raise UserError(f"stage.images={text}: {fault}")
+            if path.suffix.lower() == ".png":
+                with _opened(path):  # its beginning; what of it is damaged shows when it is read
+                    pass
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
@@ -207,7 +212,7 @@ def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str])
 
     height, width, channels = shape
     try:
-        with open_regular(path) as file, Image.open(file, formats=["PNG"]) as stored:
+        with _opened(path) as stored:
             deep = stored.mode.startswith("I")  # 16-bit grey, which Pillow's own conversion clips at 255
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
             image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
@@ -216,6 +221,22 @@ def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str])
     if shallow.size != (width, height):
         notes.append(f"{path.name}: resized from {shallow.width}x{shallow.height} to {width}x{height}")
     return image / np.float64(255)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file as a Pillow image. Raises UserError for one that is not a PNG."""
+    from PIL import Image, UnidentifiedImageError
+
+    with open_regular(path) as file:
+        try:
+            stored = Image.open(file, formats=["PNG"])
+        except UnidentifiedImageError as error:
+            raise UserError(f"stage.images={path}: not a PNG") from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
+        with stored:
+            yield stored
 
 
 def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:

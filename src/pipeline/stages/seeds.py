@@ -47,7 +47,6 @@ class Seeds(Stage):
     repeats: PositiveInt = 3
 
     has_cells: ClassVar[bool] = True
-    headline: ClassVar[str] = "test/accuracy"
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval
 
     def check(self, experiment: Experiment) -> None:
@@ -166,8 +165,8 @@ def log_epochs(run: Run, trained: Sequence[Trained]) -> None:
 
     Up to the epoch with which the first seed ended; the last one that is kept is that of each seed's own end.
     """
-    for same in zip(*(one.epochs for one in trained), strict=False):
-        step, number = same[0][0], int(same[0][1][EPOCH])
+    for number, same in enumerate(zip(*(one.epochs for one in trained), strict=False), 1):
+        step = same[0][0]
         run.end_epoch(number, over_seeds(trained, [record for _, record in same]), step)
     run.last_epoch = tuple(over_seeds(trained, [values(one.last_epoch) for one in trained]))
 

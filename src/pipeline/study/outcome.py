@@ -84,7 +84,8 @@ def write_curves(path: Path, run: Path) -> None:
     for record in read_metrics(run):
         if EPOCH in record.metrics:
             curves = {name.removeprefix("epoch/").replace("/", "_"): record.metrics[name] for name in names}
-            rows.append({"epoch": int(record.metrics[EPOCH]), "step": record.step, **curves})
+            passes = record.metrics[EPOCH]
+            rows.append({"epoch": int(passes) if passes.is_integer() else passes, "step": record.step, **curves})
     if rows:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

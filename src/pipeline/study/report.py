@@ -160,7 +160,7 @@ def _side(name: str, outcome: Outcome) -> Any:
     key = "validation_accuracy"
     epochs = [
         (
-            int(row["epoch"]),
+            float(row["epoch"]),
             float(row[key]),
             float(row.get(f"{key}_min", row[key])),
             float(row.get(f"{key}_max", row[key])),

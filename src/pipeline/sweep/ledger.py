@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from pipeline.contracts import Stage
+from pipeline.contracts import Dataset, Stage
 from pipeline.report.table import figure_of, seconds
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
@@ -142,6 +142,12 @@ def _last(run: Path | None, name: str) -> Metric | None:
 
 
 def headlines(cell: Cell) -> tuple[str, ...]:
-    """The metric that a stage is judged by, and those that stand in for it, in their order."""
-    stage = cell.experiment.stage if cell.experiment else Stage
-    return (stage.headline, *stage.otherwise)
+    """The metric that a cell is judged by, and those that stand in for it, in their order: that of its stage, or of its
+    task where the stage says none.
+    """
+    if cell.experiment is None:
+        return (Stage.headline,)
+    stage, dataset = cell.experiment.stage, cell.experiment.dataset
+    silent = stage.headline == Stage.headline
+    of_task = dataset.task.headline if silent and isinstance(dataset, Dataset) else None
+    return (*([of_task] if of_task else []), stage.headline, *stage.otherwise)

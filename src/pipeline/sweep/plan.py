@@ -125,7 +125,12 @@ def varied_by(words: Sequence[str]) -> dict[str, str]:
 
 def label_of(swept: Mapping[str, str]) -> str:
     """A cell as it is called in messages."""
-    return " ".join(f"{key}={value}" for key, value in swept.items()) or "the one cell"
+    return " ".join(f"{key}={_short(value)}" for key, value in swept.items()) or "the one cell"
+
+
+def _short(value: str) -> str:
+    """A number that a search has drawn, in four digits: the grid's file and the run's config have all of it."""
+    return f"{float(value):.4g}" if re.fullmatch(r"-?\d+\.\d{6,}(e-?\d+)?", value) else value
 
 
 def _in_cell(number: int, swept: Mapping[str, str]) -> str:

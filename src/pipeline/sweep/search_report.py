@@ -67,7 +67,7 @@ def saved_by_pruning(study: Study, epochs: int) -> str:
     pruned = [max(trial.intermediate_values, default=0) for trial in ended if trial.state == TrialState.PRUNED]
     whole = epochs * len(ended)
     text = f"pruning: {len(pruned)} of {len(ended)} trials cut short"
-    text += f" (after {statistics.median(pruned):g} epochs in the median)" if pruned else ""
+    text += f" (the median after epoch {statistics.median(pruned):g})" if pruned else ""
     return f"{text}; {trained} of {whole} epochs trained ({1 - trained / whole:.0%} saved)" if whole else text
 
 

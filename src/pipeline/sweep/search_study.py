@@ -33,10 +33,10 @@ class Pruner:
         self.trial = Trial(load_study(Path(message["file"]), message["study"]), message["id"])
 
     def report_before(self, records: Iterable[Record]) -> None:
-        """The epochs that a run had seen before it was killed: this trial goes on with it."""
-        for record in records:
-            if EPOCH in record.metrics and self.metric in record.metrics:
-                self.trial.report(record.metrics[self.metric], int(record.metrics[EPOCH]))
+        """The epochs, or validations, that a run had seen before it was killed: this trial goes on with it."""
+        for number, record in enumerate((record for record in records if EPOCH in record.metrics), 1):
+            if self.metric in record.metrics:
+                self.trial.report(record.metrics[self.metric], number)
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         if self.metric not in metrics:

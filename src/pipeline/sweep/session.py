@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Session:
         self.journal.finish(*(("FAILED", given_up or f"{failed} cells failed") if failed else ("FINISHED", None)))
         say(self.console, f"folder {os.path.relpath(self.journal.folder)}")
         if self.tracker is not None:
-            say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait)}")
+            say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait, partial(say, self.console))}")
         return outcomes
 
 

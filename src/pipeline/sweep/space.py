@@ -56,7 +56,17 @@ def distribution(override: Override) -> BaseDistribution:
         if isinstance(value, IntervalSweep):
             logarithmic = "log" in value.tags
             low, high = float(str(value.start)), float(str(value.end))
-            if WHOLE_ENDS.search(str(override.input_line)):
+            whole = WHOLE_ENDS.search(str(override.input_line))
+            if low > high:
+                raise ValueError("begins above its end; write the lower number first")
+            if logarithmic and low < 1 and whole:
+                raise ValueError(
+                    "both ends are whole numbers, so that whole numbers are searched, and a logarithmic scale of them "
+                    "begins at 1 or above; write a real one as interval(0.0001,1.0)"
+                )
+            if logarithmic and low <= 0:
+                raise ValueError("a logarithmic scale begins above 0")
+            if whole:
                 return optuna.IntDistribution(int(low), int(high), log=logarithmic)
             return optuna.FloatDistribution(low, high, log=logarithmic)
         if isinstance(value, RangeSweep) and all(

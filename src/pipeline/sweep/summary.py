@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ Position = tuple[tuple[str, ...], str]  # the values down the page, the value ac
 VALIDATION = "validation/"
 MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
-DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # whose values are not compared with each other
+# What says which data are tested: cells that differ in it are not compared. A number says how many are trained on.
+DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder", "dataset.train", "dataset.test")
+NUMBER = re.compile(r"[\d.e+-]+")
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -143,14 +146,15 @@ class Pivot:
         return {where for found in several for where, median in found.items() if median == choose(found.values())}
 
     def _data(self, position: Position) -> tuple[str, ...]:
-        """Which dataset the cells of a position have, of those that the grid goes over."""
+        """Which dataset the cells of a position have, of those that the grid goes over, if the user compares none."""
         swept = self.at(*position)[0].cell.swept
-        return tuple(swept[key] for key in DATA if key in swept)
+        named = (swept[key] for key in DATA if key in swept and not self.chosen)
+        return tuple(value for value in named if not NUMBER.fullmatch(value))
 
     @property
     def by_dataset(self) -> bool:
         """Whether the grid goes over datasets, on each of which another is the best."""
-        return any(key in DATA for key in (*self.down, self.across))
+        return any(self._data(position) for position in self.positions)
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
@@ -212,6 +216,8 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     elif declared and pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:
         none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
         lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")
+    if pivot.by_dataset and not pivot.best() and not lines:
+        lines.append(f"one cell on each dataset: none is marked; sweep.best={pivot.judge} compares all of them")
     return (*lines, *([f"* {_best_by(pivot)}"] if pivot.best() else []))
 
 

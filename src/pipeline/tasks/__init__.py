@@ -86,7 +86,8 @@ class Task(ABC):
     `example_kind`: what models may expect: "tokens" below a vocabulary, "pairs of sequences" of them, or "numbers";
     None: anything.
     `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
-    None: anything else. `pads`: some targets are padding (`counted`). `tested`: the names of what its judge measures
+    None: anything else. `headline`: the metric of the test set that a model is judged by; None: the loss.
+    `pads`: some targets are padding (`counted`). `tested`: the names of what its judge measures
     and which value is better, where it says so.
     """
 
@@ -95,6 +96,7 @@ class Task(ABC):
     better: ClassVar[Direction] = "max"
     example_kind: ClassVar[ExampleKind | None] = None
     targets: ClassVar[Targets | None] = None
+    headline: ClassVar[str | None] = None
     pads: ClassVar[bool] = False
     tested: ClassVar[Mapping[str, Direction]] = {}
 

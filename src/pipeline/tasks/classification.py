@@ -33,6 +33,7 @@ class Classification(Task):
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "numbers"
     targets: ClassVar[Targets | None] = "classes"
+    headline: ClassVar[str | None] = "test/accuracy"
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",
         "accuracy": "max",

@@ -37,6 +37,7 @@ class LanguageModelling(Task):
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "tokens"
     targets: ClassVar[Targets | None] = "classes"
+    headline: ClassVar[str | None] = "test/bits_per_byte"  # a loss is of a token, of whichever alphabet
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",
         "accuracy": "max",

@@ -29,6 +29,7 @@ class Recall(Task):
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "tokens"
     targets: ClassVar[Targets | None] = "classes"
+    headline: ClassVar[str | None] = "test/accuracy"
     tested: ClassVar[Mapping[str, Direction]] = {"loss": "min", "accuracy": "max"}
 
     length: int

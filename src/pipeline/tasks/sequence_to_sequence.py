@@ -42,6 +42,7 @@ class SequenceToSequence(Task):
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "pairs of sequences"
     targets: ClassVar[Targets | None] = "classes"
+    headline: ClassVar[str | None] = "test/exact_match"
     pads: ClassVar[bool] = True
     tested: ClassVar[Mapping[str, Direction]] = {"loss": "min", "accuracy": "max", "exact_match": "max"}
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from pipeline.tracking import record as records
 from pipeline.tracking.share import NORMAL, share
 
 KNOWN_DOWN_SECONDS = 5.0  # a server that failed while the run ran gets no longer than this at its end
+SILENT_SECONDS = 3.0  # at the end of a run, before it says what it waits for
 POLL_SECONDS = 0.05
 
 
@@ -59,10 +61,14 @@ class Tracker:
         self.folder = folder
         self.process = process
 
-    def close(self, wait: float) -> str:
-        """After `Journal.finish`: wait up to `wait` seconds for the sync; say how it stands."""
+    def close(self, wait: float, say: Callable[[str], None] | None = None) -> str:
+        """After `Journal.finish`: wait up to `wait` seconds for the sync; say how it stands.
+
+        `say` gets a line where that takes long.
+        """
         if self.process is not None:
             share(NORMAL, self.process.pid)  # it may be in the middle of its imports
+        patient = time.monotonic() + SILENT_SECONDS
         end = time.monotonic() + wait
         soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
         while True:
@@ -76,6 +82,9 @@ class Tracker:
                 return self._unsynced(error or _last_line(self.folder / "tracking.log"))
             if time.monotonic() >= (soon if error else end):
                 return self._unsynced(error) if error else "still syncing in the background"
+            if say is not None and time.monotonic() > patient:
+                say(f"waiting for MLflow to have the run, up to {wait:g} s (tracking.wait)")
+                say = None
             time.sleep(POLL_SECONDS)
 
     def _there(self, record: records.Record) -> str:

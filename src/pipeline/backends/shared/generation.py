@@ -85,8 +85,8 @@ class Row:
 class Generated:
     """`rows`: the texts. `prompted`: tokens of the prompts. `generated`: tokens that were made.
 
-    Seconds: `first_s` of the prefill and the step before all others, which compile; `prefill_s` of the prompts;
-    `moved_s` of each time that windows moved, which may compile another length; `step_s` of each step; `choose_s` of
+    Seconds: `first_s` of the prefills and the step before all others, which compile; `prefill_s` of the prompts;
+    `moved_s` of each time that windows moved; `step_s` of each step; `choose_s` of
     choosing the tokens of each step.
     """
 
@@ -111,10 +111,13 @@ def generate(
 ) -> Generated:
     """Up to `count` tokens behind each prompt (1 to `context` tokens). `check`: sees the logits of each step.
 
-    Before that comes a prefill and a step, in which frameworks compile and which leave nothing behind.
+    Before that come prefills of every length that there will be where no text ends early, and a step, in which
+    frameworks compile and which leave nothing behind.
     """
     found = Generated([Row([int(token) for token in prompt], context) for prompt in prompts])
     started = time.perf_counter()
+    for length in _moved_lengths(found.rows, count):
+        steps.prefill(np.zeros((len(prompts), length), np.int32), np.full(len(prompts), length, np.int32))
     steps.prefill(*_windows(found.rows))
     if count > 1:
         steps.step(*_last(found.rows))
@@ -134,6 +137,18 @@ def generate(
             break
         logits_BV = _next(steps, found)
     return found
+
+
+def _moved_lengths(rows: Sequence[Row], count: int) -> list[int]:
+    """How long the longest window is each time that one moves, where no text ends before it has `count` tokens."""
+    trial = [Row([0] * len(row.tokens), row.context) for row in rows]
+    found = set()
+    for _ in range(count - 1):
+        for row in trial:
+            row.tokens.append(0)
+        if sum(row.move() for row in trial):
+            found.add(max(len(row.window) for row in trial))
+    return sorted(found)
 
 
 def _next(steps: Steps, found: Generated) -> np.ndarray:

@@ -68,7 +68,16 @@ class Look(Profiler):
 def watch(experiment: Experiment, data: Data, resolved: Resolved, look: Look) -> None:
     """Train until the window is over."""
     each = math.ceil(len(data.train) / experiment.training.batch_size)
-    training = replace(experiment.training, epochs=(look.skip + look.steps) // each + 1)
+    usual, batches = experiment.training, look.skip + look.steps
+    training = replace(  # as long as it was timed, so that its schedule fits, or longer: nothing but the window ends it
+        usual,
+        epochs=max(usual.epochs, batches // each + 1),
+        steps=None if usual.steps is None else max(usual.steps, batches // usual.accumulate + 1),
+        validate_every=None,
+        max_time=None,
+        patience=None,
+        weights="last",
+    )
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal.begin(Path(folder), "look", experiment.config)
         try:

@@ -43,7 +43,7 @@ class TransformerBlock(OfBlock):
 
     def _recomputed(self, x_BTD: Any) -> Any:
         """As in training, but computed again in the backward pass: with the same masks, whose seeds are drawn once."""
-        rate = self.block.dropout
+        rate = 0.0 if self.dropout is None else self.dropout.rate  # which a probe of a step sets to 0
         seeds = [self.dropout.seed_generator.next() for _ in range(2)] if self.dropout is not None else []
 
         def of(x: Any, seeds: Any) -> Any:

@@ -48,7 +48,10 @@ class Compare(AboutRuns):
 
     def act(self, settings: Settings, config: Config) -> int:
         """Print it: which runs, what differs by section, the metrics, and what that means."""
-        folders = [find_run(Path(settings.output_dir), name, holding="status.json") for name in self.runs]
+        try:
+            folders = [find_run(Path(settings.output_dir), name, holding="status.json") for name in self.runs]
+        except UserError as error:
+            raise UserError(str(error).replace("run=", "stage.runs=", 1)) from error
         for folder in folders:
             if folders.count(folder) > 1:
                 raise UserError(f"stage.runs: {folder.name} is named twice")

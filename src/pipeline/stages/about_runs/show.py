@@ -42,7 +42,8 @@ class Show(AboutRuns):
         """Print it, section by section."""
         folder = named_run(settings, "show")
         status = read_status(folder)
-        assert status is not None
+        if status is None:
+            raise UserError(f"run={folder.name}: status.json is damaged")
         console = results()
         show(console, folder.name, _head(folder, status))
         _show_config(console, read_config(folder), config)
@@ -177,7 +178,7 @@ def _show_epochs(console: Console, records: list[Record]) -> None:
         return
     names = list(dict.fromkeys(name for metrics in epochs for name in metrics if name != EPOCH))
     rows = [
-        (f"{metrics[EPOCH]:.0f}", *(figure(metrics[name]) if name in metrics else "" for name in names))
+        (passes(metrics[EPOCH]), *(figure(metrics[name]) if name in metrics else "" for name in names))
         for metrics in epochs
     ]
     if len(rows) > FIRST + LAST + 1:
@@ -185,6 +186,11 @@ def _show_epochs(console: Console, records: list[Record]) -> None:
     heads = (name.removeprefix("epoch/").replace("/", "/\n").replace("_", "_\n") for name in names)
     console.print()
     show_table(console, Table("epochs", ("epoch", *heads), tuple(rows)))
+
+
+def passes(number: float) -> str:
+    """Passes over the training examples: `3`; `2.25` where validations are by steps."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 def _artifacts(folder: Path) -> list[tuple[str, Path]]:

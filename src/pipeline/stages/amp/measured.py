@@ -16,6 +16,13 @@ from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric, metrics_of, training_rate
 from pipeline.stages.rates import score_of
 
+STEP = "artifacts/probe/step.json"
+
+
+def is_probed(folder: Path) -> bool:
+    """Whether a run's step was taken apart; where that failed, the run has a note."""
+    return (folder / STEP).is_file()
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -39,7 +46,7 @@ class Measured:
             folder=folder,
             metrics=metrics_of(folder),
             receipt=receipt,
-            step=read_json(folder / "artifacts" / "probe" / "step.json"),
+            step=read_json(folder / STEP),
             units_per_batch=config["training"]["batch_size"] * receipt["task"]["units"],
         )
 

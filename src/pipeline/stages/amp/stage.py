@@ -18,7 +18,16 @@ from pipeline.runs.result import Metric, Result, Table, memory, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.amp import BASELINE, REFERENCE
-from pipeline.stages.cells import Variant, checked, experiments_of, refuse_overruled, run_cells, variant, without_result
+from pipeline.stages.cells import (
+    Variant,
+    checked,
+    disturbed,
+    experiments_of,
+    refuse_overruled,
+    run_cells,
+    variant,
+    without_result,
+)
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -76,16 +85,19 @@ class Amp(Stage):
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train all, one at a time, and lay them side by side. Raises RunError where no two precisions are left."""
         from pipeline.stages.amp import compare, tables
-        from pipeline.stages.amp.measured import Measured
+        from pipeline.stages.amp.measured import Measured, is_probed
 
         receipt = receipts.before(experiment, resolved)
         run.journal.write_receipt(receipt)
         entries = run_cells(run, checked(self.variants(experiment)))
-        done = [Measured.read(entry.run) for entry in entries if entry.state == "done" and entry.run is not None]
+        ended = {entry.cell.label: entry.run for entry in entries if entry.state == "done" and entry.run is not None}
+        done = [Measured.read(cell) for cell in ended.values() if is_probed(cell)]
+        unprobed = [label for label, cell in ended.items() if not is_probed(cell)]
         order = {name: index for index, name in enumerate(self.precisions)}
         rows = compare.compare(sorted(done, key=lambda one: (order[one.precision], one.seed)))
         if len(rows) < 2:
-            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions have a result: nothing to compare")
+            why = f" ({_left_out(unprobed)})" if unprobed else ""
+            raise RunError(f"{len(rows)} of {len(self.precisions)} precisions have a result: nothing to compare{why}")
         run.journal.write_receipt(receipt | {"data_sha256": done[0].receipt["data_sha256"]})
         on_cpu = resolved.place.kind == "cpu"
         shown = (
@@ -100,8 +112,9 @@ class Amp(Stage):
         return Result(
             metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
+            notes=disturbed(entries),
             tables=shown,
-            failed=without_result(entries),
+            failed="; ".join(filter(None, (without_result(entries), _left_out(unprobed)))) or None,
         )
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
@@ -128,6 +141,11 @@ class Amp(Stage):
                 stage = {**one.config["stage"], "probe": True}
                 found.append(replace(one, config={**one.config, "stage": stage}))
         return found
+
+
+def _left_out(unprobed: Sequence[str]) -> str:
+    """The cells that trained and whose step could not be measured: their runs' notes say why."""
+    return f"left out, since a step was not measured: {', '.join(unprobed)}" if unprobed else ""
 
 
 def scales_loss(precision: str) -> bool:

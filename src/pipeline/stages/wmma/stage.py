@@ -21,6 +21,7 @@ from pipeline.kernels.verify import all_cases, is_ours, raised
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
+from pipeline.machine.threads import check_threads
 from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
@@ -189,6 +190,7 @@ class Wmma(Stage):
             self._check()
 
     def _check(self) -> None:
+        check_threads("stage.threads", self.threads)
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
@@ -281,7 +283,7 @@ class Wmma(Stage):
         """Refuse keys of trainings: nothing is trained here."""
         for key in keys:
             if group_of(key) == "precision":
-                raise UserError(f"{key} with stage=wmma: stage.dtype={self.timed_dtype} says it; set that instead")
+                raise UserError(f"{key} with stage=wmma: stage.dtype ({self.timed_dtype}) says it; set that instead")
             if group_of(key) == "device" and key not in OF_DEVICE:
                 raise UserError(f"{key} with stage=wmma: of a device the kernels follow its name alone; leave it out")
             if group_of(key) not in TAKES:
