@@ -133,6 +133,7 @@ def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:
     assert "5 cells: 5 finished before" in again.stderr
 
 
+@pytest.mark.wide
 def test_a_run_that_goes_on_elsewhere_was_not_killed(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     words, environ = held_model(tmp_path)

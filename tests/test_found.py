@@ -74,7 +74,10 @@ DOES_NOT_START = "device=cpu: JAX does not start with JAX_PLATFORMS={} (Unable t
     ("words", "platforms", "message"),
     [
         (("dataset=digits", "training=quick", "device=cpu"), "cuda", EXCLUDES),
-        (("stage=pinn", "dataset=function", "solver=adam", "device=auto"), "nope,cpu", DOES_NOT_START),
+        pytest.param(
+            *(("stage=pinn", "dataset=function", "solver=adam", "device=auto"), "nope,cpu", DOES_NOT_START),
+            marks=pytest.mark.wide,
+        ),
         pytest.param(("stage=pinn", "dataset=function", "solver=deepxde"), "tpu", EXCLUDES, marks=pytest.mark.wide),
     ],
 )

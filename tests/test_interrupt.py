@@ -108,6 +108,7 @@ def test_a_signal_in_training(backend: str, number: signal.Signals, exit_status:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_signal_while_deepxde_trains(backend: str, tmp_path: Path) -> None:
     words = ("stage=pinn", "solver.steps=10000000", "solver.every=10", "tracking=none", f"backend={backend}")
     with begin(tmp_path, *words) as process:

@@ -608,6 +608,7 @@ class Last(First):
         ("seconds", 65, [36, 60]),
     ],
 )
+@pytest.mark.wide
 def test_what_was_measured_before_a_context_broke_stays(
     moment: str, breaks_at: int, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

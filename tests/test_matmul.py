@@ -498,6 +498,7 @@ def check_result(run: Path, names: tuple[str, ...], *, ceilings: bool) -> tuple[
     return result, metrics
 
 
+@pytest.mark.wide
 def test_numpy_without_a_compiler(tmp_path: Path) -> None:
     """No ceiling, and the kernel is named with what it needs."""
     words = ("stage.frameworks=[numpy]", "stage.kernels=[cpu_naive]", "stage.placed=32")

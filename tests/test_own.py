@@ -130,10 +130,7 @@ WRONG = {
 
 @pytest.mark.parametrize(
     ("backend", "how"),
-    [
-        pytest.param(*each, marks=pytest.mark.wide) if each[0] == "jax" and each[1] != "compiled" else each
-        for each in WRONG
-    ],
+    [pytest.param(*each, marks=pytest.mark.wide) if each[0] == "jax" else each for each in WRONG],
 )
 def test_what_cannot_be_trained_is_refused_before_the_run(mine: Path, tmp_path: Path, backend: str, how: str) -> None:
     named: tuple[str, ...] = (

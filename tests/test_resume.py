@@ -190,7 +190,8 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend: str, number: int) -> None:
     """Also where the last period is shorter than the others: 40 steps, validated every 15."""
@@ -236,7 +237,7 @@ def test_mlflow_has_each_point_once(tmp_path: Path) -> None:
     words = (
         *("dataset=digits", "model=linear", "training.steps=2000", "training.batch_size=8"),
         *("training.log_every_n_steps=20", "training.validate_every=100", "training.checkpoint.every=20"),
-        "loader.steps_per_execution=10",
+        *("loader.steps_per_execution=10", "tracking.wait=100"),
     )
     killed(tmp_path, words, 1.0)
     run = resumed(tmp_path)

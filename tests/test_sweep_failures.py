@@ -144,6 +144,7 @@ def test_a_vocabulary_that_no_text_can_have_is_refused_before_any_cell(tmp_path:
     assert said.startswith("dataset.vocabulary=100: the 256 bytes are tokens already; give 257 or more (cell 2: ")
 
 
+@pytest.mark.wide
 def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
     """kill -9 of the worker costs the cell that it ran; the same command again ends with every cell done once."""
     words = ("-m", "seed=range(4)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")

@@ -129,6 +129,7 @@ def begin_here(folder: Path, at_import: str, monkeypatch: pytest.MonkeyPatch) ->
     return begin(folder, *WORDS, "sweep.jobs=2")
 
 
+@pytest.mark.wide
 def test_a_grid_that_is_killed_while_its_worker_imports_leaves_nothing(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from anonymous_memory import most_anonymous
-from command import TORCH_THEN_WIDE, TWO_THEN_WIDE, environment, pipeline, refused, runs, write_files
+from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, write_files
 from in_tasks import STEPS, TRAININGS
 
 from pipeline.runs.json_files import read_json
@@ -113,7 +113,7 @@ def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, n
     assert other["normalisation"] == torch["normalisation"]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_accumulated_gradients_of_a_scaled_loss_are_clipped_unscaled(trained: Any, backend: str) -> None:
     """Frameworks overflow at other scales, so other steps are skipped; a norm that is still scaled is 1e4 and more."""
     found = trained(backend)["scaled"]
@@ -122,7 +122,7 @@ def test_accumulated_gradients_of_a_scaled_loss_are_clipped_unscaled(trained: An
     assert all(1 < norm < 10 for norm in found["norms"])
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_real_targets_in_a_narrow_precision(trained: Any, backend: str) -> None:
     narrow, wide = (trained(backend)[name] for name in ("narrow", "regression"))
     assert narrow["observed"].keys() == {"bfloat16"}
@@ -130,7 +130,7 @@ def test_real_targets_in_a_narrow_precision(trained: Any, backend: str) -> None:
     np.testing.assert_allclose(narrow["losses"][:half], wide["losses"][:half], rtol=0.02)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_task_names_its_units_and_its_score(trained: Any, backend: str) -> None:
     found = trained(backend)
     assert found["regression"]["task"] == {"name": "regression", "unit": "rows", "units": 1, "score": "absolute_error"}
@@ -142,7 +142,7 @@ def test_a_task_names_its_units_and_its_score(trained: Any, backend: str) -> Non
     assert found["stage"]["notes"] == ["a stage from outside"]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_metrics_are_measured_of_any_task(trained: Any, backend: str) -> None:
     """A user's own metric too, with two settings at once."""
     found = trained(backend)["regression"]
@@ -154,7 +154,7 @@ def test_metrics_are_measured_of_any_task(trained: Any, backend: str) -> None:
     assert metrics["test/bits_per_token"] == pytest.approx(metrics["test/loss"] / np.log(2), rel=1e-12)
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_weights_have_the_path_of_their_layer_and_tied_ones_count_once(trained: Any, backend: str) -> None:
     plain, tied = (list(trained(backend)[name]["weights"]) for name in ("language_modelling", "tied"))
     block = "" if backend == "torch" else "attention."
@@ -163,7 +163,7 @@ def test_weights_have_the_path_of_their_layer_and_tied_ones_count_once(trained: 
     assert tied == plain[:-1]
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_attention_is_observed(trained: Any, backend: str) -> None:
     """Products for query, key, value and logits, and attention: one that is fused, or two products."""
     seen = trained(backend)["language_modelling"]["observed"]
@@ -172,7 +172,7 @@ def test_attention_is_observed(trained: Any, backend: str) -> None:
     assert seen["float32"] >= (3 + 1) + backward + 2  # and attention, both ways
 
 
-@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_streamed_batches_are_those_of_memory(trained: Any, backend: str) -> None:
     found = trained(backend)
     np.testing.assert_allclose(found["streamed"]["losses"], found["language_modelling"]["losses"], rtol=1e-6)

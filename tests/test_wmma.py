@@ -142,6 +142,7 @@ def test_cells_have_the_kernels_of_the_users_words(folder: Path, own: dict[str, 
 
 
 @pytest.mark.skipif(bool(gpus()), reason="they are timed")
+@pytest.mark.wide
 def test_a_grid_of_what_only_a_gpu_can_time_says_what_was_found(folder: Path, own: dict[str, str]) -> None:
     words = ("stage.kernels=[naive],[tiled]", "stage.dtype=fp16", "stage.sizes=[32,64]", "stage.architectures=[]")
     grid = pipeline(folder, "-m", *QUICK, *words, **own)
