@@ -227,7 +227,7 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
         "training.max_time=3.0 with stage=ladder: could"
     )
     assert refused(tmp_path, *ladder, "stage.rungs.amp='training.steps=7'").endswith(
-        "and they train for 1 epochs and 448 examples; give each training.epochs alone"
+        "and they train for 10 epochs and 224 examples; give each training.epochs alone"
     )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(
