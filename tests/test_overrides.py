@@ -316,6 +316,9 @@ def test_a_module_that_is_not_there_cannot_be_allowed(monkeypatch: pytest.Monkey
     with pytest.raises(UserError) as refusal:
         take_allow_list()
     assert str(refusal.value) == "PIPELINE_MODULES=json,mine_nowhere.models: no module mine_nowhere on the path"
+    monkeypatch.setenv("PIPELINE_MODULES", "json,mine.py")
+    with pytest.raises(UserError, match=r"^PIPELINE_MODULES=json,mine\.py: write the module's name, mine$"):
+        take_allow_list()
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,12 @@ def write_checkpoint(run: Path, step: int) -> None:
     writer.close()
 
 
+def test_a_run_whose_status_is_damaged_is_one_message(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.6)
+    (run / "status.json").write_text("[1, 2]")
+    assert refused(tmp_path, "stage=show", f"run={run.name}") == f"run={run.name}: status.json is damaged"
+
+
 def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     killed = a_run(tmp_path / "elsewhere", 0.6, state="KILLED")
     assert "killed with" not in pipeline(tmp_path, "stage=runs", "output_dir=elsewhere").stderr

@@ -259,6 +259,21 @@ def test_no_point_of_a_discrete_space_comes_twice_while_others_are_left(
     assert points[0] == proposed(samplers(0)[sampler](), searched, 1)[0]
 
 
+INTERVALS = {
+    "tag(log,interval(0,1))": "both ends are whole numbers, so that whole numbers are searched, and a ",
+    "tag(log,interval(0.0,1.0))": "a logarithmic scale begins above 0",
+    "interval(1,0)": "begins above its end; write the lower number first",
+}
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_an_interval_that_cannot_be_searched_says_why(interval: str) -> None:
+    (override,) = OverridesParser.create().parse_overrides([f"model.dropout={interval}"])
+    with pytest.raises(UserError) as caught:
+        space.distribution(override)
+    assert str(caught.value).startswith(f"model.dropout={interval}: {INTERVALS[interval]}")
+
+
 def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *OPTUNA).startswith("hydra/sweeper=optuna: nothing to search; ")
     one = (*OPTUNA, "optimizer=adam,sgd")

@@ -18,7 +18,9 @@ from rich.console import Console
 from pipeline.datasets.python_docs import PythonDocs
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
+from pipeline.stages.cells import disturbed
 from pipeline.stages.train import Train
 from pipeline.sweep.ledger import outcome_text
 from pipeline.sweep.plan import Cell, label_of
@@ -254,6 +256,17 @@ def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: 
     assert notes_of(outcomes) == ["2 of 4 cells: a", "1 of 4 cells: b"]
     assert notes_of(outcomes, 1) == ["2 of 4 cells: a", "and 1 other note, in the cells' results"]
     assert notes_of(outcomes, 0) == ["and 2 other notes, in the cells' results"]
+
+
+def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
+    found = []
+    for number, share in enumerate((0.02, 0.5, None, 0.25)):
+        (tmp_path / f"{number}").mkdir()
+        write_json(tmp_path / f"{number}" / "receipt.json", {"training_rate": {"cores_of_others": share}})
+        cell = Cell(number, {"seed": f"{number}"}, {}, [], None, None)
+        found.append(Entry(cell, "done", "", tmp_path / f"{number}", {}, None))
+    assert disturbed(found) == ("others had 50% of the cores at the most, in 2 of 4 cells: their times show that too",)
+    assert disturbed(found[:1]) == ()
 
 
 def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:

@@ -228,6 +228,17 @@ def test_a_run_is_in_mlflow_whole_and_live(uri: str, tmp_path: Path) -> None:
     assert (journal.folder / "tracking.log").read_text() == ""
 
 
+def test_what_a_run_waits_for_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tracking.tracker.SILENT_SECONDS", 0.1)
+    said: list[str] = []
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert Tracker(tmp_path, process).close(0.5, said.append) == "still syncing in the background"
+        finally:
+            process.kill()
+    assert said == ["waiting for MLflow to have the run, up to 0.5 s (tracking.wait)"]
+
+
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("again", ["same", "other"])
 def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
