@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 from command import done, pipeline, runs, status, write_files
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import Impossible, UserError
+from pipeline.kernels.cpu.ceilings import Ceilings
+from pipeline.kernels.cpu.cpu_naive import CpuNaive
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
 from pipeline.machine.device import Device, Place, gpus
+from pipeline.report.canvas import canvas
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
-from pipeline.stages.wmma import tables
+from pipeline.stages.wmma import figures, tables
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.padding import STEPS, Around, next_multiple
 from pipeline.stages.wmma.stage import Wmma
@@ -399,3 +405,34 @@ def test_rates_on_and_off_multiples(folder: Path, own: dict[str, str]) -> None:
     assert [row[0] for row in found.tables[1].rows] == [str(128 + step) for step in STEPS]
     assert (made / "artifacts/figures/padding.png").is_file()
     assert {"padding/numpy/gain", "padding/cpu_packed/off_8_share"} <= {metric.name for metric in found.metrics}
+
+
+@pytest.mark.parametrize("had", [1.0, 0.3])
+def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside other processes the probe itself is slow: kernels stood ten times above what was drawn as their limit."""
+    bench = Bench(Wmma(kernels=(CpuNaive(),), sizes=((64, 64, 64),), threads=2).plan(0), None)  # type: ignore[arg-type]
+    (gemm,) = bench.plan.problems
+    bench.verdicts["cpu_naive"], bench.times[gemm]["cpu_naive"] = Verdict(1, 0.0, 0.0), Times(1, [1e-6], [1e-6])
+    bench.ceilings = Ceilings(flop_per_s=(9e9,), bytes_per_s=(40e9,), threads=2, cores_had=had)
+    bench.cores_had = [had]
+    drawn = canvas(7.2, 4.4)
+    monkeypatch.setattr(figures, "canvas", lambda *_: drawn)
+    monkeypatch.setattr(drawn, "savefig", lambda _: None)
+    figures.roofline(Path("roofline.png"), bench, ["cpu_naive"], bench.ceilings, bench.ceilings.peak / 1e9)
+    (axes,) = drawn.axes
+    said, is_lowered = [text.get_text() for text in axes.texts], had < 1
+    at_least = "at least " if is_lowered else ""
+    assert said == [f"multiply-adds on registers, {at_least}9 GFLOP/s", f"memory, {at_least}40 GB/s"]
+    assert axes.get_lines()[0].get_linestyle() == (":" if is_lowered else "-")
+    assert axes.get_title().endswith("2 threads beside other processes" if is_lowered else "2 threads")
+    # Its rate is 58 times that ceiling, of which no share is kept.
+    bench.errors[gemm, "cpu_naive"], bench.facts["cpu_naive"] = Verdict(1, 0.0, 0.0), {}
+    assert ("of peak" in tables.timed(bench)[0].columns) is not is_lowered
+    assert ("64x64x64/cpu_naive/of_peak" in {one.name for one in tables.metrics(bench)}) is not is_lowered
+
+
+@given(st.floats(1e-3, 1e3), st.floats(2, 1e6))
+def test_labels_of_an_axis_of_powers_are_few_and_true(low: float, times: float) -> None:
+    ticks, labels = figures._powers_of_two(low, low * times)
+    assert len(ticks) == len(labels) <= figures.TICKS and all(low <= one <= low * times for one in ticks)
+    assert [float(Fraction(label)) for label in labels] == ticks

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 MARKS = "osD^vPX*<>"
 WORDS = "#4a5568"
+TICKS = 10  # of an axis whose labels are not to touch
 
 
 def draw(run: Run, bench: Found) -> None:
@@ -42,19 +42,20 @@ def draw(run: Run, bench: Found) -> None:
 def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings, peak: float) -> None:
     """These kernels at every size below the ceilings of their processor, of which `peak` is that of products.
 
-    An intensity is that of the fewest bytes possible.
+    An intensity is that of the fewest bytes possible. Dotted: ceilings that other processes may have lowered.
     """
-    memory = roof.memory / GIGA
+    memory, is_lowered = roof.memory / GIGA, bench.others is not None and isinstance(roof, Ceilings)
+    at_least = "at least " if is_lowered else ""
     figure = canvas(7.2, 4.4)
     axes = figure.add_subplot()
     intensities = [gemm.intensity for gemm in bench.plan.problems]
     low, high = min(peak / memory / 8, *intensities) / 1.5, max(intensities) * 1.5
-    axes.plot((low, peak / memory, high), (low * memory, peak, peak), color=GREY, lw=1.5)
+    axes.plot((low, peak / memory, high), (low * memory, peak, peak), color=GREY, lw=1.5, ls=":" if is_lowered else "-")
     for what, flat in _roofs(roof).items():  # the highest is the roof; others are those of slower instructions
         if flat < peak:
             axes.plot((flat / memory, high), (flat, flat), color=GREY, lw=0.8, ls="--")
-        axes.annotate(f"{what}, {flat:,.0f} GFLOP/s", (high, flat), (0, 4), va="bottom", ha="right", **TEXT)
-    axes.annotate(f"memory, {memory:,.0f} GB/s", (low, low * memory), (14, 2), va="bottom", ha="left", **TEXT)
+        axes.annotate(f"{what}, {at_least}{flat:,.0f} GFLOP/s", (high, flat), (0, 4), va="bottom", ha="right", **TEXT)
+    axes.annotate(f"memory, {at_least}{memory:,.0f} GB/s", (low, low * memory), (14, 2), va="bottom", ha="left", **TEXT)
     for number, name in enumerate(kernels):
         points = [
             (gemm.intensity, rate) for gemm in bench.plan.problems if (rate := bench.rate(gemm, name, sustained=True))
@@ -68,13 +69,19 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
         xlabel="FLOP per byte of the fewest bytes that have to be moved",
         ylabel="GFLOP/s, sustained",
     )
-    powers = [2**power for power in range(int(np.ceil(np.log2(low))), int(np.log2(high)) + 1)]
-    axes.set_xticks(powers, [f"{one:g}" for one in powers])
+    axes.set_xticks(*_powers_of_two(low, high))
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(_title(bench, bench.processor(kernels[0])), fontsize=10)
     figure.savefig(path)
+
+
+def _powers_of_two(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Those between two numbers, at most TICKS of them, and how each is written."""
+    found = range(ceil(log2(low)), floor(log2(high)) + 1)
+    shown = found[:: ceil(len(found) / TICKS) or 1]
+    return [2.0**power for power in shown], [f"1/{2**-power}" if power < 0 else f"{2**power}" for power in shown]
 
 
 def _roofs(roof: Ceilings | CardCeilings) -> dict[str, float]:
@@ -162,4 +169,6 @@ def _title(bench: Found, processor: str = "cpu") -> str:
 
 
 def _where(bench: Found, processor: str) -> str:
-    return str(bench.card) if processor == "gpu" else plural(bench.plan.cores, "thread")
+    if processor == "gpu":
+        return str(bench.card)
+    return plural(bench.plan.cores, "thread") + (" beside other processes" if bench.others else "")

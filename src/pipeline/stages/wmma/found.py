@@ -179,6 +179,8 @@ class Found:
         return None if ours is None or theirs is None else ours / theirs
 
     def peak(self, name: str) -> float | None:
-        """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not."""
-        found = self.card_ceilings if self.processor(name) == "gpu" else self.ceilings
-        return None if found is None else found.peak
+        """FLOP per second that a kernel's processor was measured to do where nothing is fetched; None: it was not, or
+        others were at work, who slow the probe too."""
+        if self.processor(name) == "gpu":
+            return None if self.card_ceilings is None else self.card_ceilings.peak
+        return None if self.ceilings is None or self.others else self.ceilings.peak
