@@ -91,7 +91,6 @@ class Task(ABC):
     and which value is better, where it says so.
     """
 
-    unit: ClassVar[str] = "examples"
     score: ClassVar[str | None] = None
     better: ClassVar[Direction] = "max"
     example_kind: ClassVar[ExampleKind | None] = None
@@ -99,6 +98,10 @@ class Task(ABC):
     headline: ClassVar[str | None] = None
     pads: ClassVar[bool] = False
     tested: ClassVar[Mapping[str, Direction]] = {}
+
+    @property
+    def unit(self) -> str:
+        return "examples"
 
     @property
     @abstractmethod

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 DRAWABLE = (1, 3, 4)  # channels that are a picture: grey, colours, colours and transparency
+IMAGE = 3  # dimensions: height, width, channels
 SHOWN = 24  # examples on the sheet of test images
 NAMED = 5  # classes in a note
 
@@ -29,7 +30,6 @@ NAMED = 5  # classes in a note
 class Classification(Task):
     """Examples of shape `x` in `classes`: images (height, width, channels), or any other shape."""
 
-    unit: ClassVar[str] = "images"
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "numbers"
     targets: ClassVar[Targets | None] = "classes"
@@ -42,6 +42,11 @@ class Classification(Task):
 
     x: tuple[int, ...]
     classes: tuple[str, ...]
+
+    @property
+    def unit(self) -> str:
+        """Rows of numbers are no images."""
+        return "images" if len(self.x) == IMAGE else "examples"
 
     @property
     def shapes(self) -> Shapes:
@@ -124,7 +129,7 @@ class ClassificationJudge(Judge):
         classes, labels = self.task.classes, np.concatenate(self.labels)
         self._write(run, labels)
         figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, title)
-        if len(self.task.x) != 3 or self.task.x[2] not in DRAWABLE:
+        if len(self.task.x) != IMAGE or self.task.x[2] not in DRAWABLE:
             return
         x, logits = (np.concatenate(parts) for parts in zip(*self.first, strict=True))
         title = f"{title}: the first test images (blue: the true class; orange: a wrong guess)"
