@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,10 @@ from command import (
     status,
     with_small_disk,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipeline.cli.streams import between_words
 from pipeline.cli.terminal import Terminal
 from pipeline.report.table import show
 from pipeline.runs.run import Run
@@ -323,6 +327,29 @@ def test_no_control_characters_reach_the_terminal() -> None:
     assert shown.count(escaped) == 4
     assert name not in shown
     assert "\x1b[1mplain\x1b[0m" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 0])
+def test_a_message_is_as_wide_as_the_terminal(columns: int, tmp_path: Path) -> None:
+    """A terminal that does not say how wide it is gets it in one line, as programs do."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    try:
+        subprocess.run([*COMMAND, "modle=cnn"], cwd=tmp_path, env=environment(), stderr=theirs, check=False)
+        said = os.read(ours, 10_000).decode().replace("\r\n", "\n").removesuffix("\n")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    plain = message(pipeline(tmp_path, "modle=cnn"))
+    assert " ".join(said.split()) == f"error: {plain}"
+    assert ("\n" in said) == (columns > 0) and max(map(len, said.split("\n"))) <= (columns or 1000)
+
+
+@given(st.lists(st.text("ab/.-", min_size=1, max_size=30)), st.integers(3, 40))
+def test_what_is_folded_keeps_its_words_whole(words: list[str], width: int) -> None:
+    lines = between_words(" ".join(words), width, "  ")
+    assert " ".join(lines).split() == words
+    assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
 
 
 def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:

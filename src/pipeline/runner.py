@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cli.streams import say
 from pipeline.errors import Pruned, RunError, Stopped, UserError
 from pipeline.ready import ready, ready_again
 from pipeline.spec import Config, choice, group_of
@@ -140,7 +141,7 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
         )
     console = messages()
     for note in [*notes, *(f"not exact: {one}" for one in other)]:
-        console.print(f"resume={folder.name}: {note}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"resume={folder.name}: {note}")
     return record(experiment, resolved, checkpoint=replace(checkpoint, differences=tuple(other)))
 
 

@@ -7,11 +7,16 @@ import io
 import os
 import stat
 import sys
-from typing import Any, TextIO
+import textwrap
+from typing import IO, TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Controls (ESC starts a command to the terminal), the marks that turn the direction of writing, and halves of letters.
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
 ESCAPES = {code: repr(chr(code))[1:-1] for code in CONTROLS}
+NARROWEST = 20  # columns of a terminal that messages are folded for
 ESCAPES_IN_LINES = {code: text for code, text in ESCAPES.items() if chr(code) not in "\n\t"}
 
 
@@ -23,6 +28,26 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for a text of several lines."""
     return text.translate(ESCAPES_IN_LINES)
+
+
+def between_words(text: str, width: int, indent: str = "") -> list[str]:
+    """The lines of a text, folded between words: what has to be copied stays whole. `indent`: of what goes on."""
+    fold = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line for each in text.splitlines() for line in fold.wrap(each) or [""]] or [""]
+
+
+def say(console: Console, text: str) -> None:
+    """A message for the person at the terminal, word for word."""
+    console.print(for_reader(text, console.file), highlight=False, markup=False, soft_wrap=True)
+
+
+def for_reader(text: str, stream: IO[str]) -> str:
+    """A message as it is, for a file or a program; on a terminal as wide as that."""
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # not a terminal, or a stream without a descriptor
+        return text
+    return "\n".join(between_words(text, width, "  ")) if width > NARROWEST else text
 
 
 def outlive_readers() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from pipeline.cli.streams import for_reader
 from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError, cut
@@ -61,7 +62,8 @@ def named_parts(there: Collection[str]) -> dict[str, str]:
 def say_left_out(what: Sequence[str], who: str) -> None:
     """Say what lies beside the parts, and is read by nobody."""
     if what:
-        print(f"{who}: leaves out {cut(', '.join(what), 300)}", file=sys.stderr, flush=True)
+        said = f"{who}: leaves out {cut(', '.join(what), 300)}"
+        print(for_reader(said, sys.stderr), file=sys.stderr, flush=True)
 
 
 def channels_last(x: np.ndarray, who: str) -> np.ndarray:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.cli.streams import for_reader
 from pipeline.errors import Readable
 from pipeline.passwords import without_password
 
@@ -72,7 +73,7 @@ def find(folder: Path, file: File) -> Path | None:
 
 def say(line: str) -> None:
     """A line for the person at the terminal, at once."""
-    print(without_password(line), file=sys.stderr, flush=True)
+    print(for_reader(without_password(line), sys.stderr), file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

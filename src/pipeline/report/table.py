@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import statistics
-import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from pipeline.cli.streams import between_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,16 +36,11 @@ def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
         console.print(title, style="italic", highlight=False, markup=False)
     names = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        for first, line in enumerate(_between_words(value, max(console.width - names - GAP, NARROWEST))):
+        for first, line in enumerate(between_words(value, max(console.width - names - GAP, NARROWEST))):
             label = "" if first else name
             text = Text.assemble((f"{label:<{names}}", "dim"), " " * GAP, line)
             text.rstrip()
             console.print(text, soft_wrap=True)
-
-
-def _between_words(text: str, width: int) -> list[str]:
-    wrapped = (textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
-    return [line for lines in wrapped for line in lines or [""]] or [""]
 
 
 def show_result(console: Console, result: Result, folder: Path) -> None:

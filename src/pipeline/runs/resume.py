@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.hardware import device_differences
@@ -106,10 +107,10 @@ def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | Non
             status, name = read_status(folder), experiment.settings.name
             if name and status is not None and status.name != name:
                 said = f"name={name}: goes on with {folder.name}, which keeps its name, {status.name}"
-                messages().print(said, highlight=False, markup=False, soft_wrap=True)
+                say(messages(), said)
             return checkpoint
         for note in notes:
-            messages().print(f"{folder.name} was killed and is not gone on with: {note}", highlight=False, markup=False)
+            say(messages(), f"{folder.name} was killed and is not gone on with: {note}")
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.exits import stop_held_back
+from pipeline.cli.streams import say
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Metric, values
 
@@ -87,7 +88,7 @@ class Run:
     @stop_held_back()
     def say(self, text: str) -> None:
         """A line for the person at the terminal."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(self.console, text)
 
     def note(self, text: str) -> None:
         """As `say`, once; it stays among the notes of the run's result."""
@@ -146,7 +147,7 @@ class Progress:
     def note(self, text: str) -> None:
         """A line that stays, above the bar."""
         self.printed = time.monotonic()
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(self.console, text)
 
     @stop_held_back()
     def close(self) -> None:

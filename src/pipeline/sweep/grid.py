@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.report.table import in_cells
 from pipeline.runs import beside as code_beside
@@ -25,7 +26,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
-from pipeline.sweep.session import MakeExecutor, Session, say
+from pipeline.sweep.session import MakeExecutor, Session
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",

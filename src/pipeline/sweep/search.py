@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.settings import Sought
@@ -32,7 +33,7 @@ from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import EPOCH, finished, left, open_study, study_file
-from pipeline.sweep.session import MakeExecutor, Session, say
+from pipeline.sweep.session import MakeExecutor, Session
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 from pipeline.variables import names_in
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cli.streams import say
 from pipeline.report.table import show_table
 from pipeline.runs.result import Direction, Metric, Table
 from pipeline.sweep.search_study import ranking
-from pipeline.sweep.session import say
 
 if TYPE_CHECKING:
     from optuna.study import Study

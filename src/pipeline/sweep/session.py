@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipeline.cli.streams import say
 from pipeline.errors import Stopped
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
@@ -110,8 +111,3 @@ def notes_of(outcomes: Sequence[Outcome], most: int = 5) -> list[str]:
     lines = [f"{count} of {len(outcomes)} cells: {note}" for note, count in counted.most_common(most)]
     others = len(counted) - len(lines)
     return lines if not others else [*lines, f"and {others} other note{'s' * (others != 1)}, in the cells' results"]
-
-
-def say(console: Console, text: str) -> None:
-    """A line for the person at the terminal."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages
 from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
 from pipeline.errors import UserError
@@ -118,7 +119,7 @@ def _compile(
 
 def refused(name: str, compiler: str, said: str) -> UserError:
     """All that the compiler has said goes to standard error; the message has the first of its errors."""
-    messages().print(said.strip(), highlight=False, markup=False, soft_wrap=True)
+    say(messages(), said.strip())
     first = next((line for line in said.splitlines() if "error:" in line), said.strip().partition("\n")[0])
     return UserError(f"{name}: does not compile ({compiler}): {first}")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import RunError, UserError
@@ -42,7 +43,7 @@ class Delete(AboutRuns):
             try:
                 _delete(folder, mlflow=self.mlflow)
             except (RunError, UserError) as error:
-                messages().print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
+                say(messages(), f"error: {error}")
                 failures += 1
         return 1 if failures else 0
 
@@ -59,13 +60,13 @@ class Delete(AboutRuns):
 
         Raises UserError where the answer is not yes, or nobody can be asked.
         """
-        say = messages()
+        console = messages()
         for folder in folders:
             cells = [cell for cell in cells_of(folder) if cell not in {one.name for one in folders}]
             kept = f"; the runs of its {in_cells(len(cells))} stay" if cells else ""
-            say.print(f"{folder.name}  {size(size_of(folder))}{kept}", highlight=False, markup=False, soft_wrap=True)
+            say(console, f"{folder.name}  {size(size_of(folder))}{kept}")
         for line in named(users_of(root, folders)):
-            say.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(console, line)
         if self.sure:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -85,4 +86,4 @@ def _delete(folder: Path, *, mlflow: bool) -> None:
         entry = forget(folder)
     delete_folder(folder)
     also = f", and its entry {entry} in MLflow" if entry else ""
-    results().print(f"deleted {folder.name}{also}", highlight=False, markup=False, soft_wrap=True)
+    say(results(), f"deleted {folder.name}{also}")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, PositiveInt
 
+from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice, shown
@@ -96,7 +97,7 @@ class Runs(AboutRuns):
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
         said = [_count(len(rows), len(found), len(every), root) + _going_on(rows), *misspelt(among, self.where)]
-        messages().print("\n".join(said), highlight=False, markup=False, soft_wrap=True)
+        say(messages(), "\n".join(said))
         return 0
 
     def _among(self, runs: Sequence[Listed]) -> list[Listed]:
