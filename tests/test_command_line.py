@@ -356,14 +356,17 @@ def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "--help", COLUMNS="80")
     assert result.returncode == 0
     listed = result.stdout.partition("\n\naugmentation: ")[2].partition("\n\n")[0].splitlines()
-    assert len(listed) > 20 and max(map(len, listed)) <= 80
+    assert len(listed) > 20 and max(map(len, result.stdout.splitlines())) <= 80
     said = " ".join(result.stdout.split())
     for folder in sorted((ROOT / "conf").iterdir()):
         if folder.is_dir() and folder.name != "hydra":
             choices = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
             assert f"{folder.name}: {choices} " in said
     assert "hydra/launcher: ray, submitit_local, submitit_slurm, workers\n" in result.stdout
-    assert "python -m pipeline stage=evaluate run=latest" in result.stdout
+    examples = [line.strip().partition("  ")[0] for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert "stage=evaluate run=latest" in examples
+    for example in (one for one in examples if "=" in one and not one.startswith("-m") and "latest" not in one):
+        assert pipeline(tmp_path, *example.split(), "--cfg", "job").returncode == 0, example
 
 
 def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:

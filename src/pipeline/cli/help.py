@@ -15,31 +15,36 @@ TEXT = """\
 pipeline: declarative GPU machine-learning experiments, with a receipt of what
 really ran.
 
-Say what you want by group=choice and key=value; the rest stays as below.
+Behind `python -m pipeline` say what you want by group=choice and key=value;
+the rest stays as below. Alone it is the main job, an MLP on Fashion-MNIST.
 
-  python -m pipeline                                        the main job: an MLP on Fashion-MNIST
-  python -m pipeline precision=mixed model=cnn              another precision, another model
-  python -m pipeline backend=jax training.epochs=2          another framework, a shorter run
-  python -m pipeline -m precision=fp32,mixed model=mlp,cnn  a grid: every combination
-  python -m pipeline -m experiment=keras_search             a search: many cells, the next from the last
-  python -m pipeline experiment=softmax_regression          a recipe from conf/experiment/
-  python -m pipeline stage=amp training.epochs=1            what mixed precision buys here, and why
-  python -m pipeline stage=evaluate run=latest              the test figures of a saved run again
-  python -m pipeline stage=predict run=latest stage.images=[shoe.png]  a picture of yours
-  python -m pipeline stage=pinn dataset=ode                 differential equations, solved by a network
-  python -m pipeline experiment=amp_ladder                  what each change of a training gains
-  python -m pipeline stage=runs                             the runs so far; stage.best=test/accuracy sorts them
-  python -m pipeline stage=devices                          what this machine can run
+  precision=mixed model=cnn              another precision, another model
+  backend=jax training.epochs=2          another framework, a shorter run
+  -m precision=fp32,mixed model=mlp,cnn  a grid: every combination
+  -m experiment=keras_search             a search: the next cells from the last
+  experiment=softmax_regression          a recipe from conf/experiment/
+  stage=amp training.epochs=1            what mixed precision buys, and why
+  stage=transformer                      a GPT, trained on Moby-Dick
+  stage=generate run=latest              more text from it
+  stage=wmma                             matmul kernels: verified, then timed
+  stage=pinn dataset=ode                 differential equations, by a network
+  experiment=amp_ladder                  what each change of a training gains
+  stage=evaluate run=latest              the test metrics of a saved run again
+  stage=predict run=latest stage.images=[shoe.png]  a picture of yours
+  stage=runs stage.best=test/accuracy    the runs so far, the best first
+  stage=devices                          what this machine can run
 
 Groups and their choices (conf/<group>/<choice>.yaml says what each is):
 
 {groups}
 
-Any key of the configuration can be set, for example model.units=[256,128] or optimizer.learning_rate=0.01.
-`--cfg job` prints the whole configuration; `--cfg job --package model` only the part named.
-Devices may be written cpu, gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
-Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration, --config-dir DIR add a folder of
-your own choices, --hydra-help the rest. PIPELINE_TRACEBACK=1 shows where an error message comes from."""
+Any key of the configuration can be set, for example model.units=[256,128] or
+optimizer.learning_rate=0.01. `--cfg job` prints the whole configuration,
+`--cfg job --package model` only the part named. Devices may be written cpu,
+gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
+Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration,
+--config-dir DIR add a folder of your own choices, --hydra-help the rest.
+PIPELINE_TRACEBACK=1 shows where an error message comes from."""
 
 
 def help_asked_for(arguments: Sequence[str]) -> str | None:
