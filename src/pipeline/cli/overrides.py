@@ -25,6 +25,7 @@ from pipeline.cli.help import choices
 from pipeline.errors import UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import canonical
 
+SHORT = {"lr": "learning_rate", "bs": "batch_size"}  # as other programs call them
 OF_GRIDS = ("launcher", "sweeper")  # of Hydra's own part, what says who runs the cells of a grid
 LONGEST_KEY = 200
 OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
@@ -83,7 +84,6 @@ def as_setting(flag: str) -> str:
     if name in yaml.safe_load((conf_path() / "config.yaml").read_text(encoding="utf-8")):
         return f"; a setting is written {name}=<value>"
     found = re.findall(r"\w+\.\w+", _elsewhere(name))
-    found = [key for key in found if not key.startswith("stage.")] or found  # which other stages than the usual have
     return f"; a setting is written {' or '.join(f'{key}=<value>' for key in found)}" if found else ""
 
 
@@ -130,6 +130,7 @@ def _elsewhere(key: str) -> str:
     group, _, name = key.rpartition(".")
     if not re.fullmatch(r"\w+", name):
         return ""
+    name = name if group else SHORT.get(name, name)
     every = choices([conf_path()])
     if name in every:
         return f"{name}=<choice> is a group"
@@ -139,10 +140,14 @@ def _elsewhere(key: str) -> str:
         files = ((choice, conf_path() / one / f"{choice}.yaml") for choice in every.get(one, ()))
         having[one] = [choice for choice, file in files if line.search(file.read_text(encoding="utf-8"))]
     if not group:
-        there = " or ".join(f"{one}.{name}" for one, found in having.items() if found)
-        return f"did you mean {there}?" if there else ""
+        there = [f"{one}.{name}" for one, found in having.items() if found and one != "stage"]
+        if not there and having["stage"]:
+            there = [f"stage.{name} of stage={', '.join(having['stage'])}"]
+        return f"did you mean {' or '.join(there)}?" if there else ""
     found = having[group]
-    return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it" if found else _elsewhere(name)
+    if found:
+        return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it"
+    return "" if name in SHORT else _elsewhere(name)  # a group's own message knows its names
 
 
 def _not_written(key: str, target: str) -> str | None:
