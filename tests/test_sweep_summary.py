@@ -20,7 +20,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
-from pipeline.stages.cells import disturbed
+from pipeline.stages.cells import caveats
 from pipeline.stages.train import Train
 from pipeline.sweep.ledger import outcome_text
 from pipeline.sweep.plan import Cell, label_of
@@ -261,12 +261,25 @@ def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: 
 def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
     found = []
     for number, share in enumerate((0.02, 0.5, None, 0.25)):
-        (tmp_path / f"{number}").mkdir()
-        write_json(tmp_path / f"{number}" / "receipt.json", {"training_rate": {"cores_of_others": share}})
-        cell = Cell(number, {"seed": f"{number}"}, {}, [], None, None)
-        found.append(Entry(cell, "done", "", tmp_path / f"{number}", {}, None))
-    assert disturbed(found) == ("others had 50% of the cores at the most, in 2 of 4 cells: their times show that too",)
-    assert disturbed(found[:1]) == ()
+        found.append(_with_receipt(tmp_path, number, {"training_rate": {"cores_of_others": share}}))
+    assert caveats(found) == ("others had 50% of the cores at the most, in 2 of 4 cells: their times show that too",)
+    assert caveats(found[:1]) == ()
+
+
+def test_cells_that_a_clock_ended_are_noted(tmp_path: Path) -> None:
+    """stage=amp compared accuracies of trainings of different lengths without a word."""
+    ends = enumerate((None, "training.max_time", "training.max_time"))
+    found = [_with_receipt(tmp_path, number, {"kept_weights": {"ended_by": by}}) for number, by in ends]
+    (note,) = caveats(found)
+    assert note.startswith("training.max_time ended 2 of 3 cells: what is tested are trainings of different numbers")
+    assert caveats(found[:1]) == ()
+
+
+def _with_receipt(folder: Path, number: int, receipt: Mapping[str, Any]) -> Entry:
+    run = folder / f"{number}"
+    run.mkdir()
+    write_json(run / "receipt.json", receipt)
+    return Entry(Cell(number, {"seed": f"{number}"}, {}, [], None, None), "done", "", run, {}, None)
 
 
 def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -146,14 +146,28 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     return summary.entries(decisions, outcomes)
 
 
-def disturbed(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """A note, where other processes had enough of the cores while cells were timed to disturb that."""
+def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
     receipts = [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
+    return (*_disturbed(receipts), *_ended_early(receipts))
+
+
+def _disturbed(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where other processes had enough of the cores while cells were timed to disturb that."""
     shares = [receipt.get("training_rate", {}).get("cores_of_others") for receipt in receipts]
     busy = [share for share in shares if share is not None and said_of(share)]
-    if not busy:
-        return ()
-    return (f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too",)
+    if busy:
+        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
+
+
+def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where a clock or validations ended trainings, each after another number of steps."""
+    by = [receipt.get("kept_weights", {}).get("ended_by") for receipt in receipts]
+    for key in dict.fromkeys(filter(None, by)):
+        yield (
+            f"{key} ended {by.count(key)} of {in_cells(len(by))}: what is tested are trainings of different numbers of "
+            "steps, and times of whole trainings are of as many"
+        )
 
 
 def without_result(entries: Sequence[Entry]) -> str | None:

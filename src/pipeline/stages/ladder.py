@@ -20,8 +20,8 @@ from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
+    caveats,
     decided,
-    disturbed,
     experiment_of,
     if_any,
     refuse_overruled,
@@ -116,7 +116,7 @@ class Ladder(Stage):
         return Result(
             metrics=metrics(found),
             table=tuple(notes(entries, found)),
-            notes=disturbed(entries),
+            notes=caveats(entries),
             tables=(grid(entries, found, self),),
             failed=without_result(entries),
         )

@@ -24,8 +24,8 @@ from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
     Variant,
+    caveats,
     checked,
-    disturbed,
     experiments_of,
     refuse_overruled,
     run_cells,
@@ -132,7 +132,7 @@ class LongRange(Stage):
         return Result(
             metrics=metrics(found),
             table=(("guess", f"an accuracy of {guess:.3f}"), *parameters(found)),
-            notes=disturbed(entries),
+            notes=caveats(entries),
             tables=(recalls(found, self), costs(found, self)),
             failed=without_result(entries),
         )

@@ -20,8 +20,8 @@ from pipeline.spec import spec
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.cells import (
     Variant,
+    caveats,
     checked,
-    disturbed,
     experiments_of,
     refuse_overruled,
     run_cells,
@@ -112,7 +112,7 @@ class Amp(Stage):
         return Result(
             metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
-            notes=disturbed(entries),
+            notes=caveats(entries),
             tables=shown,
             failed="; ".join(filter(None, (without_result(entries), _left_out(unprobed)))) or None,
         )
