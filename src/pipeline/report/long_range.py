@@ -22,10 +22,14 @@ def figure(
     times: Mapping[str, Mapping[int, Spread]],
     peaks: Mapping[str, Mapping[int, float]],
     *,
+    whose: str,
     guess: float,
     title: str,
 ) -> None:
-    """By model: accuracies by distance, seconds of a sequence and MiB by length. Bars: from the least to the most."""
+    """By model: accuracies by distance, seconds of a sequence and MiB by length. Bars: from the least to the most.
+
+    `whose`: memory, the device's or the process's.
+    """
     drawn = canvas(12, 3.6)
     accuracy, time, memory = drawn.subplots(1, 3)
     for number, name in enumerate(recalled):
@@ -42,7 +46,7 @@ def figure(
     for axes, across, up in (
         (accuracy, "distance, positions", "test accuracy"),
         (time, "length, tokens", "a sequence in training, ms"),
-        (memory, "length, tokens", "peak memory, MiB"),
+        (memory, "length, tokens", f"peak memory of the {whose}, MiB"),
     ):
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(ScalarFormatter())

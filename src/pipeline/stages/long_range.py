@@ -263,12 +263,15 @@ def costs(found: Sequence[Measured], stage: LongRange) -> Table:
     lengths = sorted(stage.lengths)
     rows = [(one.name, *(cell(one, length) for length in lengths)) for one in found]
     each = [cost for one in found for cost in one.costs.values()]
-    whose = "device" if any(cost.of_device for cost in each) else "process"
     cold = "; n=1: of one period, cold where it is the only one" if any(cost.n == 1 for cost in each) else ""
-    title = (
-        f"a sequence in training (median over periods after the first{cold}), and the {whose}'s peak memory, by length"
-    )
+    times = f"a sequence in training (median over periods after the first{cold})"
+    title = f"{times}, and the {_whose(found)}'s peak memory, by length"
     return Table(title, ("model", *map(str, lengths)), tuple(rows))
+
+
+def _whose(found: Sequence[Measured]) -> str:
+    """Memory was measured."""
+    return "device" if any(cost.of_device for one in found for cost in one.costs.values()) else "process"
 
 
 def write_csv(path: Path, found: Sequence[Measured]) -> None:
@@ -291,4 +294,4 @@ def draw(path: Path, found: Sequence[Measured], guess: float, title: str) -> Non
     recalled = {one.name: {at: values for at, values in one.accuracies.items() if values} for one in found}
     times = {one.name: {at: (c.median, c.least, c.most) for at, c in one.costs.items()} for one in found}
     peaks = {one.name: {at: c.peak / 2**20 for at, c in one.costs.items()} for one in found}
-    long_range.figure(path, recalled, times, peaks, guess=guess, title=title)
+    long_range.figure(path, recalled, times, peaks, whose=_whose(found), guess=guess, title=title)
