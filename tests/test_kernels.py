@@ -126,6 +126,30 @@ def test_one_wrong_element_of_a_large_product_is_found() -> None:
     assert str(check(made, buffer, rows).fault).startswith("1 of 900 rows are wrong")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_hides_no_other_error_of_a_large_product(value: float) -> None:
+    """By a bound of D as the kernel left it an infinity made everything right that is not compared by element."""
+    gemm = Gemm(m=900, n=700, k=500)
+    made, buffer = right(gemm)
+    rows = np.array([0, 5, 899])
+    d = matrix(buffer, 900, 700, 900, "column")
+    d[444, 333] = value
+    assert str(check(made, buffer, rows).fault).startswith("1 of 900 rows are wrong")  # type: ignore[arg-type]
+    d[445, 1] += 10
+    assert str(check(made, buffer, rows).fault).startswith("2 of 900 rows are wrong")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", range(100, 110))
+def test_two_elements_that_have_changed_places_are_found(row: int) -> None:
+    """Their errors cancel in half of the sums over random signs."""
+    gemm = Gemm(m=900, n=700, k=500)
+    made, buffer = right(gemm)
+    d = matrix(buffer, 900, 700, 900, "column")
+    d[row, [3, 4]] = d[row, [4, 3]]
+    fault = check(made, buffer, np.array([0, 5, 899])).fault  # type: ignore[arg-type]
+    assert str(fault).startswith("1 of 900 rows are wrong")
+
+
 def test_numbers_that_belong_to_no_matrix_are_poisoned() -> None:
     made = operands(GEMM, 0)
     assert made.a.size == GEMM.lda * GEMM.k and np.isnan(made.a).sum() == 3 * GEMM.k
