@@ -25,7 +25,7 @@ from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State
 from pipeline.kernels.cpu.ceilings import doubt
-from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
+from pipeline.kernels.cpu.numpy import SPINS_S, Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.copies import Copy, copies
@@ -76,6 +76,14 @@ class Late(Kernel):
     def prepare(self, operands: Operands, threads: int) -> Launch:
         time.sleep(self.prepare_s)
         return LateLaunch(operands, threads, self)
+
+
+@spec
+class Forgetful(Late):
+    """Its `prepare` returns nothing."""
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:  # noqa: ARG002
+        return None  # type: ignore[return-value]
 
 
 class LateLaunch(Matmul):
@@ -320,6 +328,29 @@ def test_the_limit_is_that_of_a_run(kernel: Late, fault: str | None, monkeypatch
     monkeypatch.setattr(verifying, "LIMIT_S", 0.3)
     found = verify(kernel, [SMALL], partial(kernel.prepare, threads=1), seed=0)
     assert found.fault == fault
+
+
+def test_a_call_that_never_ends_is_ended_also_where_it_is_timed_for_an_idea(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last problem's further calls had no limit: the stage hung."""
+    monkeypatch.setattr(verifying, "LIMIT_S", 0.3)
+    found = verify(Late(), [SMALL], partial(Unkind, how="sleeps"), seed=0)
+    assert found.fault == "sizes, 16 fp32, by columns: has not ended after 0 s"
+
+
+def test_a_kernel_of_the_users_rests_as_long_as_it_says() -> None:
+    """Whoever is timed next shared the cores with its threads, which wait by spinning."""
+    assert Apart(Numpy(), partial(Matmul, threads=2), operands(SMALL[1], 0), limit=5.0).rest_s == SPINS_S
+
+
+def test_a_problem_that_is_left_out_is_no_right_one() -> None:
+    """`prepare` without a result: three problems of 54 were verified, and the kernel was timed."""
+    cases = all_cases("fp32")[:4]
+    found = verify(Numpy(), cases, lambda made: Matmul(made, 1) if made.gemm.m < 9 else None, seed=0)
+    assert found.n == 2 and str(found.fault).endswith(
+        "nothing to run; a kernel's `refusal` says which problems it does not take"
+    )
+    bench = bench_of(Numpy(), Forgetful())
+    assert str(bench.verdicts["forgetful"].fault).endswith("its `prepare` returned None, not a Launch")
 
 
 def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:

@@ -33,7 +33,7 @@ class Apart(Launch):
         self._process.start()
         theirs.close()
         weakref.finalize(self, _end, self._process)
-        self.facts = self._answer(None)
+        self.facts, self.rest_s = self._answer(None)
 
     def run(self) -> None:
         self._ask("run")
@@ -77,7 +77,7 @@ def _serve(to: Connection, prepare: Prepare, operands: Operands) -> None:
     """Answer with (what went wrong, what was returned), as long as the process that asks is there."""
     try:
         launch = prepare(operands)
-        to.send((None, dict(launch.facts)))
+        to.send((None, (dict(launch.facts), launch.rest_s)))
     except Exception as error:  # whatever the user's code may raise
         to.send((in_words(error), None))
         return

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import Readable
+from pipeline.errors import Readable, RunError
 from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, digest, operands
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
@@ -26,7 +26,7 @@ WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; be
 ROWS = 64
 Case = tuple[str, Gemm, Values, bool]
 Prepare = Callable[[Operands], "Launch | None"]
-Watch = Callable[[Case, bool], object]  # called with a problem, and whether the kernel is about to run on it
+Watch = Callable[[Case, bool], object]  # called with a problem, and whether the kernel's own code is about to run
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,16 @@ def _verify(
         made = operands(gemm, seed + n, values, nan_c)
         try:
             launch = prepare(made)
+            if launch is None and n == 0:
+                return Verdict(0, 0.0, 0.0)
             if launch is None:
-                continue
-            facts = dict(launch.facts)
-            found, seconds = _run(made, launch, seed, partial(watch, case))
+                raise RunError("nothing to run; a kernel's `refusal` says which problems it does not take")
+            facts, running = dict(launch.facts), partial(watch, case)
+            found, seconds = _run(made, launch, seed, running)
             if case is last and found.fault is None and seconds < SHORT_S:
+                running(True)
                 seconds = min(seconds, *(launch.seconds(1) for _ in range(3)))
+                running(False)
         except Readable as failed:
             return Verdict(n, error, relative, f"{_called(case)}: {failed}", 0.0, facts)
         n, error, relative = n + 1, max(error, found.error), max(relative, found.relative)
@@ -118,24 +122,24 @@ def _run(made: Operands, launch: Launch, seed: int, running: Callable[[bool], ob
     before, first = made.digest(), made.d
     seconds: list[float] = []
     for again in (False, True):
+        running(True)
         if again:
             launch.refill(made.d)
             if not _same_bits(launch.result(), made.d):
                 return Check(0.0, 0.0, "override `refill`: D is not what it filled in"), min(seconds)
-        running(True)
         seconds.append(_seconds(launch))
+        inputs, d = launch.inputs(), launch.result()
         running(False)
-        inputs = launch.inputs()
         after = made.digest() if inputs is None else digest(inputs)
         written = [name for name, old, new in zip("ABC", before, after, strict=True) if old != new]
         if written:  # what D should be is no longer known
             return Check(0.0, 0.0, f"writes into {', '.join(written)}, or beside"), min(seconds)
-        if again and _same_bits(launch.result(), first):
+        if again and _same_bits(d, first):
             break
-        found = right(made, launch, seed)
+        found = check(made, d, _rows(made.gemm, seed))
         if found.fault:
             return replace(found, fault=f"{found.fault}{' in its second run' if again else ''}"), min(seconds)
-        first = launch.result().copy()
+        first = d.copy()
     return found, min(seconds)
 
 

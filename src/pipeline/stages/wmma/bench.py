@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import Readable
+from pipeline.errors import Readable, RunError
 from pipeline.kernels import nvrtc
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State, state
@@ -322,7 +322,10 @@ def context_fault(index: int | None) -> str | None:
 def _prepared(kernel: Kernel, threads: int, index: int | None, made: Operands) -> Launch:
     """`kernel.prepare`, on the same card in another process too."""
     with on_card(index):
-        return kernel.prepare(made, threads)
+        launch: Launch | None = kernel.prepare(made, threads)
+    if launch is None:  # a user's, who has not returned it
+        raise RunError("its `prepare` returned None, not a Launch")
+    return launch
 
 
 def _case(gemm: Gemm) -> Case:
