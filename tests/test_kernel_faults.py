@@ -25,7 +25,7 @@ from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State
 from pipeline.kernels.cpu.ceilings import doubt
-from pipeline.kernels.cpu.numpy import SPINS_S, Matmul, Numpy, blas
+from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.copies import Copy, copies
@@ -39,6 +39,7 @@ from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.torch.launch import one_message
 from pipeline.kernels.verify import Case, all_cases, verify
+from pipeline.machine.blas import SPINS_S
 from pipeline.machine.device import Device, Gpu, Place
 from pipeline.spec import spec
 from pipeline.stages.wmma import bench as bench_module
