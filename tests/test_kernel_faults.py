@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError, UserError
@@ -693,5 +694,12 @@ def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Pa
     file.write_text("")
     with pytest.raises(UserError, match=r"mine: block=\[64, 64, 1\]: 4,096 threads; CUDA runs 1,024 at the most"):
         Source(file=str(file), block=(64, 64, 1))
+    with pytest.raises(UserError, match=r"mine: block=\[1, 1, 65\]: 65 threads along z; at the most 64"):
+        Source(file=str(file), block=(1, 1, 65))
+    with pytest.raises(UserError, match=r"mine: dynamic=232449: no card has more than 232,448 bytes for a block"):
+        Source(file=str(file), dynamic=232_449)
+    for none in ((0, 1, 1), (-16, -16, 1)):
+        with pytest.raises(ValidationError, match=r"block\.0"):
+            Source(file=str(file), block=none)
     assert Source(file=str(file)).launched == "block=[256, 1, 1], tile=[16, 16]"
     assert Naive().launched == ""

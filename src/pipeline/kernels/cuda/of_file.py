@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -10,8 +9,8 @@ from typing import ClassVar
 from pydantic import NonNegativeInt, PositiveInt
 
 from pipeline.errors import UserError, shown
-from pipeline.kernels.cuda.function import COMMON, FOLDER, Triple
-from pipeline.kernels.cuda.limits import THREADS
+from pipeline.kernels.cuda.function import COMMON, FOLDER
+from pipeline.kernels.cuda.limits import refused_block
 from pipeline.kernels.cuda.source import CudaSource
 from pipeline.kernels.gemm import DTYPES
 from pipeline.spec import spec
@@ -35,16 +34,16 @@ class Source(CudaSource):
     spilled = 1 << 20
 
     file: str
-    block: Triple = (256, 1, 1)
+    block: tuple[PositiveInt, PositiveInt, PositiveInt] = (256, 1, 1)
     tile: tuple[PositiveInt, PositiveInt] = (16, 16)
     dynamic: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         if not Path(self.file).is_file():
             raise UserError(f"stage.kernels: {shown(self.file)}: no such file")
-        if math.prod(self.block) > THREADS:
-            most = f"{math.prod(self.block):,} threads; CUDA runs {THREADS:,} at the most"
-            raise UserError(f"stage.kernels: {self.name}: block={list(self.block)}: {most}")
+        refusal = refused_block(self.block, self.dynamic)
+        if refusal is not None:
+            raise UserError(f"stage.kernels: {self.name}: {refusal}")
 
     @property
     def launched(self) -> str:
