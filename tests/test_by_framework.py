@@ -9,12 +9,10 @@ from in_backend import experiment
 
 from pipeline import backends
 from pipeline.errors import Impossible, UserError
-from pipeline.kernels.cpu import ceilings
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
 from pipeline.ready import ready
-from pipeline.stages import by_framework
 
 WHY = "torch is built without CUDA"
 STAGES = ("graph", "matmul", "loading")
@@ -62,19 +60,3 @@ def test_a_device_that_is_split_is_refused_without_naming_a_backend(stage: str) 
     with pytest.raises(UserError) as error:
         ready({**config, "device": {**config["device"], "logical_devices": 2}}, [])
     assert str(error.value) == f"device.logical_devices=2 with stage={stage}: has no effect there; leave it out"
-
-
-def test_others_on_the_cores_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the lowest share; not where nothing can measure it."""
-    shares = iter([0.99, 0.6])
-    monkeypatch.setattr(by_framework, "missing_compiler", lambda: None)
-    monkeypatch.setattr(ceilings, "cores_had", lambda _: next(shares))
-    had = by_framework.CoresHad(2)
-    had.ask()
-    assert had.note() is None
-    had.ask()
-    assert str(had.note()).startswith("other processes are at work: the probe had 60% of 2 cores; ")
-    monkeypatch.setattr(by_framework, "missing_compiler", lambda: "a C++ compiler")
-    without = by_framework.CoresHad(2)
-    without.ask()
-    assert (without.shares, without.note()) == ([], None)

@@ -340,7 +340,7 @@ def test_others_on_the_cores_are_named(tmp_path: Path) -> None:
     assert min(had) < 0.95
     found = read_result(run)
     assert found is not None
-    said = f"other processes are at work: the probe had {min(had):.0%} of {cores} cores; rates are lower than"
+    said = f"other processes are at work: they left {min(had):.0%} of {cores} cores; rates are lower than"
     assert any(one.startswith(said) for one in found.notes), found.notes
 
 

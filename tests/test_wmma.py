@@ -181,7 +181,7 @@ def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
     (gemm,) = bench.plan.problems
     bench.times = {gemm: {name: Times(1, list(each), list(each)) for name, each in samples.items()}}
     bench.errors = {(gemm, name): Verdict(1, 0.0, 0.0) for name in samples}
-    bench.cores_had = [1.0, had]
+    bench.cores_had.shares = [1.0, had]
     return bench
 
 
@@ -200,7 +200,7 @@ def test_on_a_busy_machine_no_share_is_the_headline() -> None:
     assert kept == {"best/share", "64x64x64/numpy/share", "64x64x64/cpu_packed/share"}
     assert "uncertain" not in dict(tables.summary(alone))["fastest"]
     assert "uncertain, other processes are at work: no share of it is kept" in dict(tables.summary(busy))["fastest"]
-    assert "the probe had 33% of 2 cores" in str(busy.others)
+    assert "they left 33% of 2 cores" in str(busy.others)
 
 
 @pytest.mark.usefixtures("free_blas")
@@ -414,7 +414,7 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     (gemm,) = bench.plan.problems
     bench.verdicts["cpu_naive"], bench.times[gemm]["cpu_naive"] = Verdict(1, 0.0, 0.0), Times(1, [1e-6], [1e-6])
     bench.ceilings = Ceilings(flop_per_s=(9e9,), bytes_per_s=(40e9,), threads=2, cores_had=had)
-    bench.cores_had = [had]
+    bench.cores_had.shares = [had]
     drawn = canvas(7.2, 4.4)
     monkeypatch.setattr(figures, "canvas", lambda *_: drawn)
     monkeypatch.setattr(drawn, "savefig", lambda _: None)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from pipeline import backends
 from pipeline.contracts import Backend
-from pipeline.errors import Impossible, Readable, UserError, bad_choice
-from pipeline.kernels.cpu import ceilings
-from pipeline.kernels.cpu.compiled import missing_compiler
+from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
 from pipeline.spec import group_of
@@ -34,25 +31,6 @@ def check_names(key: str, names: Sequence[str], choices: Collection[str]) -> Non
 def allowed_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-class CoresHad:
-    """The share of the cores that a probe has whenever it is asked, before and after a stage measures: with less than
-    all of them others are at work. Without a compiler it is not known."""
-
-    def __init__(self, cores: int) -> None:
-        self.cores = cores
-        self.shares: list[float] = []
-
-    def ask(self) -> None:
-        """Now."""
-        if missing_compiler() is None:
-            with contextlib.suppress(Readable):  # a compiler that does not compile
-                self.shares.append(ceilings.cores_had(self.cores))
-
-    def note(self) -> str | None:
-        """That others are at work, by the lowest share; None where none are."""
-        return ceilings.others_at_work(min(self.shares), self.cores) if self.shares else None
 
 
 def check_cores(cores: int | None) -> None:

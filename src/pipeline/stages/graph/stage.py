@@ -22,6 +22,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages import by_framework
+from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.graph.bench import MODULES, Bench
 from pipeline.stages.graph.memory import needed_bytes
 from pipeline.stages.graph.processes import Job
@@ -134,7 +135,7 @@ class Graph(Stage):
         run.journal.write_receipt(receipt)
         absent = by_framework.cannot_use(self.frameworks, resolved.place)
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
-        samples, had = run.artifact("tables/samples.csv"), by_framework.CoresHad(bench.job.cores)
+        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores)
         had.ask()
         bench.measure_forms("numpy", *self.frameworks)
         tables.write_csv(samples, bench)  # what an interrupted run leaves

@@ -21,6 +21,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import choice, spec
 from pipeline.stages import by_framework
+from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.data_checks import check_task
 from pipeline.stages.loading.bench import MODULES, Bench, Job
 from pipeline.stages.loading.sources import is_picture, stored
@@ -156,7 +157,7 @@ class Loading(Stage):
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
-        had = by_framework.CoresHad(bench.job.cores)
+        had = CoresHad(bench.job.cores)
         had.ask()
         for source in made:
             for framework in self.frameworks:

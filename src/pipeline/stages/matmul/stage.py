@@ -25,6 +25,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages import by_framework
+from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
 from pipeline.stages.matmul.problem import BYTES, Problem
 
@@ -138,7 +139,8 @@ class Matmul(Stage):
         place = resolved.place
         absent = {f"{name} {place}": why for name, why in by_framework.cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
-        samples, had = run.artifact("tables/samples.csv"), [_cores_had(bench.plan)]
+        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.plan.cores)
+        had.ask()
         for number in range(1, self.starts + 1):
             for side in bench.plan.sides:
                 run.say(f"{side}, process {number} of {self.starts}")
@@ -150,11 +152,10 @@ class Matmul(Stage):
             for side in bench.plan.sides:
                 bench.place(side)
         tables.write_csv(samples, bench)
-        had.append(_cores_had(bench.plan))
-        others = ceilings.others_at_work(min(had), bench.plan.cores)
-        if others:
+        had.ask()
+        if others := had.note():
             run.note(others)
-        facts = {"cores": bench.plan.cores, "cores_had": had, "products": bench.facts()}
+        facts = {"cores": bench.plan.cores, "cores_had": had.shares, "products": bench.facts()}
         run.journal.write_receipt(receipt | facts)
         figures.draw(run.artifact("figures/rates.png"), bench)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))
@@ -202,11 +203,6 @@ def _sides(frameworks: Sequence[str], place: str) -> list[Side]:
     """Each framework on the CPU, and where there is a GPU on it too; NumPy has none."""
     on_gpu = [] if place == "cpu" else [Side(name, place) for name in frameworks if name in by_framework.BACKENDS]
     return [*(Side(name) for name in frameworks), *on_gpu]
-
-
-def _cores_had(plan: Plan) -> float:
-    """Before and after all products; 1 where nothing can measure it, which is said already."""
-    return ceilings.cores_had(plan.cores) if plan.ceilings else 1.0
 
 
 def _has_ceilings(run: Run) -> bool:

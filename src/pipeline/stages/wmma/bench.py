@@ -97,9 +97,8 @@ class Bench(Found):
 
     def ask_for_cores(self) -> None:
         """Which part of the cores this process has now, where a kernel of the CPU is timed."""
-        if missing_compiler() is None and any(kernel.processor == "cpu" for kernel in self.timed.values()):
-            with contextlib.suppress(Readable):  # `measure_ceilings` says what goes wrong with the probe
-                self.cores_had.append(ceilings.cores_had(self.plan.cores))
+        if any(kernel.processor == "cpu" for kernel in self.timed.values()):
+            self.cores_had.ask()
 
     def measure_ceilings(self) -> None:
         """Of the CPU, where there is a compiler to measure it, and of the GPU, where one of its kernels was timed."""
@@ -113,7 +112,7 @@ class Bench(Found):
             return
         if self.ceilings.doubt:
             self.run.note(f"the memory's ceiling is uncertain: {self.ceilings.doubt}")
-        self.cores_had.append(self.ceilings.cores_had)
+        self.cores_had.shares.append(self.ceilings.cores_had)
 
     def _measure_card(self) -> None:
         if not any(kernel.processor == "gpu" for kernel in self.timed.values()):

@@ -14,6 +14,7 @@ from pipeline.kernels.timing import Times, median_rate
 from pipeline.kernels.verify import Verdict
 from pipeline.machine.known_gpus import known
 from pipeline.runs.run import Run
+from pipeline.stages.cores_had import CoresHad
 
 if TYPE_CHECKING:
     from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
@@ -82,7 +83,7 @@ class Found:
         self.card_ceilings: CardCeilings | None = None
         gpu = card()
         self.index, self.card = card_index(), None if gpu is None else gpu.name
-        self.cores_had: list[float] = []  # the share of the cores, by the probe, before and after the times
+        self.cores_had = CoresHad(plan.cores)  # before, between and after the times
         for kernel in plan.kernels:
             refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
             if missing and plan.any_dtype:
@@ -123,7 +124,7 @@ class Found:
     @property
     def others(self) -> str | None:
         """That other processes are at work, in words; None where none were seen."""
-        return ceilings.others_at_work(min(self.cores_had, default=1.0), self.plan.cores)
+        return self.cores_had.note()
 
     @property
     def slowed_yardstick(self) -> str | None:

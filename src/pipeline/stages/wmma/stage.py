@@ -342,7 +342,7 @@ class Wmma(Stage):
             for doubt in filter(None, (bench.others, bench.slowed_yardstick)):
                 run.note(doubt)
             bench.rehearse()
-            found = {"kernels": bench.facts, "cores_had": bench.cores_had}
+            found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
             if bench.card_ceilings:
                 found["ceilings_gpu"] = bench.card_ceilings.facts
             run.journal.write_receipt(receipt | found)
