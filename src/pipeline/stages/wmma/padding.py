@@ -7,10 +7,12 @@ matrices are not in these times: whoever pads keeps the matrices padded.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from pipeline.kernels.timing import FEWEST
 from pipeline.report.canvas import COLOURS, canvas, plain
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
@@ -23,23 +25,27 @@ STEPS = (0, 1, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 63, 64)
 
 @dataclass(frozen=True)
 class Around:
-    """`rates`: GFLOP/s, sustained, by kernel and N. `seconds`: of one product. `ranges`: the fewest and the most of
-    the samples.
+    """`rates`: GFLOP/s, sustained, by kernel and N. `seconds`: of one product; `samples`: each that this is the median
+    of. `uncertain`: kernels whose processor others used too.
     """
 
-    rates: dict[str, dict[int, float]]
-    seconds: dict[str, dict[int, float]]
-    ranges: dict[str, dict[int, tuple[float, float]]]
+    rates: Mapping[str, Mapping[int, float]]
+    seconds: Mapping[str, Mapping[int, float]]
+    samples: Mapping[str, Mapping[int, Sequence[float]]]
+    uncertain: Collection[str] = ()
 
     def padded(self, name: str, size: int, unit: int) -> float:
         """The useful GFLOP/s of a product of N padded to the next multiple of `unit`."""
         return 2 * size**3 / self.seconds[name][next_multiple(size, unit)] / 1e9
 
     def certain(self, name: str, size: int) -> bool:
-        """Whether padding by the unit of `gain` changes more than the samples differ: their ranges do not overlap."""
-        (low, high), padded = self.ranges[name][size], next_multiple(size, self.gain(name, size)[1])
-        least, most = self.ranges[name][padded]
-        return high < least or most < low
+        """Whether padding by the unit of `gain` changes more than the samples differ: their ranges do not overlap.
+
+        Fewer than FEWEST have no range to speak of.
+        """
+        ours = self.samples[name][size]
+        padded = self.samples[name][next_multiple(size, self.gain(name, size)[1])]
+        return min(len(ours), len(padded)) >= FEWEST and (max(ours) < min(padded) or max(padded) < min(ours))
 
     def typical_gain(self, name: str) -> float:
         """The median of `gain` over the sizes that are no multiple of 8; of one that is not certain it is 1."""
@@ -71,18 +77,17 @@ def measured(bench: Bench, least: int) -> Around | None:
         return None
     for gemm in problems.values():
         bench.verify_at(gemm, chosen)
+    bench.ask_for_cores()
     bench.times_around = times = bench.time(list(problems.values()), chosen)
+    bench.ask_for_cores()
     names = [name for name in chosen if all(name in times[gemm] for gemm in problems.values())]
     if not names:
         bench.run.note(f"stage.around={least}: no kernel was timed at all of these sizes")
         return None
     seconds = {name: {size: times[gemm][name].median for size, gemm in problems.items()} for name in names}
     rates = {name: {size: 2 * size**3 / one / 1e9 for size, one in found.items()} for name, found in seconds.items()}
-    ranges = {
-        name: {size: (min(one := times[gemm][name].sustained), max(one)) for size, gemm in problems.items()}
-        for name in names
-    }
-    return Around(rates, seconds, ranges)
+    samples = {name: {size: times[gemm][name].sustained for size, gemm in problems.items()} for name in names}
+    return Around(rates, seconds, samples, [name for name in names if bench.is_uncertain(name)])
 
 
 def tables(around: Around) -> tuple[Table, ...]:
@@ -99,15 +104,20 @@ def _table(around: Around, name: str) -> Table:
         shown = f"{100 * (gain - 1):+.0f} %" if around.certain(name, size) else "none beyond the samples' range"
         best = (shown, str(next_multiple(size, unit))) if size % unit else ("", "")
         rows.append((str(size), str(multiple(size)), digits(rate), *padded, *best))
-    return Table(
-        f"{name}: GFLOP/s as N is, and padded to a multiple of {', '.join(map(str, UNITS))}", columns, tuple(rows)
-    )
+    doubt = "; uncertain, as the notes say" if name in around.uncertain else ""
+    units = ", ".join(map(str, UNITS))
+    return Table(f"{name}: GFLOP/s as N is, and padded to a multiple of {units}{doubt}", columns, tuple(rows))
 
 
 def metrics(around: Around) -> tuple[Metric, ...]:
-    """Of each kernel: the rate off multiples of 8 as a share of that on multiples of 64, and what padding gains."""
+    """Of each kernel: the rate off multiples of 8 as a share of that on multiples of 64, and what padding gains.
+
+    Not of one that is uncertain.
+    """
     found = []
     for name, rates in around.rates.items():
+        if name in around.uncertain:
+            continue
         on = [rate for size, rate in rates.items() if size % 64 == 0]
         off = [rate for size, rate in rates.items() if size % 8]
         share = fmean(off) / fmean(on)

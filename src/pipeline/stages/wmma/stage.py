@@ -339,14 +339,14 @@ class Wmma(Stage):
                     run.say(tables.line(bench, gemm))
             bench.ask_for_cores()
             bench.measure_ceilings()
+            bench.rehearse()
+            around = padding.measured(bench, self.around) if self.around else None
             for doubt in filter(None, (bench.others, bench.slowed_yardstick)):
                 run.note(doubt)
-            bench.rehearse()
             found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
             if bench.card_ceilings:
                 found["ceilings_gpu"] = bench.card_ceilings.facts
             run.journal.write_receipt(receipt | found)
-            around = padding.measured(bench, self.around) if self.around else None
             tables.write_csv(samples, bench)
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
         figures.draw(run, bench)
