@@ -18,6 +18,7 @@ import pytest
 from command import done, pipeline, runs, status, write_files
 from hypothesis import given
 from hypothesis import strategies as st
+from in_backend import experiment
 
 from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
@@ -28,6 +29,7 @@ from pipeline.kernels.verify import Verdict
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.report.canvas import canvas
 from pipeline.runs.code.code_hash import hash_of
+from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
 from pipeline.stages.wmma import figures, tables
@@ -366,6 +368,19 @@ def test_a_kernel_that_would_take_too_long_is_left_out(folder: Path, own: dict[s
     assert found is not None
     assert "cpu_naive" not in [row[0] for row in found.tables[1].rows]
     assert dict(found.table)["cpu_naive"].startswith("not run at 400 fp32, by columns: one product would take about ")
+
+
+def test_another_compiler_makes_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid took the results of another compiler, 30 times as slow, for those of this one."""
+    slow = tmp_path / "g++"
+    slow.write_text('#!/bin/sh\nexec g++ "$@" -O0\n')
+    slow.chmod(0o755)
+    bench, other = (experiment("torch", stage=stage, dataset="digits") for stage in ("wmma", "classifier"))
+    usual = software(bench, ())
+    monkeypatch.setenv("CXX", str(slow))
+    assert software(bench, ())["c++"].startswith(f"{slow}, ")
+    assert {name for name, version in software(bench, ()).items() if usual[name] != version} == {"c++"}
+    assert "c++" not in software(other, ())
 
 
 def test_what_padding_costs_and_gains() -> None:

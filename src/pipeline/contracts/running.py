@@ -28,7 +28,7 @@ class Stage(Part):
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
     precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
     `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
-    processes.
+    processes. `compiles`: what it measures is C++ that the system's compiler has made, which then decides as well.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -40,6 +40,7 @@ class Stage(Part):
     otherwise: ClassVar[tuple[str, ...]] = ()
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
+    compiles: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -68,6 +68,12 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def named() -> str:
+    """The compiler and its version, for a receipt: a path alone may lead to another one next year."""
+    program = compiler()
+    return "none" if program is None else f"{program}, {version_of(program)}"
+
+
 def compiled(
     source: Path, beside: Sequence[Path] = (), flags: Sequence[str] = (), name: str = "", system: Sequence[Path] = ()
 ) -> Library:

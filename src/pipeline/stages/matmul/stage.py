@@ -46,6 +46,7 @@ class Matmul(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    compiles: ClassVar[bool] = True
     headline: ClassVar[str] = "best/rate"
 
     frameworks: tuple[str, ...] = ("numpy", "torch", "tensorflow", "jax")

@@ -74,6 +74,7 @@ class Wmma(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    compiles: ClassVar[bool] = True
     headline: ClassVar[str] = "best/share"
     otherwise: ClassVar[tuple[str, ...]] = ("best/sustained", tables.RIGHT)
 
