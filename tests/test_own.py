@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, done, refused, runs, write_files
+from command import TORCH_THEN_WIDE, done, failed, refused, runs, write_files
 from own_nets import ChannelsFirst
 from safetensors.numpy import save_file
 
@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.models import Shapes, takes_channels_first
 from pipeline.models.start import _frozen, _loaded
 from pipeline.runs import weights
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import metrics_of, read_result
 
 HERE = Path(__file__).parent
 QUICK = ("dataset=digits", "dataset.train_size=320", "training.epochs=1", "tracking=none")
@@ -200,6 +200,31 @@ def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: 
     assert said == f"{whole['parameters']:,} trained; {stays:,} frozen by model.freeze ({', '.join(receipt['frozen'])})"
     for number, (before, after) in enumerate(zip(first.values(), second.values(), strict=True)):
         assert np.array_equal(before, after) == (number < 6), number
+
+
+def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: Path) -> None:
+    """Labels by chance: what was trained on them seemed to know 81 % of a larger test set, and 90 % of another
+    validation, both of them its training examples."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", x=rng.normal(size=(200, 8)).astype(np.float32), y=rng.integers(0, 2, 200))
+    words = ("dataset=npz", "dataset.file=noise.npz", "model=linear", "training.epochs=1", "training.batch_size=32")
+    first = done(tmp_path, *words)
+    start = f"model.start={first.name}"
+    said = failed(tmp_path, *words, start, "dataset.test=0.6")
+    assert (
+        "trained on another division of the same data (dataset.test=0.2, seed=0), so that it may have seen examples of "
+        "this test set; divide them as it did"
+    ) in said
+    flatters = (
+        "model.start: that model was trained on another division of the same data (seed=0): it may have seen examples "
+        "of this validation, which then flatters; the test set is the same"
+    )
+    for seed, noted in ((0, False), (1, True)):
+        result = read_result(done(tmp_path, *words, start, f"seed={seed}"))
+        assert result is not None and (flatters in result.notes) is noted
+    np.savez(tmp_path / "noise.npz", x=rng.normal(size=(200, 8)).astype(np.float32), y=rng.integers(0, 2, 200))
+    other = read_result(done(tmp_path, *words, start, "seed=1"))  # other examples: nothing is known of them
+    assert other is not None and flatters not in other.notes
 
 
 def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> None:

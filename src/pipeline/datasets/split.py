@@ -6,8 +6,10 @@ import hashlib
 
 import numpy as np
 
-from pipeline.datasets import Split
+from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
+
+HASHED = 1000  # rows of a split by which it is known again: any other division moves most of them
 
 
 def check_sizes(validation: int, train_size: int | None, size: int) -> None:
@@ -30,6 +32,15 @@ def hold_out(whole: Split, validation: int, train_size: int | None, seed: int) -
     held = order[:validation]
     kept = order[validation:] if train_size is None else order[validation : validation + train_size]
     return Split(whole.x[kept], whole.y[kept]), Split(whole.x[held], whole.y[held])
+
+
+def held_out(data: Data) -> dict[str, str]:
+    """Which examples nothing is trained on: the hash of each such split, by HASHED of its rows from end to end."""
+    found = {}
+    for name, split in (("validation", data.validation), ("test", data.test)):
+        rows = np.unique(np.linspace(0, len(split) - 1, min(HASHED, len(split))).astype(int))
+        found[name] = f"{len(split)}-{hash_splits(Split(split.x[rows], split.y[rows]))}"
+    return found
 
 
 def hash_splits(*splits: Split) -> str:

@@ -16,6 +16,7 @@ from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_data
+from pipeline.datasets.split import held_out
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
@@ -34,11 +35,11 @@ from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
-from pipeline.stages.start import card_of, said_of_inputs, said_of_settings
+from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_settings
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run, Watcher
@@ -106,12 +107,13 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     data = load_data(experiment)
     run.identity = {**identity(), "data_sha256": data.sha256, **of_vocabulary(data.task)}
     check_same_data(experiment, run)
+    receipt |= {"data_sha256": data.sha256, "held_out": held_out(data)}
     run.journal.write_receipt(receipt)
     check_data(experiment, data, task)
     plan = Plan.of(experiment, len(data.train))
     for note in (*data.notes, *of_length(experiment.training, plan.steps, plan.periods, plan.batches)):
         run.note(note)
-    for said in (said_of_layout(experiment, data.task.shapes), *said_of_start(experiment, data)):
+    for said in (said_of_layout(experiment, data.task.shapes), *said_of_start(experiment, data, receipt)):
         if said:
             run.note(said)
     return data
@@ -143,12 +145,14 @@ def of_vocabulary(task: Task) -> dict[str, str]:
     return {} if tokens is None else {VOCABULARY: card_sha256(tokens)}
 
 
-def said_of_start(experiment: Experiment, data: Data) -> tuple[str | None, ...]:
-    """Where a saved model whose weights this training starts from had other settings, or inputs of another kind."""
+def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> tuple[str | None, ...]:
+    """Where a saved model whose weights this training starts from had other settings, inputs of another kind, or
+    examples to train on that are held out here. Raises UserError where these are of the test set."""
     if experiment.starting.start is None:
         return ()
     start = Path(experiment.starting.start)
     return (
+        said_of_held_out(start, receipt, experiment.config),
         said_of_settings(start, experiment.config["model"]),
         said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import shown
+from pipeline.errors import UserError, shown
 from pipeline.models.patterns import matching
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
@@ -66,6 +66,35 @@ def said_of_settings(start: Path, model: Mapping[str, Any]) -> str | None:
         return None
     then, now = (", ".join(f"{key}={shown(one[key])}" for key in keys) for one in (saved, model))
     return f"model.start: that model was trained with {then}; this one has {now}"
+
+
+def said_of_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """Where the saved model was trained on another division of the same data: it may have seen this validation.
+
+    `receipt`, `config`: this run's, with the hashes of its data and of what it holds out. Raises UserError where it may
+    have seen examples of this test set.
+    """
+    if len(start.parents) < 3:
+        return None
+    then, config_then = read_json(start.parents[2] / "receipt.json"), read_config(start.parents[2])
+    before, now = then.get("held_out", {}), receipt["held_out"]
+    if then.get("data_sha256") != receipt["data_sha256"]:
+        return None
+    differ = [name for name in before if before[name] != now[name]]
+    by = {key: (config_then.get("dataset", {}).get(key), value) for key, value in config["dataset"].items()}
+    shares = [f"dataset.{key}={shown(one)}" for key, (one, other) in by.items() if one != other]
+    were = ", ".join([*shares, f"seed={config_then.get('seed')}"])
+    if "test" in differ:
+        raise UserError(
+            f"model.start={start}: trained on another division of the same data ({were}), so that it may have seen "
+            "examples of this test set; divide them as it did"
+        )
+    if "validation" not in differ:
+        return None
+    return (
+        f"model.start: that model was trained on another division of the same data ({were}): it may have seen examples "
+        "of this validation, which then flatters; the test set is the same"
+    )
 
 
 def said_of_inputs(card: dict[str, Any], now: Normalisation | None, asked: bool) -> str | None:
