@@ -152,6 +152,20 @@ def test_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
     assert mapped.load(tmp_path, 0).sha256 == read.load(tmp_path, 0).sha256
 
 
+def test_copies_of_a_file_are_no_documents_beside_it(tmp_path: Path) -> None:
+    """Of four files that were one, two were trained on and the others validated and tested."""
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice([*"abcdefgh "], 300)) for _ in range(3)]  # of one size
+    for name, number in (("a", 0), ("b", 0), ("c", 1), ("d", 2)):
+        (tmp_path / f"{name}.txt").write_text(texts[number])
+    (tmp_path / "e.txt").symlink_to(tmp_path / "a.txt")
+    dataset = Text(path=str(tmp_path), context=8)
+    assert [bytes(document).decode() for document in dataset.documents(tmp_path)] == texts
+    assert dataset.load(tmp_path, 0).notes == (
+        f"dataset.path={tmp_path}: 2 of 5 files are copies of others, and left out",
+    )
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "tiny.txt").write_text("a few words")

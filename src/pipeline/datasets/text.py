@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.datasets.corpus import Corpus
-from pipeline.datasets.documents import Document, File
+from pipeline.datasets.documents import Document, File, sha256
 from pipeline.errors import UserError
 from pipeline.spec import spec
 from pipeline.tokens import characters
@@ -15,7 +16,8 @@ from pipeline.tokens import characters
 
 @spec
 class Text(Corpus):
-    """`path`: a file is one document, cut into the splits; of several files, whole ones are held out.
+    """`path`: a file is one document, cut into the splits; of several files, whole ones are held out, and of files that
+    are the same one alone counts: the others might be held out, and what was trained on would be tested.
 
     The files are mapped, whatever the tokens: together they may be larger than memory.
     """
@@ -23,19 +25,31 @@ class Text(Corpus):
     path: str | None = None
 
     def documents(self, root: Path) -> Sequence[Document]:
-        """The files that are not empty, by path. Raises UserError, also where tokens need UTF-8 and a file is not."""
-        try:
-            files = [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
-        except OSError as error:
-            raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
+        """The files that are not empty, each once, by path. Raises UserError, also where tokens need UTF-8 and a file
+        is not."""
+        files = self._files()
         if self.kind != "bytes":
             for file in files:
                 for _ in characters(file.content(), f"dataset.path={file.path}"):
                     pass  # it is decoded again where its tokens are made
-        found = [file for file in files if file.size]
-        if not found:
+        if not files:
             raise UserError(f"dataset.path={self.path}: contains no text")
-        return found
+        return distinct(files)
+
+    def _files(self) -> list[File]:
+        """Those that are not empty."""
+        try:
+            files = [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
+        except OSError as error:
+            raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
+        return [file for file in files if file.size]
+
+    def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
+        usual = super()._notes(documents, learned, validated=validated)
+        copies = (every := len(self._files())) - documents
+        if not copies:
+            return usual
+        return (*usual, f"dataset.path={self.path}: {copies} of {every} files are copies of others, and left out")
 
     @property
     def user_files(self) -> tuple[Path, ...]:
@@ -59,6 +73,16 @@ class Text(Corpus):
         if not found:
             raise UserError(f"dataset.path={self.path}: {missing}")
         return sorted(found)
+
+
+def distinct(files: Sequence[File]) -> list[File]:
+    """The first of those that have the same content, which only files of the same size can. Raises UserError."""
+    sizes = Counter(file.size for file in files)
+    found: dict[tuple[int, str], File] = {}
+    for number, file in enumerate(files):
+        content = sha256([file]) if sizes[file.size] > 1 else str(number)
+        found.setdefault((file.size, content), file)
+    return list(found.values())
 
 
 def _hidden(path: Path) -> bool:
