@@ -93,7 +93,7 @@ def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
         cell = shown[precision][("linear", "mlp").index(model)]
         assert cell.rstrip("*") == f"{float(row['test/accuracy']):.4f}"
         assert cell.endswith("*") == (float(row["validation/accuracy"]) == best)
-    assert lines[5] == "* the best by validation/accuracy after the last epoch"
+    assert lines[5] == "* the best by validation/accuracy of the weights that were kept"
     for run in trained(place):
         epochs = [record.metrics for record in read_metrics(run) if "validation/accuracy" in record.metrics]
         (row,) = (row for row in rows.values() if row["run"] == run.name)

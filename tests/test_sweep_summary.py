@@ -51,7 +51,7 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     ]
     lines = shown(found)
     assert [line.split() for line in lines[2:4]] == [["a", "0.1000"], ["b", "0.2000", "*"]]
-    assert lines[4] == "* the best by validation/loss after the last epoch"
+    assert lines[4] == "* the best by validation/loss of the weights that were kept"
 
 
 def test_each_dataset_has_its_best() -> None:
@@ -62,13 +62,27 @@ def test_each_dataset_has_its_best() -> None:
         entry(at, cell, {"test/loss": loss}) for at, (cell, loss) in enumerate(zip(cells, losses.values(), strict=True))
     ]
     assert Pivot(found).best() == {(("digits",), "cnn"), (("mnist",), "mlp")}
-    assert "* the best of each dataset by test/loss, so chosen on the test data: not every" in " ".join(shown(found))
+    assert "* the best on the same data by test/loss, so chosen on the test data: not every" in " ".join(shown(found))
     across = [entry(at, {"dataset.path": f"{at}.txt"}, {"test/loss": at}) for at in range(2)]
     assert Pivot(across).best() == set()
-    assert shown(across)[-1] == "one cell on each dataset: none is marked; sweep.best=test/loss compares all of them"
+    assert (
+        shown(across)[-1] == "no two cells on the same data: none is marked; sweep.best=test/loss compares all of them"
+    )
     assert Pivot(across, Sweep(best="test/loss")).best() == {(("0.txt",), "")}
     sizes = [entry(at, {"dataset.train": f"{at}"}, {"test/loss": at}) for at in range(2)]  # of one dataset
     assert Pivot(sizes).best() == {(("0",), "")}
+
+
+@pytest.mark.parametrize("key", ["dataset.validation", "dataset.test"])
+def test_cells_that_other_examples_judge_are_not_compared(key: str) -> None:
+    """A model was the best by four images, beside one that was judged by 300."""
+    both = [{"test/loss": at, "validation/loss": at} for at in range(2)]
+    found = [entry(at, {key: f"{4 + 296 * at}"}, metrics) for at, metrics in enumerate(both)]
+    assert Pivot(found).best() == set()
+    assert shown(found)[-1].startswith("no two cells on the same data: none is marked; ")
+    tested = [entry(at, {key: f"{4 + 296 * at}"}, {"test/loss": at}) for at in range(2)]
+    assert Pivot(tested).best() == ({(("4",), "")} if key == "dataset.validation" else set())  # of one test set
+    assert Pivot(found, Sweep(best="validation/loss")).best() == {(("4",), "")}
 
 
 def test_language_models_of_other_tokens_are_judged_by_bits_per_byte() -> None:
@@ -97,7 +111,7 @@ def test_numbers_of_different_losses_are_not_compared() -> None:
     assert "validation/loss is of another loss in each cell: sweep.best=<metric> with " in " ".join(shown(alone))
     scored = [entry_of(cell, *both) for cell, *both in zip(cells, losses, scores, strict=True)]
     assert Pivot(scored).best() == {(("cross_entropy",), "")}
-    assert shown(scored)[-1] == "* the best by validation/accuracy after the last epoch"
+    assert shown(scored)[-1] == "* the best by validation/accuracy of the weights that were kept"
     assert Pivot(scored, Sweep(best="validation/loss")).best() == {(("mse",), "")}  # as the user says
 
 

@@ -45,7 +45,9 @@ def test_training_ends_when_validation_no_longer_improves_and_keeps_the_best_wei
     assert (kept["weights"], kept["step"], kept["epoch"]) == ("best", 3 * (best + 1), best + 1)
     assert kept["value"] == min(losses)
     result = read_json(run / "result.json")
-    assert result["last_epoch"]["validation/loss"] == min(losses)
+    (of_best,) = (one.metrics for one in read_metrics(run) if one.metrics.get("validation/loss") == min(losses))
+    same = {"epoch/number", "epoch/train_loss", "validation/loss"}  # all of one epoch
+    assert {name: result["last_epoch"][name] for name in same} == {name: of_best[name] for name in same}
     assert ["weights", f"of step {kept['step']}, the best by validation/loss ({min(losses):.4f})"] in result["table"]
     # The same training, stopped there, ends with the same weights.
     ended = pipeline(tmp_path, *DIGITS, *words[:-1], f"training.steps={3 * (best + 1)}", "training.epochs=7")

@@ -174,11 +174,13 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
 
 
 def of_kept(fit: Fit, last: tuple[Metric, ...], task: Task) -> tuple[Metric, ...]:
-    """The last epoch's metrics, with the validation of the weights that were kept, where those are the best ones."""
+    """The last epoch's metrics; of the epoch whose weights were kept, where those are the best ones."""
     validation = fit.kept.get("validation")
     if not isinstance(validation, list | tuple):
         return last
-    found = dict(zip(("validation/loss", f"validation/{task.score}"), validation, strict=True))
+    of_best = (one for one in fit.epochs if one.number == fit.kept["epoch"])
+    found = {one.name: one.value for epoch in of_best for one in epoch.metrics(task.unit, task.score, task.better)}
+    found |= zip(("validation/loss", f"validation/{task.score}"), validation, strict=True)
     return tuple(replace(metric, value=found.get(metric.name, metric.value)) for metric in last)
 
 

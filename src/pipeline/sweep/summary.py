@@ -27,6 +27,7 @@ VALIDATION = "validation/"
 MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
 # What says which data are tested: cells that differ in it are not compared. A number says how many are trained on.
+# Where the judging metric is of the examples that a share of the data holds out, a number says which these are, too.
 DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder", "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
@@ -130,7 +131,7 @@ class Pivot:
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
     def best(self) -> set[Position]:
-        """Where the best median of the judging metric on each dataset stands, several positions where they are equal.
+        """Where the best median of the judging metric on the same data stands, several positions where they are equal.
 
         No seed is best, nor any value of a metric of which neither more nor less is better.
         """
@@ -146,14 +147,18 @@ class Pivot:
         return {where for found in several for where, median in found.items() if median == choose(found.values())}
 
     def _data(self, position: Position) -> tuple[str, ...]:
-        """Which dataset the cells of a position have, of those that the grid goes over, if the user compares none."""
+        """Which data the cells of a position are judged by, of those that the grid goes over, if the user compares
+        none."""
+        if self.chosen:
+            return ()
         swept = self.at(*position)[0].cell.swept
-        named = (swept[key] for key in DATA if key in swept and not self.chosen)
-        return tuple(value for value in named if not NUMBER.fullmatch(value))
+        named = tuple(swept[key] for key in DATA if key in swept and not NUMBER.fullmatch(swept[key]))
+        held_out = ("dataset.test", "dataset.validation") if self.judge.startswith(VALIDATION) else ("dataset.test",)
+        return named + tuple(f"{key}={swept[key]}" for key in held_out if key in swept)
 
     @property
     def by_dataset(self) -> bool:
-        """Whether the grid goes over datasets, on each of which another is the best."""
+        """Whether the grid goes over data, on each of which another is the best."""
         return any(self._data(position) for position in self.positions)
 
     def better(self) -> str:
@@ -217,7 +222,7 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
         none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
         lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")
     if pivot.by_dataset and not pivot.best() and not lines:
-        lines.append(f"one cell on each dataset: none is marked; sweep.best={pivot.judge} compares all of them")
+        lines.append(f"no two cells on the same data: none is marked; sweep.best={pivot.judge} compares all of them")
     return (*lines, *([f"* {_best_by(pivot)}"] if pivot.best() else []))
 
 
@@ -230,9 +235,9 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
 
 def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
-    judge, best = pivot.judge, "the best of each dataset" if pivot.by_dataset else "the best"
+    judge, best = pivot.judge, "the best on the same data" if pivot.by_dataset else "the best"
     if judge.startswith(VALIDATION):
-        return f"{best} by {judge} after the last epoch"
+        return f"{best} by {judge} of the weights that were kept"
     if not judge.startswith("test"):
         return f"{best} by {judge}"
     why = "" if pivot.chosen else ": not every result has it of the validation data"
