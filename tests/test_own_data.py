@@ -42,6 +42,13 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return own_examples.whole()
 
 
+def test_no_two_classes_have_one_name(tmp_path: Path) -> None:
+    """A report spoke of the class a, and nobody could say of which."""
+    np.savez(tmp_path / "two.npz", x=np.zeros((60, 4), np.float32), y=np.arange(60) % 2)
+    with pytest.raises(UserError, match=r"two\.npz: two of its classes are called a$"):
+        Npz(file=str(tmp_path / "two.npz"), classes=("a", "a")).load(tmp_path, 0)
+
+
 def test_one_file_of_arrays(tmp_path: Path) -> None:
     x, y = digits()
     np.savez(tmp_path / "one.npz", x=x[..., 0], y=y[:, None])

@@ -123,6 +123,24 @@ def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) 
         listing.best_first(every, "test/acc")
 
 
+def test_losses_and_data_that_are_not_the_same_are_named(tmp_path: Path) -> None:
+    """By a loss of another kind the worse model came first, without a word."""
+    root = tmp_path / "runs"
+    for number, (loss, data) in enumerate((("cross_entropy", "digits"), ("hinge", "digits"), ("hinge", "mnist"))):
+        kinds = {"loss": f"pipeline.losses.{loss}.Loss", "dataset": f"pipeline.datasets.{data}.Data"}
+        made = a_run(root, 0.5 + number / 10, ago=9 - number)
+        config = CONFIG | {group: {"_target_": target} for group, target in kinds.items()}
+        (made / "config.yaml").write_text(json.dumps(config))
+    every = listing.listed(root)
+    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    assert listing.unlike(every, "test/loss") == [
+        f"test/loss is of loss=hinge,cross_entropy; dataset=mnist,digits, {chooses}"
+    ]
+    assert listing.unlike(every[1:], "test/accuracy") == []
+    listed = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy")
+    assert listed.stderr.splitlines()[-1] == f"test/accuracy is of dataset=mnist,digits, {chooses}"
+
+
 @pytest.mark.parametrize(("direction", "order"), [("maximize", [3, 2, 1]), ("minimize", [1, 2, 3])])
 def test_the_user_says_what_is_better_of_a_metric_that_declares_nothing(
     tmp_path: Path, direction: Sought, order: list[int]

@@ -73,6 +73,20 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     assert "The same: data." in text and "python" not in text
 
 
+def test_a_loss_of_another_kind_is_not_subtracted(tmp_path: Path) -> None:
+    made = []
+    for name, kind in (("cross_entropy", "CrossEntropy"), ("hinge", "Hinge")):
+        journal = Journal.begin(tmp_path / "runs", "of", {"loss": {"_target_": f"pipeline.losses.{name}.{kind}"}})
+        journal.write_receipt(RECEIPT)
+        journal.write_result(Result((Metric("test/loss", 1.5), Metric("test/accuracy", 0.5, direction="max"))))
+        journal.finish("FINISHED")
+        made.append(journal.folder)
+    found = words(compared(*made))
+    assert ["loss", "cross_entropy", "hinge"] in found
+    assert ["test/loss", "1.5000", "1.5000"] in found
+    assert ["test/accuracy", "0.5000", "0.5000", "0"] in found
+
+
 def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     """Of another model nothing was edited; an edit is named with its module."""
     root = tmp_path / "runs"

@@ -32,6 +32,9 @@ def classification(
     seed. `classes`: their names; none: those that the targets hold. Raises UserError.
     """
     named = list(classes) or class_names([y for _, y in parts.values()], who)
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{who}: two of its classes are called {twice}")
     of_bytes = {name: x.dtype == np.uint8 for name, (x, _) in parts.items()}
     odd = next((name for name, one in of_bytes.items() if one != of_bytes["train"]), None)
     if odd is not None:  # bytes go to 255, and other numbers mostly to 1

@@ -43,6 +43,7 @@ BY_THEMSELVES = {  # what is neither, and has its own key
     "age": "stage.newer=7d and stage.older=7d choose by it",
 }
 
+DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # settings that say what is tested
 BY_NAME = ("device", "precision")  # groups of one class whose choices have a `name`
 MERGED = ("training", "sweep")  # groups of one class whose choices leave nothing but their settings
 TRACKERS = {"pipeline.tracking.tracker.Mlflow": "mlflow", "pipeline.tracking.tracker.Off": "none"}
@@ -95,6 +96,19 @@ def listed(root: Path) -> list[Listed]:
         statuses[root / name] = read_status(root / name)
     found = [Listed(folder, status, *_measured(folder)) for folder, status in statuses.items() if status]
     return sorted(found, key=lambda run: run.status.started, reverse=True)
+
+
+def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
+    """A line where a metric of these runs is of different losses, or of different data: then none is better for it."""
+    of_loss = ("loss",) if metric.endswith("/loss") else ()
+    of_data = DATA if metric.startswith(("test/", "validation/")) else ()
+    several = []
+    for key in (*of_loss, *of_data):
+        values = dict.fromkeys(str(run.config[key]) for run in runs if run.config.get(key) is not None)
+        several += [f"{key}={','.join(values)}"] if len(values) > 1 else []
+    if not several:
+        return []
+    return [f"{metric} is of {cut('; '.join(several), 300)}, which are not compared; stage.where=<key>=<value> chooses"]
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

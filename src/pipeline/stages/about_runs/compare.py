@@ -190,8 +190,9 @@ def _number(account: Account, name: str) -> str:
 def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
     if len(accounts) != 2:
         return ()
-    if any(name not in one.metrics for one in accounts):
-        return ("",)
+    losses = [one.sections["config"].get("loss") for one in accounts]
+    if any(name not in one.metrics for one in accounts) or (name.endswith("/loss") and losses[0] != losses[1]):
+        return ("",)  # of one that only one has, or of different losses
     difference = accounts[1].metrics[name].value - accounts[0].metrics[name].value
     return (signed(difference),)
 

@@ -33,6 +33,7 @@ from pipeline.runs.listing import (
     matching,
     misspelt,
     seconds_of,
+    unlike,
 )
 from pipeline.runs.records import State
 from pipeline.runs.result import Table
@@ -97,6 +98,7 @@ class Runs(AboutRuns):
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
         said = [_count(len(rows), len(found), len(every), root) + _going_on(rows), *misspelt(among, self.where)]
+        said += unlike(found, self.best) if self.best is not None else []
         say(messages(), "\n".join(said))
         return 0
 
