@@ -78,14 +78,19 @@ def row(what: str, values: Sequence[float], unit: str) -> dict[str, object]:
     }
 
 
+def not_measured(what: str, unit: str) -> dict[str, object]:
+    """The row of what should have been measured and was not: without a number, as NaN has no place in JSON."""
+    return {"what": what, "unit": unit, "median": None, "min": None, "max": None, "n": 0}
+
+
 def at_least(found: dict[str, object], limit: float) -> dict[str, object]:
     """A row with a floor for its median, and whether it is met. Written so that NaN is not."""
-    return {**found, "limit": f"at least {limit}", "met": float(str(found["median"])) >= limit}
+    return {**found, "limit": f"at least {limit}", "met": _median(found) >= limit}
 
 
 def at_most(found: dict[str, object], limit: float) -> dict[str, object]:
     """A row with a ceiling for its median, and whether it is met."""
-    return {**found, "limit": f"at most {limit}", "met": float(str(found["median"])) <= limit}
+    return {**found, "limit": f"at most {limit}", "met": _median(found) <= limit}
 
 
 def agree(sides: Sequence[Side], figure: str, tolerance: float) -> None:
@@ -186,6 +191,11 @@ def _in_terminal(command: Sequence[str], folder: str) -> tuple[int, str]:
             pass
         os.close(ours)
         return process.wait(), drawn.decode(errors="replace")
+
+
+def _median(found: Mapping[str, object]) -> float:
+    """Of a row; NaN, which reaches no limit, where nothing was measured."""
+    return float(str(found["median"])) if found["n"] else math.nan
 
 
 def _brief(row: Mapping[str, float]) -> str:

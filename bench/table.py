@@ -178,10 +178,13 @@ def missed(files: Sequence[Mapping[str, Any]]) -> str:
     for kept in files:
         newest |= kept["results"]
     rows = [row for entry in newest.values() for row in missed_limits(entry)]
-    return (
-        "; ".join(f"{row['what'].removeprefix(TO_REACH)} {row['median']:.3g} ({row['limit']})" for row in rows)
-        or "none"
-    )
+    return "; ".join(map(limit, rows)) or "none"
+
+
+def limit(row: Row) -> str:
+    """A row that missed its limit: by which number, where it has one."""
+    found = f"{row['median']:.3g}" if row["n"] else NONE
+    return f"{row['what'].removeprefix(TO_REACH)} {found} ({row['limit']})"
 
 
 def is_of(what: str, wanted: str) -> bool:

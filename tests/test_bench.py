@@ -18,7 +18,7 @@ import yaml
 from bench import ceilings, pinn
 from bench.__main__ import asked, main
 from bench.kept import keep, keep_round
-from bench.measure import Side, agree, all_below, at_least, at_most, machine, row
+from bench.measure import Side, agree, all_below, at_least, at_most, machine, not_measured, row
 from bench.pinn import Training, how_trained
 from pipeline.errors import UserError
 from pipeline.pinn.problems.burgers import Burgers
@@ -133,6 +133,12 @@ def test_one_that_is_no_number_agrees_with_nothing_and_reaches_no_limit(place: i
         agree([Side("ours", dict, [{"loss": value} for value in values])], "loss", 0.1)
     found = row("ours / theirs", values, "x")
     assert (at_least(found, 1.5)["met"], at_most(found, 3.0)["met"]) == (False, False)
+
+
+def test_what_was_not_measured_has_no_numbers_and_reaches_no_limit() -> None:
+    found = not_measured("ours / theirs", "x")
+    assert (found["median"], found["min"], found["max"], found["n"]) == (None, None, None, 0)
+    assert (at_least(found, 0.0)["met"], at_most(found, 3.0)["met"]) == (False, False)
 
 
 def test_rounds_of_another_size_are_left_out() -> None:

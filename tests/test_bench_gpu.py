@@ -712,24 +712,34 @@ def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
     assert f"{SIZE}/cublas, share of cublas" not in rows
 
 
+CARD = {"device": {"effective": "gpu:0", "hardware": {"compute_capability": "9.0"}}}
+AT = "4096x4096x4096"
+
+
+def wmma(folder: Path, name: str, kernels: str, sizes: str, receipt: Mapping[str, Any]) -> None:
+    """What a run of stage=wmma in fp16 has from its beginning on."""
+    files = {
+        "status.json": "{}",
+        "config.yaml": f"stage: {{_target_: pipeline.stages.wmma.stage.Wmma, kernels: {kernels}, sizes: {sizes}}}",
+        "receipt.json": json.dumps({"precision": {"effective": "fp16"}, **receipt}),
+    }
+    write_files(folder / "runs" / name, files)
+
+
 def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None:
     shares = {"tuned": 0.6, "triton_tma": 0.8, "naive": 0.1}
-    sizes = {"4096x4096x4096": 1.0, "1024x1024x1024": 0.5}
+    sizes = {AT: 1.0, SIZE: 0.5}
     metrics = {
         f"{at}/{name}/share": (share * part, "", "time") for at, part in sizes.items() for name, share in shares.items()
     }
     for number, architecture in enumerate(("sm_90", "sm_80")):
         write_run(tmp_path, f"{number}", {**metrics, "ceiling/gpu/mma": (6e5, "GFLOP/s", "time")})
-        receipt = {
-            "precision": {"effective": "fp16"},
-            "device": {"effective": "gpu"},
-            "kernels": {"tuned": {"architecture": architecture}},
-        }
-        write_files(tmp_path / "runs" / f"{number}", {"receipt.json": json.dumps(receipt)})
+        receipt = {"device": {"effective": "gpu"}, "kernels": {"tuned": {"architecture": architecture}}}
+        wmma(tmp_path, f"{number}", "[tuned,triton_tma,naive,cublas]", "[1024,4096]", receipt)
     rows = found.reached(tmp_path / "runs" / "0")
     assert {one["what"]: one["met"] for one in rows} == {
-        "to reach: 4096x4096x4096/tuned/share": True,
-        "to reach: 4096x4096x4096/triton_tma/share": False,
+        f"to reach: {AT}/tuned/share": True,
+        f"to reach: {AT}/triton_tma/share": False,
     }
     assert found.reached(tmp_path / "runs" / "1") == []
     every = {one["what"]: one for one in found.kernels(tmp_path)}
@@ -738,6 +748,56 @@ def test_what_is_to_be_reached_is_judged_on_hopper_alone(tmp_path: Path) -> None
     assert table.is_of("highest ceiling: mma", "highest ceiling: ") and not table.is_of(
         "ceiling: fma", "highest ceiling: "
     )
+
+
+def test_a_kernel_that_was_not_timed_has_not_reached_its_share(tmp_path: Path) -> None:
+    """Whether it was itself not timed or cuBLAS beside it, and also where nothing was compiled for the card."""
+    kernels = "[tuned,{_target_: pipeline.kernels.triton.triton.Triton},naive,cublas]"
+    write_run(tmp_path, "a", {f"{AT}/tuned/share": (0.6, "", "time"), "verified/naive": (9.0, "problems", "count")})
+    wmma(tmp_path, "a", kernels, "[1024,4096,[6144,6144,6144],[4096,8192,4096]]", CARD)
+    judged = {one["what"]: one for one in found.kernels(tmp_path) if one["what"].startswith(table.TO_REACH)}
+    larger = "6144x6144x6144"
+    assert {
+        name.removeprefix(table.TO_REACH): (one["median"], one["n"], one["met"]) for name, one in judged.items()
+    } == {
+        f"{AT}/tuned/share": (0.6, 1, True),
+        f"{AT}/triton/share": (None, 0, False),
+        f"{larger}/tuned/share": (None, 0, False),
+        f"{larger}/triton/share": (None, 0, False),
+    }
+    assert judged[f"to reach: {AT}/triton/share"]["limit"] == "at least 0.82"
+
+
+def test_without_a_choice_all_kernels_with_a_share_to_reach_are_expected(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", {"verified/naive": (9.0, "problems", "count")})
+    wmma(tmp_path, "a", "null", "[4096]", CARD)
+    assert {one["what"] for one in found.reached(tmp_path / "runs" / "a")} == {
+        f"to reach: {AT}/{name}/share" for name in found.REACH
+    }
+
+
+def test_a_part_whose_limits_were_not_measured_has_failed_and_says_so(tmp_path: Path) -> None:
+    """No number stands for what nobody measured: neither in the file nor in the table."""
+    work = tmp_path / "part"
+    write_run(work, "a", {"verified/tuned": (9.0, "problems", "count")})
+    wmma(work, "a", "[tuned,cublas]", "[4096]", CARD)
+    one = part("kernels, fp16", "platform", rows=lambda _: found.reached(work / "runs" / "a"))
+    bench = session(tmp_path, one)
+    outcome = bench.run(one, lambda *_: None)
+    assert (outcome.state, outcome.message) == ("failed", f"not met: to reach: {AT}/tuned/share (not measured)")
+    assert "NaN" not in bench.kept.read_text()
+    assert command.brief(outcome.rows) == ""
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
+    keep(tmp_path / "results", where, results(bench.kept))
+    missed = lines_of(tmp_path / "results")["limits that were missed"]
+    assert missed == f"{AT}/tuned/share not measured (at least 0.55)"
+
+
+def test_a_run_that_was_stopped_has_missed_nothing(tmp_path: Path) -> None:
+    wmma(tmp_path, "a", "[tuned,cublas]", "[4096]", CARD)
+    assert found.reached(tmp_path / "runs" / "a") == []
+    rows = found.kernels(tmp_path)
+    assert command.judged(PASSES, Ended(None, 75.0, ""), rows, 75).state == "out of time"
 
 
 def test_kernels_of_the_processor_do_not_stand_for_those_of_the_gpu(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bench.gpu.parts import PARTS, SECONDS, Part
 from bench.gpu.session import Ended, ends_by_signal, run, said
 from bench.kept import keep, path_of, results
 from bench.names import unknown
-from bench.table import NOT_MET
+from bench.table import NONE, NOT_MET
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
 from pipeline.machine.device import gpus
@@ -171,7 +171,7 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
         return Outcome("failed", rows, f"not refused with {part.refused!r}: {instead}", ended.seconds)
     if part.is_tests and ended.status == NONE_LEFT and rows:
         return Outcome("passed", rows, "", ended.seconds)
-    missed = [one["what"] for one in rows if not one.get("met", True)]
+    missed = [f"{one['what']}{'' if one['n'] else f' ({NONE})'}" for one in rows if not one.get("met", True)]
     if ended.status or missed:
         message = said(ended.text) if ended.status else f"{NOT_MET}{', '.join(missed)}"
         return Outcome("failed", rows, message, ended.seconds)
@@ -248,4 +248,4 @@ def show(bench: Bench, outcomes: Mapping[str, Outcome]) -> None:
 
 def brief(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows in a line: all are in the file."""
-    return "; ".join(f"{one['what']} {one['median']:,.4g} {one['unit']}".strip() for one in rows[:4])
+    return "; ".join(f"{one['what']} {one['median']:,.4g} {one['unit']}".strip() for one in rows[:4] if one["n"])

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure import at_least, at_most, row
+from bench.measure import at_least, at_most, not_measured, row
 from bench.table import TO_REACH
 from pipeline.kernels.named import every
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric, metrics_of, training_rate
+from pipeline.spec import build
+from pipeline.stages.wmma.stage import Wmma
+from pipeline.stages.wmma.tables import label
 
 Row = dict[str, Any]
 LOG = "output.log"
@@ -138,16 +141,34 @@ def kernels(folder: Path) -> list[Row]:
 
 
 def reached(path: Path) -> list[Row]:
-    """Shares of the library that are to be reached on a Hopper card, of the sizes that they are for."""
-    receipt = read_json(path / "receipt.json")
-    on_hopper = any(one.get("architecture") == HOPPER for one in receipt.get("kernels", {}).values())
-    if not on_hopper or receipt["precision"]["effective"] not in ("fp16", "bf16"):
+    """Shares of the library that are to be reached on a Hopper card, of the sizes that they are for.
+
+    One that is missing, since the kernel or the library was not timed, is missed. Of a run without a result none is.
+    """
+    receipt, found = read_json(path / "receipt.json"), metrics_of(path)
+    if not found or not is_on_hopper(receipt) or receipt["precision"]["effective"] not in ("fp16", "bf16"):
         return []
-    return [
-        at_least(row(f"{TO_REACH}{name}", [one.value], ""), REACH[kernel_of(name)])
-        for name, one in metrics_of(path).items()
-        if name.endswith("/share") and size_of(name) in REACHED_AT and kernel_of(name) in REACH
-    ]
+    rows = {name: share_of(f"{TO_REACH}{name}", found.get(name)) for name in to_reach(path)}
+    return [at_least(one, REACH[kernel_of(name)]) for name, one in rows.items()]
+
+
+def share_of(what: str, share: Metric | None) -> Row:
+    """The row of a share, also where it was not measured."""
+    return not_measured(what, "") if share is None else row(what, [share.value], "")
+
+
+def to_reach(path: Path) -> list[str]:
+    """The shares that a run has to have, by its config: of the kernels that have one to reach, at its sizes."""
+    stage: Wmma = build(read_config(path)["stage"], "stage", (Wmma,))
+    sizes = [size for size in map(label, stage.problems) if size in REACHED_AT]
+    return [f"{size}/{one.name}/share" for size in sizes for one in stage.chosen if one.name in REACH]
+
+
+def is_on_hopper(receipt: Mapping[str, Any]) -> bool:
+    """By the card, or by what kernels were built for."""
+    hardware = receipt.get("device", {}).get("hardware") or {}
+    built = [one.get("architecture") for one in receipt.get("kernels", {}).values()]
+    return hardware.get("compute_capability") == CAPABILITY or HOPPER in built
 
 
 def ceilings(found: Sequence[Mapping[str, Metric]]) -> list[Row]:
@@ -235,8 +256,7 @@ def training(folder: Path) -> list[Row]:
     for run in runs(folder):
         rows += [run.rate("training")] if "training_rate" in run.receipt else []
         share, bits = run.value("model FLOP utilization", SHARE), run.value("test/bits_per_byte", BITS)
-        hardware = run.receipt.get("device", {}).get("hardware") or {}
-        if hardware.get("compute_capability") == CAPABILITY:
+        if is_on_hopper(run.receipt):
             share = [at_least(one, SHARE_AIMED_AT) for one in share]
         if is_on_gpu(run.folder):
             bits = [at_most(one, BITS_AT_MOST) for one in bits]
