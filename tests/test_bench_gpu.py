@@ -813,6 +813,19 @@ def test_kernels_of_the_processor_do_not_stand_for_those_of_the_gpu(tmp_path: Pa
     assert f"{SIZE}/numpy" in rehearsed and "our kernels of the GPU that were timed" not in rehearsed
 
 
+def test_of_a_part_that_was_stopped_the_library_is_not_the_fastest_of_ours(tmp_path: Path) -> None:
+    """Its samples are there, its shares are not."""
+    for name, samples, fastest in (
+        ("both", {"cublas": (1.0,), "tuned": (2.0,), "naive": (8.0,)}, [f"fastest: {SIZE}/tuned"]),
+        ("library", {"cublas": (1.0,)}, []),
+    ):
+        timed(tmp_path / name, "gpu", **samples)
+        (tmp_path / name / "runs" / "a" / "result.json").unlink()
+        rows = counts(found.kernels(tmp_path / name))
+        assert f"{SIZE}/cublas" in rows
+        assert [what for what in rows if what.startswith("fastest: ")] == fastest
+
+
 def test_a_ratio_says_how_far_it_may_be_off() -> None:
     """Its runs come one after the other, with few periods each."""
     rates = {

@@ -116,18 +116,18 @@ def kernels(folder: Path) -> list[Row]:
         for name, one in metrics.items()
         if name.endswith("/share") and kernel_of(name) not in others
     }
+    libraries = {one.name for one in every() if one.yardstick}
     rows = [row(what, samples, "TFLOP/s") for what, samples in times.items()]
     if on_gpu:
-        libraries = {one.name for one in every() if one.yardstick}
         ours = set(map(kernel_of, times)) - libraries
         rows.append(at_least(row("our kernels of the GPU that were timed", [len(ours)], ""), 1))
-    yardsticks = {size_of(name): kernel_of(name) for name, share in shares.items() if share == 1.0}
+    yardsticks = {size_of(name): kernel_of(name) for name in shares if kernel_of(name) in libraries}
     rows += [
-        row(f"{size_of(name)}/{kernel}, share of {yardsticks[size_of(name)]}", [share], "")
+        row(f"{size}/{kernel}, share of {yardsticks[size]}", [share], "")
         for name, share in shares.items()
-        if (kernel := kernel_of(name)) != yardsticks.get(size_of(name), "best") and size_of(name) in yardsticks
+        if (size := size_of(name)) in yardsticks and (kernel := kernel_of(name)) != yardsticks[size]
     ]
-    rows += fastest(rows, set(yardsticks.values()))
+    rows += fastest(rows, libraries)
     rows += [one for path in run_folders(folder / "runs") for one in reached(path)]
     rows += ceilings(found)
     rows += [
@@ -214,9 +214,9 @@ def is_on_gpu(path: Path) -> bool:
     return device.get("effective", "cpu") != "cpu"
 
 
-def fastest(rows: Sequence[Row], yardsticks: set[str]) -> list[Row]:
-    """The best of ours at the largest size, and its share where there is a yardstick."""
-    ours = [one for one in rows if one["unit"] == "TFLOP/s" and kernel_of(one["what"]) not in yardsticks]
+def fastest(rows: Sequence[Row], libraries: set[str]) -> list[Row]:
+    """The best of ours at the largest size, and its share where it has one."""
+    ours = [one for one in rows if one["unit"] == "TFLOP/s" and kernel_of(one["what"]) not in libraries]
     if not ours:
         return []
     largest = max(ours, key=lambda one: int(size_of(one["what"]).split("x")[0]))
