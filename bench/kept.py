@@ -6,8 +6,8 @@
                                       ...]}, ...}}
 
 Of `bench gpu` the machine has a `gpu`, and each part its command, state, seconds and message, the driver and versions.
-A part that found nothing when it was run again keeps the rows of before; `later` is how it then ended. Of other
-benchmarks, which were run more than once on a day, `earlier` has the rounds before the last.
+A part that found nothing when it was run again, or went wrong and found less, keeps the rows of before; `later` is how
+it then ended. Of other benchmarks, which were run more than once on a day, `earlier` has the rounds before the last.
 """
 
 from __future__ import annotations

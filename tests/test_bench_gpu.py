@@ -346,6 +346,37 @@ def test_what_was_measured_is_not_replaced_by_nothing(tmp_path: Path) -> None:
     assert (results(bench.kept)["passes"]["state"], "later" in results(bench.kept)["passes"]) == ("failed", False)
 
 
+@pytest.mark.parametrize("state", ["out of time", "failed"])
+def test_rows_are_not_replaced_by_a_part_that_went_wrong_with_fewer(state: str, tmp_path: Path) -> None:
+    few = [row(f"{SIZE}/tuned", [2.0, 4.0], "TFLOP/s")]
+    rows = [*few, row(f"{SIZE}/tuned, share of cublas", [0.5], "")]
+    bench = session(tmp_path, PASSES)
+    bench._keep(PASSES, Outcome("passed", rows), 1)
+    first = results(bench.kept)["passes"]
+    bench._keep(PASSES, Outcome(state, few, "stopped after 75 s"), 1)
+    kept = results(bench.kept)["passes"]
+    later = kept.pop("later")
+    assert kept == first
+    assert (later["state"], later["message"], later["rows"]) == (state, "stopped after 75 s", few)
+    assert not bench.done(PASSES)
+    bench._keep(PASSES, Outcome("skipped", few, "cannot fetch data.txt"), 1)
+    assert results(bench.kept)["passes"]["later"] == later
+    more = [*rows, row(f"{SIZE}/naive", [1.0], "TFLOP/s")]
+    bench._keep(PASSES, Outcome(state, more, "stopped after 75 s"), 1)
+    assert results(bench.kept)["passes"]["rows"] == more  # nothing of before is lost
+
+
+@pytest.mark.parametrize(("state", "message"), [("passed", ""), ("failed", f"{table.NOT_MET}jax, peak")])
+def test_a_part_that_ended_well_replaces_its_rows(state: str, message: str, tmp_path: Path) -> None:
+    """Also with fewer of them: what it no longer measures is not that of today."""
+    bench = session(tmp_path, PASSES)
+    few = [row("jax, peak", [1.0], "bytes")]
+    bench._keep(PASSES, Outcome("passed", [*few, row("torch, peak", [1.0], "bytes")]), 1)
+    bench._keep(PASSES, Outcome(state, few, message), 1)
+    kept = results(bench.kept)["passes"]
+    assert (kept["state"], kept["rows"], "later" in kept) == (state, few, False)
+
+
 def test_a_part_that_fails_makes_the_exit_status_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

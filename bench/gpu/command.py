@@ -75,8 +75,7 @@ class Bench:
         One that missed limits would most likely miss them again: `--again` repeats it.
         """
         before = results(self.kept).get(part.name, {})
-        ended = before.get("state") == "passed" or before.get("message", "").startswith(NOT_MET)
-        if self.anew or not ended or "later" in before:
+        if self.anew or not ended_well(before.get("state", ""), before.get("message", "")) or "later" in before:
             return False
         return is_known(before["git"]) and before["git"]["commit"] == self.git["commit"]
 
@@ -130,9 +129,20 @@ class Bench:
             "rows": outcome.rows,
         }
         before = results(self.kept).get(part.name, {})
-        if before.get("rows") and not outcome.rows:
+        if found_less(outcome, before.get("rows", [])):
             entry = before if outcome.state == "skipped" else {**before, "later": entry}
         keep(self.root, self.where, {part.name: entry})
+
+
+def ended_well(state: str, message: str) -> bool:
+    """Whether a part has measured all that it should: it passed, or missed limits."""
+    return state == "passed" or message.startswith(NOT_MET)
+
+
+def found_less(outcome: Outcome, before: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a part lacks rows of before since it found nothing, or went wrong, as one that was stopped early."""
+    lacking = {one["what"] for one in before} - {one["what"] for one in outcome.rows}
+    return bool(lacking) and not (outcome.rows and ended_well(outcome.state, outcome.message))
 
 
 def is_known(git: Mapping[str, Any]) -> bool:
