@@ -25,6 +25,7 @@ from pipeline.runs.result import read_result, values
 
 COMPUTES = ("torch", "jax", "jaxlib", "tensorflow", "keras", "triton", "numpy")
 PEERS = Path(__file__).parent / "peers"
+Row = Mapping[str, Any]
 LONGEST_S = 4 * 3600.0  # of one command: longer than any takes, so that one that hangs ends
 
 
@@ -81,6 +82,17 @@ def row(what: str, values: Sequence[float], unit: str) -> dict[str, object]:
 def not_measured(what: str, unit: str) -> dict[str, object]:
     """The row of what should have been measured and was not: without a number, as NaN has no place in JSON."""
     return {"what": what, "unit": unit, "median": None, "min": None, "max": None, "n": 0}
+
+
+def with_range(ratio: Row, rates: Mapping[str, Row], ours: str, theirs: str) -> dict[str, Any]:
+    """A ratio of two of `rates`, by their names: from the lowest to the highest that the samples of both allow.
+
+    Its n is the lesser of theirs. Unchanged where one of the two is missing.
+    """
+    if ours not in rates or theirs not in rates:
+        return dict(ratio)
+    a, b = rates[ours], rates[theirs]
+    return {**ratio, "min": a["min"] / b["max"], "max": a["max"] / b["min"], "n": min(a["n"], b["n"])}
 
 
 def at_least(found: dict[str, object], limit: float) -> dict[str, object]:

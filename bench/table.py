@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.measure import with_range
 from pipeline.runs.json_files import read_json
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +52,10 @@ def ceiling(row: Row) -> str:
 
 
 def share(row: Row) -> str:
-    """In per cent, of the library that it is a share of where the row names one."""
+    """In per cent, of the library that it is a share of where the row names one, and how far it may be off."""
     of = row["what"].partition("share of ")[2]
-    return f"{row['median']:.1%}{f' of {of}' if of else ''}"
+    spread = f" ({row['min']:.0%} to {row['max']:.0%}, n = {row['n']})" if row["n"] > 1 else ""
+    return f"{row['median']:.1%}{f' of {of}' if of else ''}{spread}"
 
 
 def ratio(row: Row) -> str:
@@ -152,8 +154,16 @@ def figure(files: Sequence[Mapping[str, Any]], line: Line) -> Figure | None:
         entry = kept["results"].get(line.part, {})
         found = next((row for row in entry.get("rows", ()) if is_of(row["what"], line.what)), None)
         if found is not None:
-            return Figure(found, kept["machine"]["date"], entry)
+            return Figure(ranged(found, entry["rows"]), kept["machine"]["date"], entry)
     return None
+
+
+def ranged(row: Row, rows: Sequence[Row]) -> Row:
+    """A share of a library with the range that the rates beside it allow: files of before have it as one number."""
+    ours, of, library = row["what"].removeprefix("fastest: ").partition(", share of ")
+    if not of or row["n"] > 1:
+        return row
+    return with_range(row, {one["what"]: one for one in rows}, ours, f"{ours.partition('/')[0]}/{library}")
 
 
 def cell(found: Figure | None, line: Line) -> str:

@@ -738,9 +738,48 @@ def test_the_fastest_kernel_and_its_share(tmp_path: Path) -> None:
     assert rows[f"{SIZE}/tuned"]["n"] == 2
     assert rows[f"fastest: {SIZE}/tuned"]["median"] == rows[f"{SIZE}/tuned"]["median"]
     fastest = rows[f"fastest: {SIZE}/tuned, share of cublas"]
-    assert table.share(fastest) == "50.0% of cublas"
+    assert table.share(fastest) == "50.0% of cublas (50% to 50%, n = 2)"
     assert table.is_of(fastest["what"], "fastest: share") and not table.is_of(fastest["what"], "fastest: ")
     assert f"{SIZE}/cublas, share of cublas" not in rows
+
+
+def test_a_share_says_how_far_it_may_be_off(tmp_path: Path) -> None:
+    """From the slowest sample of ours over the fastest of cuBLAS to the reverse."""
+    rows = timed(tmp_path, "gpu", cublas=(0.8, 1.0, 1.25), tuned=(2.0, 2.5))
+    for what in (f"{SIZE}/tuned, share of cublas", f"fastest: {SIZE}/tuned, share of cublas"):
+        one = rows[what]
+        assert (one["min"], one["max"], one["n"]) == (pytest.approx(0.8 / 2.5), pytest.approx(1.25 / 2.0), 2)
+    assert table.share(one) == "40.0% of cublas (32% to 62%, n = 2)"
+    alone = timed(tmp_path / "alone", "gpu", cublas=(1.0,), tuned=(2.0,))
+    assert table.share(alone[f"{SIZE}/tuned, share of cublas"]) == "50.0% of cublas"
+
+
+def test_a_share_that_is_to_be_reached_has_the_range_too(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", {f"{AT}/tuned/share": (0.5, "", "time")})
+    wmma(tmp_path, "a", "[tuned,cublas]", "[4096]", CARD)
+    lines = ["m,n,k,kernel,set,sustained_s"]
+    lines += [
+        f"4096,4096,4096,{name},sizes,{s}" for name, each in (("tuned", (2, 4)), ("cublas", (1, 2))) for s in each
+    ]
+    write_files(tmp_path / "runs" / "a", {"artifacts/tables/samples.csv": "\n".join(lines) + "\n"})
+    (one,) = found.reached(tmp_path / "runs" / "a")
+    assert (one["median"], one["min"], one["max"], one["n"], one["met"]) == (0.5, 0.25, 1.0, 2, False)
+
+
+def test_the_table_has_a_shares_range_from_the_rates_beside_it(tmp_path: Path) -> None:
+    """Of a file of before, whose share has none."""
+    rates = [row(f"{AT}/tuned", [300.0, 400.0, 500.0], "TFLOP/s"), row(f"{AT}/cublas", [500.0, 625.0], "TFLOP/s")]
+    what = f"fastest: {AT}/tuned, share of cublas"
+    where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
+    entry = {"git": {"commit": None, "dirty": None}, "state": "passed"}
+    line = "matmuls in fp16 at 1024³ and 4096³: its share of the library's rate"
+    for rows, expected in (
+        ([*rates, row(what, [0.7], "")], "70.0% of cublas (48% to 100%, n = 2)"),
+        ([*rates, row(what, [0.6, 0.7, 0.8], "")], "70.0% of cublas (60% to 80%, n = 3)"),
+        ([rates[0], row(what, [0.7], "")], "70.0% of cublas"),
+    ):
+        keep(tmp_path, where, {"kernels, fp16": {**entry, "rows": rows}})
+        assert lines_of(tmp_path)[line] == expected
 
 
 CARD = {"device": {"effective": "gpu:0", "hardware": {"compute_capability": "9.0"}}}

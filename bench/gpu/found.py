@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure import at_least, at_most, not_measured, row
+from bench.measure import at_least, at_most, not_measured, row, with_range
 from bench.table import TO_REACH
 from pipeline.kernels.named import every
 from pipeline.runs.json_files import read_json
@@ -24,7 +24,7 @@ from pipeline.stages.wmma.stage import Wmma
 from pipeline.stages.wmma.tables import label
 
 Row = dict[str, Any]
-LOG = "output.log"
+LOG, SAMPLES = "output.log", "artifacts/tables/samples.csv"
 GIGA = 1e9
 BASE = "fp32"
 LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
@@ -95,10 +95,8 @@ def as_requested(receipt: Mapping[str, Any]) -> bool:
 
 def against(rates: Mapping[str, Row], name: str, base: str) -> Row:
     """A ratio of two medians, of runs one after the other: from the lowest to the highest that their periods allow."""
-    ours, theirs = rates[name], rates[base]
-    found = row(f"{name} / {base}", [ours["median"] / theirs["median"]], "x")
-    ends = {"min": ours["min"] / theirs["max"], "max": ours["max"] / theirs["min"]}
-    return {**found, **ends, "n": min(ours["n"], theirs["n"])}
+    ratio = row(f"{name} / {base}", [rates[name]["median"] / rates[base]["median"]], "x")
+    return with_range(ratio, rates, name, base)
 
 
 def kernels(folder: Path) -> list[Row]:
@@ -106,10 +104,11 @@ def kernels(folder: Path) -> list[Row]:
 
     On a GPU those of the processor do not count, and one of the GPU has to have been timed.
     """
-    found = [metrics_of(path) for path in run_folders(folder / "runs")]
-    on_gpu = any(is_on_gpu(path) for path in run_folders(folder / "runs"))
+    paths = run_folders(folder / "runs")
+    found = [metrics_of(path) for path in paths]
+    on_gpu = any(map(is_on_gpu, paths))
     others = {one.name for one in every() if one.processor == "cpu"} if on_gpu else set()
-    times = {what: samples for what, samples in timed(folder).items() if kernel_of(what) not in others}
+    rates = {what: one for what, one in timed(paths).items() if kernel_of(what) not in others}
     shares = {
         name: one.value
         for metrics in found
@@ -117,18 +116,18 @@ def kernels(folder: Path) -> list[Row]:
         if name.endswith("/share") and kernel_of(name) not in others
     }
     libraries = {one.name for one in every() if one.yardstick}
-    rows = [row(what, samples, "TFLOP/s") for what, samples in times.items()]
+    rows = [*rates.values()]
     if on_gpu:
-        ours = set(map(kernel_of, times)) - libraries
+        ours = set(map(kernel_of, rates)) - libraries
         rows.append(at_least(row("our kernels of the GPU that were timed", [len(ours)], ""), 1))
     yardsticks = {size_of(name): kernel_of(name) for name in shares if kernel_of(name) in libraries}
     rows += [
-        row(f"{size}/{kernel}, share of {yardsticks[size]}", [share], "")
+        of_library(f"{size_of(name)}/{kernel_of(name)}, share of {library}", name, share, rates, library)
         for name, share in shares.items()
-        if (size := size_of(name)) in yardsticks and (kernel := kernel_of(name)) != yardsticks[size]
+        if kernel_of(name) not in libraries and (library := yardsticks.get(size_of(name)))
     ]
     rows += fastest(rows, libraries)
-    rows += [one for path in run_folders(folder / "runs") for one in reached(path)]
+    rows += [one for path in paths for one in reached(path)]
     rows += ceilings(found)
     rows += [
         row(name, [one.value], one.unit)
@@ -148,13 +147,19 @@ def reached(path: Path) -> list[Row]:
     receipt, found = read_json(path / "receipt.json"), metrics_of(path)
     if not found or not is_on_hopper(receipt) or receipt["precision"]["effective"] not in ("fp16", "bf16"):
         return []
-    rows = {name: share_of(f"{TO_REACH}{name}", found.get(name)) for name in to_reach(path)}
-    return [at_least(one, REACH[kernel_of(name)]) for name, one in rows.items()]
+    rates = timed([path])
+    rows = []
+    for name in to_reach(path):
+        what, share = f"{TO_REACH}{name}", found.get(name)
+        one = not_measured(what, "") if share is None else of_library(what, name, share.value, rates, "cublas")
+        rows.append(at_least(one, REACH[kernel_of(name)]))
+    return rows
 
 
-def share_of(what: str, share: Metric | None) -> Row:
-    """The row of a share, also where it was not measured."""
-    return not_measured(what, "") if share is None else row(what, [share.value], "")
+def of_library(what: str, name: str, share: float, rates: Mapping[str, Row], library: str) -> Row:
+    """The share that is the metric `name`, and how far it may be off by the samples of both kernels."""
+    at = size_of(name)
+    return with_range(row(what, [share], ""), rates, f"{at}/{kernel_of(name)}", f"{at}/{library}")
 
 
 def to_reach(path: Path) -> list[str]:
@@ -184,18 +189,18 @@ def ceilings(found: Sequence[Mapping[str, Metric]]) -> list[Row]:
     return [row(f"{name}: {word}", [rates[word]], "TFLOP/s") for name, word in zip(named, highest, strict=False)]
 
 
-def timed(folder: Path) -> dict[str, list[float]]:
-    """TFLOP/s of many products in a row, each sample, by size and kernel; only of those that were right afterwards."""
+def timed(paths: Sequence[Path]) -> dict[str, Row]:
+    """TFLOP/s of many products in a row in these runs, by size and kernel; only of those that were right afterwards."""
     found: dict[str, list[float]] = {}
-    for path in (folder / "runs").glob("*/artifacts/tables/samples.csv"):
-        with path.open(encoding="utf-8", newline="") as file:
+    for samples in (path / SAMPLES for path in paths if (path / SAMPLES).exists()):
+        with samples.open(encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):
                 if line["set"] != "sizes":  # padding has its own metrics
                     continue
                 flop = 2 * int(line["m"]) * int(line["n"]) * int(line["k"])
                 what = f"{line['m']}x{line['n']}x{line['k']}/{line['kernel']}"
                 found.setdefault(what, []).append(flop / float(line["sustained_s"]) / GIGA / 1000)
-    return found
+    return {what: row(what, each, "TFLOP/s") for what, each in found.items()}
 
 
 def size_of(name: str) -> str:
