@@ -24,6 +24,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config, read_metrics
 
 TIMED = "per_s"
+TIMED_ROWS = ("wall time", "training rate", "compilation", "peak memory")  # of the table at the end
 CHECKPOINTS = "runs/*/checkpoints/step-*"
 # Dropout, and normalised and augmented batches from a loader; gradients of a step that has begun, an average, the best
 # weights so far.
@@ -96,15 +97,25 @@ def killed(folder: Path, words: tuple[str, ...], after: float, number: int = sig
     return process.wait(timeout=120)
 
 
-def outcome(folder: Path) -> tuple[str, list[tuple[int, dict[str, float]]], dict[str, Any]]:
-    """The weights' digest, every record but for its times, and what was observed."""
+def result_of(run: Path) -> dict[str, Any]:
+    """All of result.json but for times, memory and rates."""
+    result = read_json(run / "result.json")
+    of_machine = {name for name, one in result["declared"].items() if one["kind"] in ("time", "memory")}
+    for part in ("scalars", "last_epoch"):
+        result[part] = {name: value for name, value in result[part].items() if name not in of_machine}
+    result["table"] = [row for row in result["table"] if row[0] not in TIMED_ROWS]
+    return result
+
+
+def outcome(folder: Path) -> tuple[str, list[tuple[int, dict[str, float]]], dict[str, Any], dict[str, Any]]:
+    """The weights' digest, every record and the result but for their times, and what was observed."""
     (run,) = runs(folder)
     receipt = read_json(run / "receipt.json")
     records = [
         (record.step, {name: value for name, value in record.metrics.items() if TIMED not in name})
         for record in read_metrics(run)
     ]
-    return receipt["weights_sha256"], records, receipt["precision"]["observed"]
+    return receipt["weights_sha256"], records, receipt["precision"]["observed"], result_of(run)
 
 
 def resumed(folder: Path) -> Path:
@@ -198,6 +209,7 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
     words = (
         *("dataset=digits", "model=linear", "training.epochs=1", "training.steps=40", "training.weights=best"),
         *("training.validate_every=15", "training.checkpoint.every=5", f"backend={backend}", "tracking=none"),
+        "precision=mixed_fp16",
     )
     command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words, str(int(number))]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
@@ -205,8 +217,12 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
     said = f"resume={run.name} goes on from there" in ended.stderr
     assert (ended.returncode, said) == ((143, True) if number == signal.SIGTERM else (-9, False))
     assert resumed(tmp_path) == run
-    note = "training.epochs=1: training.steps=40 replaces it"
-    assert note in read_json(run / "result.json")["notes"]
+    result = read_json(run / "result.json")
+    assert "training.epochs=1: training.steps=40 replaces it" in result["notes"]
+    found = {"epoch/number", "epoch/images_per_s", "validation/accuracy", "loss_scale/scale"}
+    assert result["last_epoch"].keys() >= found
+    listed = pipeline(tmp_path, "stage=runs", "stage.best=validation/accuracy")
+    assert listed.returncode == 0, listed.stderr
     again = outcome(tmp_path)
     shutil.rmtree(tmp_path / "runs")
     assert pipeline(tmp_path, *words).returncode == 0

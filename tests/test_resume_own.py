@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import pipeline, refused, runs
 from test_own_trainings import KERAS, KNOWN, journal
-from test_resume import killed
+from test_resume import killed, result_of
 
 from pipeline.backends.keras import remembered, state
 from pipeline.runs.json_files import read_json
@@ -54,6 +54,7 @@ def test_without_chance_it_ends_as_one_that_nobody_killed(tmp_path: Path, backen
     (tmp_path / "whole").mkdir()
     assert pipeline(tmp_path / "whole", *words, f"stage.epochs={EPOCHS}", **known).returncode == 0
     (whole,) = runs(tmp_path / "whole")
+    assert result_of(run) == result_of(whole)
     digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
     assert digests[0] == digests[1]
 
@@ -102,15 +103,22 @@ def test_what_a_module_does_at_an_epochs_end_is_kept(tmp_path: Path) -> None:
     (whole,) = runs(tmp_path / "whole")
     assert metrics_of(run)["ended"].value == metrics_of(whole)["ended"].value == 4
     assert lines(run) == lines(whole)
+    assert result_of(run) == result_of(whole)
     digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
     assert digests[0] == digests[1]
 
 
 @pytest.mark.wide
 def test_a_training_that_had_stopped_early_is_tested_only(tmp_path: Path) -> None:
-    run = died(tmp_path, (*MORTAL, "stage.epochs=9", "stage.arguments.stops=true"), "test", KNOWN)
+    words = (*MORTAL, "stage.epochs=9", "stage.arguments.stops=true")
+    run = died(tmp_path / "killed", words, "test", KNOWN)
     found = metrics_of(run)
     assert (found["epochs"].value, found["ended"].value) == (2, 2)
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words, **KNOWN).returncode == 0
+    (whole,) = runs(tmp_path / "whole")
+    assert result_of(run) == result_of(whole)
+    assert read_json(run / "result.json")["last_epoch"]
 
 
 @pytest.mark.wide
@@ -129,6 +137,7 @@ def test_callbacks_of_keras_go_on_with_what_they_remember(tmp_path: Path) -> Non
     assert pipeline(tmp_path / "whole", *words, **KERAS).returncode == 0
     (whole,) = runs(tmp_path / "whole")
     assert metrics_of(run)["epochs"].value == metrics_of(whole)["epochs"].value == 7
+    assert result_of(run) == result_of(whole)
     digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
     assert digests[0] == digests[1]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command import pipeline, refused, runs
-from test_resume import killed, resumed
+from test_resume import killed, result_of, resumed
 
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -30,14 +30,13 @@ def outcome(folder: Path) -> tuple[Any, ...]:
     """Weights, points, every record, every result and the history's table but for their times."""
     (run,) = runs(folder)
     receipt = read_json(run / "receipt.json")
-    scalars = read_json(run / "result.json")["scalars"]
     with (run / "artifacts/tables/history.csv").open() as file:
         rows = [{name: value for name, value in row.items() if not name.endswith("_s")} for row in csv.DictReader(file)]
     return (
         receipt["weights_sha256"],
         receipt["points_sha256"],
         [(record.step, record.metrics) for record in read_metrics(run)],
-        {name: value for name, value in scalars.items() if not name.endswith("_s")},
+        result_of(run),
         rows,
     )
 

@@ -74,7 +74,7 @@ class Keeper:
             "epochs": [asdict(epoch) for epoch in watch.epochs],
             "best": {name: getattr(watch.best, name) for name in ("value", "step", "epoch", "since", "validation")},
             "loss_scale": None if scale is None else asdict(scale),
-            "observation": None if seen is None else _plain(seen),
+            "observation": None if seen is None else plain(seen),
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -93,6 +93,8 @@ class Keeper:
             setattr(watch.best, name, value)
         watch.best.weights = None if checkpoint.best is None else weights.load(checkpoint.best)
         watch.loss_scale = None if kept["loss_scale"] is None else _loss_scale(kept["loss_scale"])
+        if watch.epochs and not watch.in_period:  # else another epoch's end is to come
+            self.run.last_epoch = watch.metrics_of_last()
         watch.profile.skip_to(watch.batches)
         watch.progress.advance(watch.step, "resumed")
         self.run.marks |= kept["marks"]
@@ -101,7 +103,7 @@ class Keeper:
 
 def observation_of(checkpoint: Checkpoint) -> Observation | None:
     """What was seen of the first step, before the training was killed."""
-    kept: Mapping[str, Any] | None = checkpoint.progress["observation"]
+    kept: Mapping[str, Any] | None = checkpoint.progress.get("observation")
     if kept is None:
         return None
     return Observation(
@@ -117,7 +119,8 @@ def observation_of(checkpoint: Checkpoint) -> Observation | None:
     )
 
 
-def _plain(seen: Observation) -> dict[str, Any]:
+def plain(seen: Observation) -> dict[str, Any]:
+    """As a checkpoint keeps it."""
     operations = [[list(key), count] for key, count in seen.operations.items()]
     return {**vars(seen), "operations": operations}
 

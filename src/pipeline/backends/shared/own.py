@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import Stopped, UserError
 from pipeline.runs.checkpoint import newest
@@ -70,7 +71,10 @@ class Watch:
         self.last: dict[str, float] = dict(kept.get("last", {}))
         self.epoch_of: dict[str, int] = dict(kept.get("epoch_of", {}))  # each of `last`
         self.epochs: int = kept.get("epochs", 0)
+        of_last = [name for name, epoch in self.epoch_of.items() if epoch == self.epochs]
+        run.last_epoch = tuple(Metric(name, self.last[name]) for name in of_last)  # there may be no other epoch
         self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
+        self.observation = None if run.checkpoint is None else observation_of(run.checkpoint)  # where the backend looks
         self.started = time.perf_counter()
         self.over: bool = kept.get("over", False)  # nothing but the test is left
         self.save: Callable[[Path], Any] | None = None
@@ -109,6 +113,7 @@ class Watch:
         self.save(written)
         progress = {"epochs": self.epochs, "last": self.last, "epoch_of": self.epoch_of}
         progress |= {"training_s": self.training_s, "over": self.over}
+        progress |= {"observation": None if self.observation is None else plain(self.observation)}
         return {**progress, "note": f"not exact: from the end of epoch {self.epochs}"}, {"state": written.replace}
 
     @contextlib.contextmanager

@@ -190,11 +190,7 @@ class Watch:
         self.epochs.append(epoch)
         self.progress.note(_line(epoch, self._where(epoch.number), self.task))
         self.profile.end_epoch(epoch.number)
-        metrics = epoch.metrics(self.task.unit, self.task.score, self.task.better)
-        if self.loss_scale is not None:
-            metrics.append(Metric("loss_scale/scale", self.loss_scale.final))
-            metrics.append(count("loss_scale/skipped_steps", self.loss_scale.skipped_steps))
-        self.run.end_epoch(epoch.number, metrics, self.step)
+        self.run.end_epoch(epoch.number, self.metrics_of_last(), self.step)
         if validation is not None and weights is not None:
             self.best.take(validation, self.step, epoch.number, weights)
         if weights is not None and self.run.watchers:
@@ -207,6 +203,14 @@ class Watch:
             self.keeper.after_block(ends_period=False)
         raise_if_stopped()
         return over
+
+    def metrics_of_last(self) -> tuple[Metric, ...]:
+        """Of the last epoch, before another one begins: the loss scale is the present one."""
+        metrics = self.epochs[-1].metrics(self.task.unit, self.task.score, self.task.better)
+        if self.loss_scale is not None:
+            metrics.append(Metric("loss_scale/scale", self.loss_scale.final))
+            metrics.append(count("loss_scale/skipped_steps", self.loss_scale.skipped_steps))
+        return tuple(metrics)
 
     def _show(self, trained: Weights) -> None:
         """The weights, with adapters merged, to whoever watches."""

@@ -98,7 +98,8 @@ def fit(
     with runtime_settings(experiment, resolved):
         pl.seed_everything(experiment.seed, verbose=False)
         net, held = made(module, data)
-        watch, observation = Watch(run), Observation(how="torch dispatch, first training batch")
+        watch = Watch(run)
+        observation = watch.observation = watch.observation or Observation(how="torch dispatch, first training batch")
         if resolved.place.kind == "cpu":
             observation.tf32, observation.tf32_by = False, ON_CPU
         follow = _Follow(watch, observation, experiment.seed)
