@@ -464,8 +464,8 @@ def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     status = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**status, "state": "FINISHED"}))
     assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} is FINISHED"
-    folder = tmp_path.absolute() / "runs"
-    assert refused(tmp_path, "resume=latest") == f"resume=latest: no run in {folder} was killed and has a checkpoint"
+    none = f"resume=latest: no run in {tmp_path.absolute() / 'runs'} was killed, or failed, and has a checkpoint"
+    assert refused(tmp_path, "resume=latest") == none
     (run / "status.json").write_text(json.dumps(status))
     shutil.rmtree(run / "checkpoints")
     assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} has no checkpoint; run it anew"

@@ -1,4 +1,4 @@
-"""Runs that were killed: which one `resume=` means, and whether what is here now may go on with it."""
+"""Runs that were killed, or failed: which one `resume=` means, and whether what is here now may go on with it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def _found(root: Path, reference: str) -> Path:
 
 
 def _latest(root: Path) -> Path:
-    """The newest run that died unfinished and has a checkpoint."""
+    """The newest run that was killed, or failed, and has a checkpoint."""
     for folder in reversed(run_folders(root)):
         status = read_status(folder)
         if status is not None and status.state in DEAD and newest(folder)[0] is not None:
             return folder
-    raise UserError(f"resume=latest: no run in {root} was killed and has a checkpoint")
+    raise UserError(f"resume=latest: no run in {root} was killed, or failed, and has a checkpoint")
 
 
 def _check_status(reference: str, folder: Path, status: Status | None) -> None:
