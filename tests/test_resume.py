@@ -221,6 +221,8 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
     assert "training.epochs=1: training.steps=40 replaces it" in result["notes"]
     found = {"epoch/number", "epoch/images_per_s", "validation/accuracy", "loss_scale/scale"}
     assert result["last_epoch"].keys() >= found
+    rate = read_json(run / "receipt.json")["training_rate"]
+    assert rate["n"] == (2 if number == signal.SIGTERM else 1)  # of three periods: the first of each process is cold
     listed = pipeline(tmp_path, "stage=runs", "stage.best=validation/accuracy")
     assert listed.returncode == 0, listed.stderr
     again = outcome(tmp_path)

@@ -56,7 +56,8 @@ class Epoch:
     Where validations are counted in steps it is what lies between two of them, and `passes` says how many passes over
     the training set there were by its end.
 
-    The scores (accuracy) are None for a task that has none.
+    The scores (accuracy) are None for a task that has none. `cold`: the first of a process, which imports, compiles and
+    fills its memory in it; of a training that was resumed there are several.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Epoch:
     validation_loss: float | None = None
     validation_score: float | None = None
     passes: float | None = None
+    cold: bool = False
 
     @property
     def units_per_s(self) -> float:

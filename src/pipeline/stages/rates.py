@@ -13,8 +13,18 @@ from pipeline.runs.run import Run, seconds_since_start
 
 
 def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
-    """The epochs that a rate is taken from: not the first, which starts cold, unless it is all there is."""
-    return epochs[1:] or epochs
+    """The epochs that a rate is taken from: not the first of each process, unless there are no others."""
+    return tuple(epoch for epoch in epochs if not epoch.cold) or epochs
+
+
+def left_out(epochs: tuple[Epoch, ...]) -> str:
+    """What `steady` leaves out, in words, or that it leaves out nothing."""
+    cold = sum(epoch.cold for epoch in epochs)
+    if cold == len(epochs):
+        several = f"{cold} epochs, each with a cold start, which is included"
+        return "one epoch, cold start included" if cold == 1 else several
+    also = f" and {cold - 1} of a resumption" if cold > 1 else ""
+    return f"the first epoch{also}, cold, not counted"
 
 
 def median_rate(epochs: tuple[Epoch, ...]) -> float:
@@ -50,6 +60,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...], unit: str, of_others: float | N
             "min": min(rates),
             "max": max(rates),
             "n": len(rates),
+            "cold": all(epoch.cold for epoch in epochs),  # so that these are in it
             "with_profiler": run.profile is not None,
             "cores_of_others": of_others,
         },

@@ -11,7 +11,7 @@ from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.loss_scale import LossScale
 from pipeline.stages.measuring import Measured
-from pipeline.stages.rates import steady
+from pipeline.stages.rates import left_out, steady
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -34,7 +34,7 @@ def rows(
     if "device_bytes" in peak:
         memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
-    hidden = "; the first epoch, cold, not counted" if len(fit.epochs) > 1 else "; one epoch, cold start included"
+    cold = f"; {left_out(fit.epochs)}"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
     busy = said_of(receipt["training_rate"]["cores_of_others"])
     disturbed = f"; {busy}" if busy else ""
@@ -51,7 +51,7 @@ def rows(
             "wall time",
             f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
         ),
-        ("training rate", table.spread(rates, f" {unit}/s") + hidden + profiled + disturbed),
+        ("training rate", table.spread(rates, f" {unit}/s") + cold + profiled + disturbed),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
         *adapters_row(fit),

@@ -88,7 +88,8 @@ class Keeper:
         if kept["time_left"] is not None:
             watch.ends_at = time.perf_counter() + kept["time_left"]
         watch.begun, watch.waiting = np.array(kept["begun"]), list(kept["waiting"])
-        watch.epochs = [Epoch(**epoch) for epoch in kept["epochs"]]
+        # The first one, also where an older version has not kept which were cold.
+        watch.epochs = [Epoch(**{"cold": at == 0, **epoch}) for at, epoch in enumerate(kept["epochs"])]
         for name, value in kept["best"].items():
             setattr(watch.best, name, value)
         watch.best.weights = None if checkpoint.best is None else weights.load(checkpoint.best)

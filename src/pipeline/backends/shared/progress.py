@@ -47,6 +47,7 @@ class Watch:
         self.profile = Session(experiment, run, plan, self.leave_out)
         self.progress = run.progress("training", total=plan.steps)
         self.epochs: list[Epoch] = []
+        self.cold = True  # no period of this process is over
         self.step = 0  # optimizer steps
         self.batches = 0
         self.waiting: list[Mapping[str, float]] = []  # steps not yet in the journal
@@ -186,7 +187,9 @@ class Watch:
             validation_loss=loss,
             validation_score=score if scored else None,
             passes=None if self.by_epochs else self.batches / self.plan.batches,
+            cold=self.cold,
         )
+        self.cold = False
         self.epochs.append(epoch)
         self.progress.note(_line(epoch, self._where(epoch.number), self.task))
         self.profile.end_epoch(epoch.number)
