@@ -282,6 +282,25 @@ def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
     assert [one.info.run_id for one in runs_of(uri)] == [last]
 
 
+def test_a_run_that_was_stopped_and_then_finished_has_no_error_in_mlflow(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # to open a store changes the folder
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal.finish("KILLED", "stopped by SIGTERM")
+    assert send(journal.folder) is None
+    tags = client_of(uri).get_run(run_id_of(journal.folder)).data.tags
+    assert tags["error"] == "stopped by SIGTERM"
+    goes_on = Journal.reopen(journal.folder, journal.size)
+    start(Mlflow(uri=uri, experiment="study"), goes_on, "grid")
+    goes_on.finish("FINISHED")
+    assert send(journal.folder) is None
+    run = client_of(uri).get_run(run_id_of(journal.folder))
+    assert run.info.status == "FINISHED"
+    assert "error" not in run.data.tags
+
+
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib, hydra, pipeline.spec\n"

@@ -106,6 +106,8 @@ class Feed:
         tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
         if status.error:
             tags["error"] = status.error
+        elif "error" in self.client.get_run(run_id).data.tags:  # it was stopped, and has gone on
+            self.client.delete_tag(run_id, "error")
         self._log_tags(run_id, tags)
         found = metrics_of(self.folder).values()
         final = [Metric(legal_name(f"result/{one.name}"), one.value, ended, 0) for one in found]
