@@ -35,7 +35,7 @@ from pipeline.tracking.names import legal_name
 from pipeline.tracking.share import share
 from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
-SOURCE = str(Path(journals.__file__).parents[1])
+SOURCE = str(Path(journals.__file__).parents[2])
 LONG = 100.0  # trackers run when a core is idle: on a busy machine they take their time
 
 CONFIG = {
@@ -623,6 +623,42 @@ def test_tracker_that_dies_leaves_a_reason(tmp_path: Path) -> None:
     tracker.process.kill()
     journal.finish("FINISHED")
     assert tracker.close(LONG).startswith("not reachable: ")
+
+
+def test_a_run_that_another_process_still_sends_says_so(tmp_path: Path) -> None:
+    """Of a run that went on while the tracker of its first process was at work: MLflow answers."""
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    records.write(journal.folder, records.Record(uri="http://127.0.0.1:1", experiment="study"))
+    journal.finish("FINISHED")
+    (journal.folder / "tracking.log").write_text("this one gave up\n")
+    process = subprocess.Popen(["true"])
+    process.wait()
+    tracker = Tracker(journal.folder, process)
+    with lock(journal.folder, timeout=0.0):
+        rest = f"`python -m pipeline.tracking sync {tmp_path}` sends what it leaves"
+        assert tracker.close(0.2) == f"another process is still sending it; {rest}"
+    assert tracker.close(LONG).startswith("not reachable: this one gave up; ")
+
+
+def test_a_tracker_waits_for_the_one_before_it_as_long_as_the_run_goes_on(uri: str, tmp_path: Path) -> None:
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    records.write(journal.folder, records.Record(uri=uri, experiment="study"))
+    script = (
+        "import sys, pathlib\nfrom pipeline.tracking import follow\n"
+        "follow.LOCK_SECONDS, follow.step_back = 0.0, lambda: None\n"
+        "follow.reap = lambda root: print('begun', flush=True)\n"  # the last thing before it asks for the lock
+        "sys.exit(follow.follow(pathlib.Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", script, str(journal.folder)]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as tracker:
+        with lock(journal.folder, timeout=0.0):
+            assert tracker.stdout is not None
+            tracker.stdout.readline()
+            time.sleep(2.0)
+        journal.finish("FINISHED")
+        assert tracker.wait(LONG) == 0
+    assert record_of(journal.folder).synced
 
 
 def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

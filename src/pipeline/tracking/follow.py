@@ -31,6 +31,7 @@ POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 60.0)  # after a failure: the first pause, which doubles, and the longest
 TRIES = 3  # for a run that the server does not take while it runs; then once more at its end
 PATIENCE_SECONDS = 60.0
+LOCK_SECONDS = 60.0  # for another process that sends the run when it has ended
 LEFTOVER_SECONDS = 60.0  # what a tracker spends at most on the runs of others
 
 # A server that hangs must not hold the tracker for MLflow's own 120 s times 7; what the user has set stands.
@@ -66,7 +67,9 @@ def follow(folder: Path) -> int:
     step_back()
     prepare()
     reap(folder.parent)
-    with lock(folder, timeout=60.0) as held:
+    while is_locked(folder) and not _has_ended(folder):  # of a run that goes on: the tracker of the process before
+        time.sleep(POLL_SECONDS)
+    with lock(folder, timeout=LOCK_SECONDS) as held:
         synced = held and _follow_to_the_end(folder)
     _send_leftovers(folder)
     return 0 if synced else 1
@@ -260,14 +263,24 @@ def _fail(folder: Path, error: Exception, uri: str | None = None) -> str:
     return reason
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process has the right to send this run at the moment."""
+    try:
+        with filelock.FileLock(folder / "mlflow.lock", timeout=0.0):
+            return False
+    except OSError as error:
+        return isinstance(error, filelock.Timeout)
+
+
 @contextmanager
 def lock(folder: Path, timeout: float) -> Iterator[bool]:
     """The right to send this run. False where another process has it, or where the folder cannot be written."""
     lock = filelock.FileLock(folder / "mlflow.lock", timeout=timeout)
     try:
         lock.acquire()
-    except (filelock.Timeout, OSError) as error:
-        print(f"{folder.name}: {error}", file=sys.stderr)
+    except OSError as error:
+        busy = isinstance(error, filelock.Timeout)
+        print(f"{folder.name}: {'another process is sending it' if busy else error}", file=sys.stderr)
         yield False
         return
     try:

@@ -66,6 +66,8 @@ class Tracker:
 
         `say` gets a line where that takes long.
         """
+        from pipeline.tracking.follow import is_locked  # at its end a run may import more
+
         if self.process is not None:
             share(NORMAL, self.process.pid)  # it may be in the middle of its imports
         patient = time.monotonic() + SILENT_SECONDS
@@ -73,15 +75,16 @@ class Tracker:
         soon = min(end, time.monotonic() + KNOWN_DOWN_SECONDS)
         while True:
             ended = self.process is None or self.process.poll() is not None  # asked before the record is read
+            another = ended and is_locked(self.folder)  # of a run that went on: the tracker of the process before
             record = records.read(self.folder)
             error = record.error if record is not None else None
             status = read_status(self.folder)
             if record is not None and status is not None and record.state == status.state and (record.synced or error):
                 return self._there(record)
-            if ended:
+            if ended and not another:
                 return self._unsynced(error or _last_line(self.folder / "tracking.log"))
             if time.monotonic() >= (soon if error else end):
-                return self._unsynced(error) if error else "still syncing in the background"
+                return self._unsynced(error) if error else self._sending(another)
             if say is not None and time.monotonic() > patient:
                 say(f"waiting for MLflow to have the run, up to {wait:g} s (tracking.wait)")
                 say = None
@@ -98,6 +101,12 @@ class Tracker:
                 f"; {len(missing)} of its {len(cells)} cells not whole ({cell.name}: {first.error or 'not sent yet'})"
             )
         return text if record.synced and not missing else f"{text}; `{self._sync}` sends the rest later"
+
+    def _sending(self, another: bool) -> str:
+        """For a run that is still being sent, by `another` process than its tracker."""
+        if another:
+            return f"another process is still sending it; `{self._sync}` sends what it leaves"
+        return "still syncing in the background"
 
     def _unsynced(self, reason: str) -> str:
         return f"not reachable: {reason}; the journal is complete; `{self._sync}` sends it later"
