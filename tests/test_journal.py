@@ -27,7 +27,7 @@ from pipeline.runs.process import boot_time, machine
 from pipeline.runs.records import read_chunk, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Result
 
-SOURCE = str(Path(journals.__file__).parents[1])
+SOURCE = str(Path(journals.__file__).parents[2])
 
 numbers = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**53), 2**53)
 
