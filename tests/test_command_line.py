@@ -51,7 +51,7 @@ MLP_KEYS = "choose from model.activation, model.dropout, model.layer_dtypes, mod
 ALL_KEYS = MLP_KEYS.replace("model.activation", "model.activation, model.adapters").replace(
     "model.layer_dtypes", "model.freeze, model.layer_dtypes, model.start, model.start_layers"
 )
-FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
+FLAGS = "flags are -m, --cfg job|hydra|all, --package NAME, --resolve, --config-dir DIR, --help, --version"
 LINEAR, JAX, MLP = "pipeline.models.linear.Linear", "pipeline.backends.Jax", "pipeline.models.mlp.Mlp"
 
 

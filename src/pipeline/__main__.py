@@ -28,7 +28,7 @@ def compose_and_run() -> int:
     from pipeline.cli.exits import raise_if_stopped
     from pipeline.cli.help import help_asked_for
 
-    message = help_asked_for(sys.argv[1:])
+    message = version() if "--version" in sys.argv[1:] else help_asked_for(sys.argv[1:])
     if message is not None:
         print(message)
         return 0
@@ -36,6 +36,17 @@ def compose_and_run() -> int:
 
     raise_if_stopped()  # an import may have lost it
     return composed(sys.argv[1:])
+
+
+def version() -> str:
+    """Of this package, with the commit of its files where they lie in a repository; and Hydra's."""
+    from importlib.metadata import version
+
+    from pipeline.runs.repositories import git_state
+
+    git = git_state()
+    commit = f", commit {git['commit']}{' and changes since' * bool(git['dirty'])}" if git["commit"] else ""
+    return f"pipeline {version('pipeline')}{commit}; Hydra {version('hydra-core')}"
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
 
     def refuse(message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
-        known = "-m, --cfg job|hydra|all, --package NAME, --config-dir DIR, --help; --hydra-help lists the rest"
+        known = "-m, --cfg job|hydra|all, --package NAME, --resolve, --config-dir DIR, --help, --version"
         if unknown == message:
             raise UserError(cut(message, 300))
         raise UserError(f"{cut(unknown)}: no such flag{as_setting(unknown.split()[0])}; flags are {known}")
@@ -148,6 +148,8 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     parsed = parser.parse_intermixed_args(list(arguments))
     if parsed.experimental_rerun is not None:  # reads a pickle, which may call anything
         refuse("unrecognized arguments: --experimental-rerun")
+    if parsed.hydra_help:  # of keys that cannot be set here
+        refuse("unrecognized arguments: --hydra-help")
     return parsed
 
 
@@ -170,8 +172,9 @@ def _check_flags(parsed: Namespace) -> None:
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name)]
     if len(asked) > 1:
         raise UserError(f"{' '.join(asked)}: give one of them; --cfg shows the configuration of a single run")
-    if parsed.resolve and not (parsed.cfg or parsed.help):
-        raise UserError("--resolve: goes with --cfg job, hydra or all")
+    for flag in ("resolve", "package"):
+        if getattr(parsed, flag) and not (parsed.cfg or parsed.help):
+            raise UserError(f"--{flag}: goes with --cfg job, hydra or all")
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ optimizer.learning_rate=0.01. `--cfg job` prints the whole configuration,
 `--cfg job --package model` only the part named. Devices may be written cpu,
 gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
 Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration,
---config-dir DIR add a folder of your own choices, --hydra-help the rest.
+--config-dir DIR add a folder of your own choices, --version.
 PIPELINE_TRACEBACK=1 shows where an error message comes from."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pipeline.contracts.part import Part
@@ -28,7 +28,7 @@ class Stage(Part):
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
     precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
     `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
-    processes. `compiles`: what it measures is C++ that the system's compiler has made, which then decides as well.
+    processes.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -40,7 +40,6 @@ class Stage(Part):
     otherwise: ClassVar[tuple[str, ...]] = ()
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
-    compiles: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -57,6 +56,10 @@ class Stage(Part):
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Do it. Raises RunError where it cannot go on."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Of what decides its result beside packages, such as a compiler of this machine."""
+        return {}
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what can be refused before the run begins. Raises UserError."""

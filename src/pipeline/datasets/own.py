@@ -35,6 +35,8 @@ def classification(
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{who}: two of its classes are called {twice}")
+    if len(named) < 2:
+        raise UserError(f"{who}: all its targets are of one class, {', '.join(named)}; give examples of two at least")
     of_bytes = {name: x.dtype == np.uint8 for name, (x, _) in parts.items()}
     odd = next((name for name, one in of_bytes.items() if one != of_bytes["train"]), None)
     if odd is not None:  # bytes go to 255, and other numbers mostly to 1
@@ -99,7 +101,7 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
         have = f"a class {together.min()}" if integers else f"dtype {together.dtype}"
         raise UserError(
             f"{who}: its targets have {have}; classes are names or integers from 0 on "
-            "(for other tasks write a dataset: CONTRIBUTING.md)"
+            "(for other tasks write a dataset: docs/own.md)"
         )
     return [str(number) for number in range(int(together.max()) + 1)]
 

@@ -29,7 +29,6 @@ from pipeline.runs.saved import card_sha256, saved_card
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-COMPILER = "c++"  # among the versions
 ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
 COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has its own version
 
@@ -220,10 +219,8 @@ def software(experiment: Experiment, always: tuple[str, ...]) -> dict[str, str]:
     found = versions(code.packages(experiment), always) | {"libc": machine.libc()}
     for backend in {one.backend.name: one.backend for one in every}.values():
         found |= cuda.versions(backend)
-    if any(one.stage.compiles for one in every):
-        from pipeline.kernels.cpu import compiled
-
-        found[COMPILER] = compiled.named()
+    for one in every:
+        found |= one.stage.versions()
     return found
 
 

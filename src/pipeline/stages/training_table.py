@@ -82,7 +82,9 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
     if profile["overhead"] is None:
         return [("profiler", f"{text}; overhead not measured: no step after them")]
     after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
-    return [("profiler", f"{text} against {after} (overhead {profile['overhead']:+.0%})")]
+    overhead = profile["overhead"]
+    shown = f"overhead {overhead:+.0%}" if overhead > 0 else "no overhead beyond their noise"
+    return [("profiler", f"{text} against {after} ({shown})")]
 
 
 def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:

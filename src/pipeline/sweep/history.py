@@ -21,7 +21,7 @@ from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
-from pipeline.runs.receipt import COMPILER, hardware, profiler, software
+from pipeline.runs.receipt import hardware, profiler, software
 from pipeline.runs.records import Status, read_status
 from pipeline.runs.saved import card_sha256, saved_card
 
@@ -115,9 +115,8 @@ class History:
             found = software_differences(versions, now, where)
             found += differences(then.get("environment", {}), self.environment)
             return found + device_differences(device, hardware(where))
-        shared = [
-            name for name in now if not is_cuda(name) and name not in ("libc", COMPILER)
-        ]  # the rest is the node's
+        of_node = ("libc", *experiment.stage.versions())
+        shared = [name for name in now if not is_cuda(name) and name not in of_node]
         found = [f"{name} {versions.get(name)} -> {now[name]}" for name in shared if versions.get(name) != now[name]]
         given = handed_on(self.environment)
         there = then.get("environment", {})

@@ -77,11 +77,13 @@ class Ledger:
             self.live.update(Text("\n").join(rows), refresh=True)
 
     def counts(self) -> Text:
-        """One line: done, failed, skipped, running, waiting, time."""
-        failed = sum(not outcome.done for outcome in self.outcomes)
+        """One line: done, failed, killed where some were, skipped, running, waiting, time."""
+        killed = sum(outcome.state == "KILLED" for outcome in self.outcomes)  # these go on
+        failed = sum(not outcome.done for outcome in self.outcomes) - killed
         earlier = [decision.verdict for decision in self.decisions]
-        parts = [f"{len(self.outcomes) - failed + earlier.count('done')} done"]
-        parts += [f"{failed + earlier.count('failed')} failed", f"{earlier.count('skipped')} skipped"]
+        parts = [f"{len(self.outcomes) - failed - killed + earlier.count('done')} done"]
+        parts += [f"{failed + earlier.count('failed')} failed", *([f"{killed} killed"] if killed else [])]
+        parts += [f"{earlier.count('skipped')} skipped"]
         parts.append(f"{len(self.running)} running")
         passed = time.monotonic() - self.began
         text = f"{seconds(passed)}"

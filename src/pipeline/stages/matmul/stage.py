@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Backend, Part, Stage
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Readable, UserError
-from pipeline.kernels.cpu import ceilings
+from pipeline.kernels.cpu import ceilings, compiled
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.named import FILES, kernels_of
@@ -46,7 +46,6 @@ class Matmul(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
-    compiles: ClassVar[bool] = True
     headline: ClassVar[str] = "best/rate"
 
     frameworks: tuple[str, ...] = ("numpy", "torch", "tensorflow", "jax")
@@ -94,6 +93,10 @@ class Matmul(Stage):
     def _kernels(self) -> tuple[Kernel, ...]:
         found: Any = kernels_of(self.kernels)
         return tuple(found)
+
+    def versions(self) -> Mapping[str, str]:
+        """The compiler of kernels in C++."""
+        return {"c++": compiled.named()}
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a framework that is not installed, and sizes beyond memory, before anything is allocated."""

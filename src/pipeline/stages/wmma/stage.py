@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from pipeline.contracts import Part, Stage
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Impossible, Readable, UserError, bad_choice, shown
+from pipeline.kernels.cpu import compiled
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
 from pipeline.kernels.on_card import asked, card, on_card
@@ -74,7 +75,6 @@ class Wmma(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
-    compiles: ClassVar[bool] = True
     headline: ClassVar[str] = "best/share"
     otherwise: ClassVar[tuple[str, ...]] = ("best/sustained", tables.RIGHT)
 
@@ -184,6 +184,10 @@ class Wmma(Stage):
             seed=seed,
             any_dtype=self.dtype is None,
         )
+
+    def versions(self) -> Mapping[str, str]:
+        """The compiler of kernels in C++."""
+        return {"c++": compiled.named()}
 
     def check(self, experiment: Experiment) -> None:
         """Refuse kernels that cannot do what was asked, and sizes beyond memory, before anything is allocated."""
