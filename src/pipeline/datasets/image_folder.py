@@ -12,14 +12,13 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import classification, named_parts, say_left_out
-from pipeline.datasets.pixels import pixels
+from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
 from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 @spec

@@ -11,12 +11,13 @@ from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import UserError
+from pipeline.errors import Readable, UserError
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Dataset
     from pipeline.experiment import Experiment
     from pipeline.runs.weights import Weights
 
@@ -35,12 +36,25 @@ def load_data(experiment: Experiment) -> Data:
     if _ahead and _ahead[0][0] is experiment:
         return _ahead.pop()[1]
     dataset = experiment.data_source
-    data: Data = dataset.load(cache_root(dataset.cache), experiment.seed)
+    data = _loaded(dataset, experiment.seed)
     check_data(data, type(dataset).__name__.lower())
     data = _with_normalisation(experiment, data)
     if not experiment.augmentation.active:
         return data
     return replace(data, augment=augment_of(experiment.augmentation, experiment.seed, data.task.shapes, data.train.x))
+
+
+def _loaded(dataset: Dataset, seed: int) -> Data:
+    """What `load` gives. Of a dataset of the user's, whatever that raises is the user's to mend: a UserError."""
+    try:
+        found: Data = dataset.load(cache_root(dataset.cache), seed)
+    except Exception as error:
+        if isinstance(error, Readable) or type(dataset).__module__.startswith("pipeline."):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        traced = "PIPELINE_TRACEBACK=1 shows where"
+        raise UserError(f"dataset={choice(dataset)}: load raises {why}; {traced}") from error
+    return found
 
 
 def saved_normalisation(source: Path) -> Normalisation | None:

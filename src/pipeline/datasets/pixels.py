@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # of files that are images
 GREY = ("1", "L")  # Pillow's modes of one channel of bytes
 
 

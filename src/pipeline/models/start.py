@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError, cut, shown
 from pipeline.models.adapters import adapters_of
 from pipeline.models.patterns import matches, matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
+from pipeline.runs.records import read_config
 from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
 from pipeline.spec import choice
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 POSITIONS = "positions.embeddings"  # of a language model, one for each of dataset.context
+# Settings of a model that decide how it is trained, and not what its weights compute.
+OF_TRAINING = frozenset(
+    ("start", "start_layers", "freeze", "adapters", "dropout", "recompute", "zero_projections", "layer_dtypes")
+)
 COUNT_OF_BATCHES = "num_batches_tracked"  # torch's, which no inference reads
 
 
@@ -46,7 +51,10 @@ def start_of(
     if wanted.start is not None:
         saved = _read(Path(wanted.start), names)
         _check_context(experiment, saved, made)
-        loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
+        try:
+            loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
+        except UserError as error:
+            raise UserError(f"{error}{_of_that_run(experiment)}") from error
         values = {**values, **loaded}
         found = replace(
             found,
@@ -65,6 +73,25 @@ def start_of(
             "or train others beside them (model.adapters.rank)"
         )
     return values, replace(found, frozen=_frozen(wanted.freeze, made, named))
+
+
+def other_settings(start: Path, model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings that the saved run's model had otherwise, and that decide what its weights compute: then and now.
+
+    `model`: the config's node. Empty where the file is of no run, or of a model of another class.
+    """
+    saved = read_config(start.parents[2]).get("model") if len(start.parents) > 2 else None
+    if not isinstance(saved, dict) or saved.get("_target_") != model.get("_target_"):
+        return {}
+    keys = [key for key in model if key in saved and key not in OF_TRAINING]
+    return {key: (saved[key], model[key]) for key in keys if saved[key] != model[key]}
+
+
+def _of_that_run(experiment: Experiment) -> str:
+    """What to set so that the model is that of the saved run."""
+    differ = other_settings(Path(str(experiment.starting.start)), experiment.config["model"])
+    words = " ".join(f"model.{key}={shown(then)}" for key, (then, _) in differ.items())
+    return f"; that run has {words}" if differ else ""
 
 
 def _read(path: Path, names: Names) -> Weights:

@@ -88,10 +88,15 @@ def image_sheet(
     title: str,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Each image beside its most probable classes. `images` (N, H, W, C) in [0, 1]; `labels` (N,) where known.
+    """Each image beside its most probable classes. `images` (N, H, W, C); `labels` (N,) where known.
 
-    `names` are written above the images.
+    Images that are not in [0, 1] are drawn from black, the lowest number of all, to white, as the title says. `names`
+    are written above the images.
     """
+    low, high = float(images.min()), float(images.max())
+    if low < 0 or high > 1:
+        images = (images.astype(np.float64) - low) / (high - low)
+        title = f"{title}; black is {low:.3g} and white {high:.3g}"
     columns = min(4, len(images))
     rows = -(-len(images) // columns)
     # One pair of axes for the whole sheet, an image being 1 high: a pair for each image takes five times as long.

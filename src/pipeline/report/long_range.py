@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import ScalarFormatter
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, plain
 
 MARKS = "osD^vP"
 Spread = tuple[float, float, float]  # the middle, the least and the most
@@ -54,9 +54,7 @@ def figure(
         axes.set_ylabel(up)
         plain(axes)
     time.set_yscale("log")
-    time.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # a label at each step of ten runs into its neighbours
-    time.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    time.yaxis.set_minor_formatter(NullFormatter())
+    log_labels(time.yaxis)
     memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
     drawn.legend(*accuracy.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     drawn.suptitle(title, fontsize=10)

@@ -15,7 +15,7 @@ from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.datasets.pixels import pixels
+from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -33,6 +33,7 @@ from pipeline.stages.measuring import input_dtype
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # as Pillow calls those of SUFFIXES
 SHOWN = 20  # rows in the terminal's table; the CSV has them all
 DRAWN = 24  # images on the sheet
 HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are: less than a byte can say
@@ -40,7 +41,7 @@ HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are:
 
 @spec
 class Predict(Stage):
-    """`images`: PNG files, or IDX files of many. `invert` for dark drawings on a light ground.
+    """`images`: files of an image each, or IDX files of many. `invert` for dark drawings on a light ground.
 
     `points`: for a run of stage=pinn, a .npy or .csv file with one point per row.
     """
@@ -73,15 +74,17 @@ class Predict(Stage):
             raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
         model_card(Path(str(experiment.settings.run)))
         if not self.images:
-            raise UserError("stage.images=[]: name at least one PNG or IDX file, such as stage.images=[shoe.png]")
+            raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
         check_range(Path(str(experiment.settings.run)))
         for text in self.images:
             path = Path(text).expanduser()
             if fault := fault_of(path):
                 raise UserError(f"stage.images={text}: {fault}")
-            if path.suffix.lower() == ".png":
+            if _is_image(path):
                 with _opened(path):  # its beginning; what of it is damaged shows when it is read
                     pass
+            elif path.suffix != ".gz" and not _begins_as_idx(path):
+                raise UserError(f"stage.images={text}: neither an image ({', '.join(SUFFIXES)}) nor an IDX file")
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
@@ -198,15 +201,15 @@ def read_images(
     notes: list[str] = []
     for text in paths:
         path = Path(text).expanduser()
-        png = path.suffix.lower() == ".png"
-        images = _png(path, shape, "white" if invert else "black", notes)[None] if png else _idx(path, shape)
+        ground = "white" if invert else "black"
+        images = _image(path, shape, ground, notes)[None] if _is_image(path) else _idx(path, shape)
         found.append(images)
         names += [path.name] if len(images) == 1 else [f"{path.name}[{number}]" for number in range(len(images))]
     together = np.concatenate(found)
     return names, 1 - together if invert else together, notes
 
 
-def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
+def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
     """One image (H, W, C) in [0, 1], of the pixels that a dataset of files has too."""
     from PIL import Image
 
@@ -217,24 +220,33 @@ def _png(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str])
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
             image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
+        raise UserError(f"stage.images={path}: not a readable image ({error})") from error
     if shallow.size != (width, height):
         notes.append(f"{path.name}: resized from {shallow.width}x{shallow.height} to {width}x{height}")
     return image / np.float64(255)
 
 
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _begins_as_idx(path: Path) -> bool:
+    with open_regular(path) as file:
+        return bytes(file.read(3)) == b"\0\0\x08"
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The file as a Pillow image. Raises UserError for one that is not a PNG."""
+    """The file as a Pillow image. Raises UserError for one that is none."""
     from PIL import Image, UnidentifiedImageError
 
     with open_regular(path) as file:
         try:
-            stored = Image.open(file, formats=["PNG"])
+            stored = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError as error:
-            raise UserError(f"stage.images={path}: not a PNG") from error
+            raise UserError(f"stage.images={path}: not a {path.suffix[1:].upper()}, nor another image") from error
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UserError(f"stage.images={path}: not a readable PNG ({error})") from error
+            raise UserError(f"stage.images={path}: not a readable image ({error})") from error
         with stored:
             yield stored
 

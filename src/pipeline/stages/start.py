@@ -12,16 +12,12 @@ import numpy as np
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import UserError, shown
 from pipeline.models.patterns import matching
+from pipeline.models.start import other_settings
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 
 if TYPE_CHECKING:
     from pipeline.experiment.settings import Starting
-
-# Settings of a model that decide how it is trained, and not what its weights compute.
-OF_TRAINING = frozenset(
-    ("start", "start_layers", "freeze", "adapters", "dropout", "recompute", "zero_projections", "layer_dtypes")
-)
 
 
 def card_of(start: Path) -> dict[str, Any]:
@@ -58,13 +54,10 @@ def said_of_settings(start: Path, model: Mapping[str, Any]) -> str | None:
 
     `model`: the config's node. Nothing where the file is of no run, or of another class.
     """
-    saved = read_config(start.parents[2]).get("model") if len(start.parents) > 2 else None
-    if not isinstance(saved, dict) or saved.get("_target_") != model.get("_target_"):
+    differ = other_settings(start, model)
+    if not differ:
         return None
-    keys = [key for key in model if key in saved and key not in OF_TRAINING and saved[key] != model[key]]
-    if not keys:
-        return None
-    then, now = (", ".join(f"{key}={shown(one[key])}" for key in keys) for one in (saved, model))
+    then, now = (", ".join(f"{key}={shown(pair[which])}" for key, pair in differ.items()) for which in (0, 1))
     return f"model.start: that model was trained with {then}; this one has {now}"
 
 

@@ -17,6 +17,7 @@ from pipeline.experiment.settings import Settings
 from pipeline.report.table import figure, figure_of, seconds, show, show_table, size
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.choices import changes, nearest, text_of
+from pipeline.runs.deletion import cells_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import age_text
@@ -27,6 +28,8 @@ from pipeline.spec import Config, spec
 
 EPOCH = "epoch/number"
 FIRST, LAST = 3, 9  # of more epochs than both, these are shown
+CELLS = 20  # runs of a grid
+USUAL_STAGE = "classifier"  # of conf/config.yaml
 RATES = {"min": "less", "max": "more", "none": ""}
 
 Rows = list[tuple[str, str]]
@@ -46,7 +49,11 @@ class Show(AboutRuns):
             raise UserError(f"run={folder.name}: status.json is damaged")
         console = results()
         show(console, folder.name, _head(folder, status))
-        _show_config(console, read_config(folder), config)
+        asked = read_config(folder)
+        if "grid" in asked:
+            _show_grid(console, folder, asked["grid"], config)
+        else:
+            _show_config(console, asked, config)
         _section(console, "receipt: what really ran", _receipt(read_json(folder / "receipt.json")))
         _show_result(console, folder)
         _show_epochs(console, list(read_metrics(folder)))
@@ -110,9 +117,29 @@ def _show_config(console: Console, config: Config, defaults: Config) -> None:
     if not config:
         _section(console, "config", [("", "config.yaml is missing or damaged")])
         return
-    changed = changes(config, {**defaults, "run": None})
-    _section(console, "config: what differs from the defaults", list(changed.items()))
+    _section(console, "config: what differs from the defaults", list(_changed(config, defaults).items()))
     _section(console, "config: all of it", [(key, _group(key, value)) for key, value in sorted(config.items())])
+
+
+def _show_grid(console: Console, folder: Path, swept: Mapping[str, str], defaults: Config) -> None:
+    """What varies, what all cells have, by the first one's config, and their runs."""
+    _section(console, "grid: what varies", list(swept.items()))
+    cells = cells_of(folder)
+    if not cells:
+        return
+    first = read_config(folder.parent / cells[0])
+    same = {key: value for key, value in _changed(first, defaults).items() if key not in swept}
+    _section(console, "config of its cells: what else differs from the defaults", list(same.items()))
+    states = [(name, read_status(folder.parent / name)) for name in cells[:CELLS]]
+    rows = [(name, status.state.lower() if status else "") for name, status in states]
+    rows += [(f"and {len(cells) - CELLS} more", "in cells.txt")] if len(cells) > CELLS else []
+    _section(console, "cells", rows)
+
+
+def _changed(config: Config, defaults: Config) -> dict[str, str]:
+    """What differs from the defaults: not the stage where it is theirs, in whose place they have stage=show."""
+    found = changes(config, {**defaults, "run": None})
+    return {key: value for key, value in found.items() if (key, value) != ("stage", USUAL_STAGE)}
 
 
 def _group(key: str, value: Any) -> str:

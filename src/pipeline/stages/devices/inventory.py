@@ -63,6 +63,7 @@ def counts() -> tuple[Metric, ...]:
 def rows(backend: str, seen: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """All of it. `seen`: the devices as `backend` names them, logical ones too."""
     found = [(str(place), names(place, about)) for place, about in physical()]
+    found += [] if gpus() else [("gpu", "no NVIDIA GPU found")]
     found += [(f"{backend} sees", "\n".join(seen)), ("", "")]
     found += [row for place, _ in physical() for row in precisions(place)]
-    return (*found, ("", ""), ("other GPUs", "stage.gpus=known shows them side by side"))
+    return (*found, ("", ""), ("GPUs by their datasheets", "stage.gpus=known shows them side by side"))

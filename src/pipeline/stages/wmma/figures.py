@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.kernels.cpu.ceilings import Ceilings
-from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, plain
+from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, log_labels, plain
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
 from pipeline.stages.wmma.tables import GIGA, plural
@@ -70,6 +70,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
         ylabel="GFLOP/s, sustained",
     )
     axes.set_xticks(*_powers_of_two(low, high))
+    log_labels(axes.yaxis)
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
@@ -110,6 +111,7 @@ def against_size(path: Path, bench: Found) -> None:
             line = ":" if bench.is_uncertain(name) else "-"
             axes[1].plot(sizes, [bench.share(gemm, name) for gemm in done], ls=line, **style)
     axes[0].set(yscale="log", ylabel="GFLOP/s, sustained")
+    log_labels(axes[0].yaxis)
     if bench.yardstick:
         uncertain = any(bench.is_uncertain(name) for name in bench.shown)
         axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}{', dotted: uncertain' if uncertain else ''}")

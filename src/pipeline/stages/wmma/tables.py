@@ -118,7 +118,8 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
             why = "other processes are at work" if bench.others else f"{CORE_TYPE} is set"
             of = f"{beside}; uncertain, {why}: no share of it is kept"
         rate = digits(bench.rate(gemm, name, sustained=True) or 0)
-        rows.append(("fastest", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
+        beside_it = f" beside {bench.yardstick}" if bench.yardstick not in (None, name) else ""
+        rows.append((f"fastest{beside_it}", f"{name}: {rate} GFLOP/s at {gemm}{of}"))
     above = bench.above_yardstick()
     if above:
         rows.append((f"above {bench.yardstick}", "; ".join(_above(bench, *one, share) for one, share in above.items())))
