@@ -23,6 +23,7 @@ import in_backend
 import numpy as np
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline, refused, status
+from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
@@ -697,6 +698,20 @@ def test_a_grid_knows_the_images_that_were_predicted(
     assert f"finished before: the one cell: finished as {run.name}" in pipeline(place, *again).stdout
     shutil.copyfile(pictures[0] / "dark.png", image)
     assert f"changed since {run.name}: the data" in pipeline(place, *again).stdout
+
+
+def test_images_of_other_numbers_than_shades_are_drawn_from_black_to_white(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matplotlib clipped standardised images, with a warning for each."""
+    titles = []
+    monkeypatch.setattr(Figure, "suptitle", lambda _, title, **__: titles.append(title))
+    images = np.linspace(-2.5, 3.5, 2 * 8 * 8 * 3).reshape(2, 8, 8, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for one in (images, (images + 2.5) / 6):
+            image_sheet(tmp_path / "sheet.png", one, np.full((2, 3), 1 / 3), ["a", "b", "c"], None, "title")
+    assert titles == ["title; black is -2.5 and white 3.5", "title"]
 
 
 def test_curves_are_drawn_along_steps_where_validations_are_counted_in_them() -> None:

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import LARGE, Outcomes, outcomes
 
-from pipeline.machine.precision import GROWTH_STEPS, INITIAL_SCALE, UNSCALED
+from pipeline.machine.precision import GROWTH_STEPS, INITIAL_SCALE, SQUARES_VANISH, UNSCALED
 from pipeline.runs.loss_scale import LossScale
 
 WAYS = ("planted", "in blocks", "streamed")
@@ -136,6 +136,15 @@ def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
     again = pipeline(tmp_path, "stage=evaluate", f"run={run.name}", "tracking=none")
     assert again.returncode == 0, again.stderr
     assert "loss scaling" not in again.stderr
+
+
+def test_an_optimizer_whose_squares_vanish_in_float16_is_named(tmp_path: Path) -> None:
+    """With Adam a training ended at a loss of 1,300, and the note spoke of gradients alone."""
+    words = (*DIGITS[:2], "training.steps=5", "precision=fp16")
+    for optimizer, said in (("adam", True), ("sgd", False)):
+        run = done(tmp_path, *words, f"optimizer={optimizer}")
+        notes = json.loads((run / "result.json").read_text())["notes"]
+        assert (f"precision=fp16: optimizer={optimizer} {SQUARES_VANISH}" in notes) is said
 
 
 def test_float32_says_nothing(tmp_path: Path) -> None:

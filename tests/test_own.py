@@ -227,6 +227,12 @@ def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: 
     assert other is not None and flatters not in other.notes
 
 
+def test_a_start_of_another_size_says_which_settings_that_run_has(tmp_path: Path) -> None:
+    first = done(tmp_path, *QUICK, "model=mlp", "model.units=[16,8]")
+    said = refused(tmp_path, *QUICK, "model=mlp", f"model.start={first.name}")
+    assert ": weights of another model: " in said and said.endswith("; that run has model.units=[16, 8]")
+
+
 def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> None:
     """Trained by next to nothing, the layers that were asked for are those of the file, and no others."""
     first = {name: array + 1 for name, array in kept(runs(start)[0]).items()}

@@ -18,6 +18,7 @@ from pipeline.runs.fit import Epoch
 from pipeline.runs.journal import Journal
 from pipeline.runs.run import Run
 from pipeline.stages.rates import left_out, steady, timings
+from pipeline.stages.training_table import overhead_row
 from pipeline.tasks.classification import Classification
 
 BATCHES = 21  # of 32 examples, the last one of 9
@@ -91,3 +92,10 @@ def test_a_checkpoint_that_does_not_say_which_epochs_were_cold_had_the_first_one
     run = Run(Journal.begin(tmp_path, "again", {}), Console(file=io.StringIO()), Checkpoint(tmp_path, 1, kept))
     watch = Watch(in_backend.experiment("torch"), run, before.task, before.plan)
     assert [epoch.cold for epoch in watch.epochs] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize(("overhead", "said"), [(0.25, "(overhead +25%)"), (-0.41, "(no overhead beyond their noise)")])
+def test_a_profiler_makes_no_step_faster(overhead: float, said: str) -> None:
+    profile = {"profiler": "memory", "steps": [21, 25], "step_s": 0.5, "step_after_s": 0.4, "steps_after": 5}
+    ((_, text),) = overhead_row({**profile, "overhead": overhead})
+    assert text.endswith(said)

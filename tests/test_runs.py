@@ -460,7 +460,6 @@ def test_show_has_all_of_a_run_and_first_what_differs_from_the_defaults(tmp_path
         ["optimizer.learning_rate", "0.01"],
         ["precision.name", "bf16"],
         ["seed", "3"],
-        ["stage", "classifier"],
     ]
     assert "adam learning_rate=0.01 beta_1=0.9" in found["config: all of it"]
     assert "hardware.name: a card" in found["receipt: what really ran"]
@@ -468,6 +467,27 @@ def test_show_has_all_of_a_run_and_first_what_differs_from_the_defaults(tmp_path
     numbers = [line.split()[0] for line in found["epochs"].splitlines()[3:]]
     assert numbers == ["1", "2", "3", "...", *map(str, range(12, 21))]
     assert "model/weights.npz  2.9 KiB" in found["artifacts"]
+
+
+def test_show_of_a_grid_says_what_varies_what_its_cells_have_and_which_they_are(tmp_path: Path) -> None:
+    """It said that nothing differs from the defaults, and None."""
+    shown = pipeline(tmp_path, "--cfg", "job", "model=cnn", "precision=bf16", "training.steps=30")
+    root, config = tmp_path / "runs", yaml.safe_load(shown.stdout)
+    cells = [a_run(root, 0.5 + seed / 10) for seed in range(2)]
+    for seed, cell in enumerate(cells):
+        (cell / "config.yaml").write_text(yaml.safe_dump({**config, "seed": seed}))
+    grid = Journal.begin(root, "grid", {"grid": {"seed": "0,1"}, "sweep": {}, "cells": 2})
+    (grid.folder / "cells.txt").write_text("".join(f"{cell}\n" for cell in cells))
+    grid.finish("FINISHED")
+    found = sections(pipeline(tmp_path, "stage=show", f"run={grid.id}").stdout)
+    assert found["grid: what varies"].split()[-2:] == ["seed", "0,1"]
+    same = found["config of its cells: what else differs from the defaults"].splitlines()[1:]
+    assert sorted(line.split() for line in same) == [
+        ["model", "cnn"],
+        ["precision.name", "bf16"],
+        ["training.steps", "30"],
+    ]
+    assert [line.split() for line in found["cells"].splitlines()[1:]] == [[cell.name, "finished"] for cell in cells]
 
 
 def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
 from pipeline.stages.cells import caveats
 from pipeline.stages.train import Train
-from pipeline.sweep.ledger import outcome_text
+from pipeline.sweep.ledger import Ledger, outcome_text
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import notes_of
@@ -294,6 +294,14 @@ def _with_receipt(folder: Path, number: int, receipt: Mapping[str, Any]) -> Entr
     run.mkdir()
     write_json(run / "receipt.json", receipt)
     return Entry(Cell(number, {"seed": f"{number}"}, {}, [], None, None), "done", "", run, {}, None)
+
+
+def test_a_cell_that_was_stopped_is_killed_and_has_not_failed(tmp_path: Path) -> None:
+    """The same command goes on with it, and leaves one that failed."""
+    ledger = Ledger(Console(file=io.StringIO()), tmp_path, [], 3)
+    for number, state in enumerate(("FINISHED", "KILLED")):
+        ledger.ended(Outcome(Cell(number, {"seed": f"{number}"}, {}, [], None, None), state, "", 1.0, None))
+    assert ledger.counts().plain.startswith("1 done · 0 failed · 1 killed · 0 skipped · 0 running · 1 waiting")
 
 
 def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:

@@ -260,6 +260,27 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
         assert refused(tmp_path, *words, searched(lab), **allowed(lab)) == said
 
 
+def test_whatever_a_dataset_of_yours_raises_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "own_damaged.py").write_text(
+        "from typing import ClassVar\n"
+        "from pipeline.contracts import Dataset\n"
+        "from pipeline.spec import spec\n"
+        "from pipeline.tasks.classification import Classification\n"
+        "@spec\n"
+        "class Damaged(Dataset):\n"
+        "    task: ClassVar = Classification\n"
+        "    def load(self, root, seed):\n"
+        "        return open('gone.csv')\n"
+    )
+    write_files(tmp_path, {"conf/dataset/damaged.yaml": "_target_: own_damaged.Damaged\n"})
+    known = {"PIPELINE_MODULES": "own_damaged", "PYTHONPATH": str(tmp_path)}
+    said = refused(tmp_path, "dataset=damaged", "stage=train", "model=linear", "--config-dir=conf", **known)
+    assert said == (
+        "dataset=damaged: load raises FileNotFoundError: [Errno 2] No such file or directory: 'gone.csv'; "
+        "PIPELINE_TRACEBACK=1 shows where"
+    )
+
+
 def test_a_model_of_images_refuses_tokens(lab: Path, tmp_path: Path) -> None:
     words = ("stage=train", "dataset=counting", "model=cnn", searched(lab))
     assert refused(tmp_path, *words, **allowed(lab)) == (

@@ -27,7 +27,7 @@ from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
 from pipeline.machine.device import Device, Place, gpus
-from pipeline.report.canvas import canvas
+from pipeline.report.canvas import canvas, log_labels
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
@@ -464,6 +464,17 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     bench.errors[gemm, "cpu_naive"], bench.facts["cpu_naive"] = Verdict(1, 0.0, 0.0), {}
     assert ("of peak" in tables.timed(bench)[0].columns) is not is_lowered
     assert ("64x64x64/cpu_naive/of_peak" in {one.name for one in tables.metrics(bench)}) is not is_lowered
+
+
+@given(st.floats(1e-3, 1e6), st.floats(4, 1e4))
+def test_an_axis_of_a_logarithm_has_two_labels_at_least(low: float, times: float) -> None:
+    """Between 13 and 99 GFLOP/s matplotlib had none, so that no point could be read off."""
+    axes = canvas(7.0, 4.0).add_subplot()
+    axes.set(yscale="log", ylim=(low, low * times))
+    log_labels(axes.yaxis)
+    shown = [tick for tick in axes.yaxis.get_majorticklocs() if low <= tick <= low * times]
+    assert len(shown) >= 2
+    assert [float(axes.yaxis.get_major_formatter()(tick, 0).replace(",", "")) for tick in shown] == pytest.approx(shown)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(2, 1e6))

@@ -175,10 +175,10 @@ def record(
         tracker = start(experiment.tracking, journal, member.grid if member else None)
         if member:
             member.began(run)
-        announce(experiment, resolved, run)
-        journal.write_code(modules(experiment))
         for note in run.notes:  # from before it was killed
             run.say(note)
+        announce(experiment, resolved, run)
+        journal.write_code(modules(experiment))
         for note in of_settings(experiment, keys):
             run.note(note)
         try:
@@ -230,7 +230,7 @@ def keep_imported(run: Run, beside: Beside) -> None:
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
     from pipeline.machine.device import gpus
-    from pipeline.machine.precision import UNSCALED
+    from pipeline.machine.precision import SQUARES_VANISH, UNSCALED
     from pipeline.runs.receipt import unscaled
 
     at = f" at {resolved.precision}" if experiment.reads("precision") else ""
@@ -244,6 +244,8 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
     if unscaled(experiment, resolved):
         run.say(f"precision={resolved.precision}: {UNSCALED}")
+        if experiment.optimizer.averages_squares:
+            run.note(f"precision={resolved.precision}: optimizer={choice(experiment.optimizer)} {SQUARES_VANISH}")
 
 
 def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> int:

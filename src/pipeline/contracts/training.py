@@ -81,11 +81,13 @@ class Optimizer(Part):
     """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
 
     `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices` (`decays`). `several`: it has several
-    kinds of update, and `kinds` says which a weight gets.
+    kinds of update, and `kinds` says which a weight gets. `averages_squares`: it divides by the root of a mean of
+    squared gradients, which are 0 in float16 where gradients are small.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
     several: ClassVar[bool] = False
+    averages_squares: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate
@@ -13,6 +13,8 @@ from pipeline.spec import spec
 @spec
 class Adam(Optimizer):
     """`epsilon` is added to the bias-corrected root, as in algorithm 1; 1e-7 is Keras's default, torch's is 1e-8."""
+
+    averages_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     beta_1: Decay = 0.9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Decayed, Epsilon, LearningRate, WeightDecay
@@ -13,6 +13,8 @@ from pipeline.spec import spec
 @spec
 class AdamW(Optimizer):
     """Before each step every weight shrinks by `learning_rate * weight_decay` of itself."""
+
+    averages_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     beta_1: Decay = 0.9

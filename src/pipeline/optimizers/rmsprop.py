@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.contracts import Optimizer
 from pipeline.optimizers import Decay, Epsilon, LearningRate
@@ -13,6 +13,8 @@ from pipeline.spec import spec
 @spec
 class RmsProp(Optimizer):
     """`rho` is the decay of the running mean of squared gradients; `epsilon` is added to its root."""
+
+    averages_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     rho: Decay = 0.9
