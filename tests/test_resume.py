@@ -24,7 +24,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config, read_metrics
 
 TIMED = "per_s"
-TIMED_ROWS = ("wall time", "training rate", "compilation", "peak memory")  # of the table at the end
+TIMED_ROWS = ("wall time", "training rate", "utilization", "compilation", "peak memory")  # of the table at the end
 CHECKPOINTS = "runs/*/checkpoints/step-*"
 # Dropout, and normalised and augmented batches from a loader; gradients of a step that has begun, an average, the best
 # weights so far.
