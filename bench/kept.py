@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json, write_json
 
 
@@ -27,8 +28,12 @@ def path_of(root: Path, where: Mapping[str, Any]) -> Path:
 
 
 def results(path: Path) -> dict[str, Any]:
-    """What a file holds, by benchmark; nothing where there is none."""
-    found: dict[str, Any] = read_json(path).get("results", {})
+    """What a file holds, by benchmark; nothing where there is none. Raises UserError for one that cannot be read, which
+    would be written anew without what it holds."""
+    kept = read_json(path)
+    if not kept and path.exists():
+        raise UserError(f"{path}: is not JSON; mend it, or take it away")
+    found: dict[str, Any] = kept.get("results", {})
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipeline.runs.json_files import read_json
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- by `python -m bench table --write` -->\n", "<!-- end of the table -->\n"
-NONE = "not measured"
+NONE, NOT_A_NUMBER = "not measured", "not a number"
 NOT_MET = "not met: "  # as a part says that ended well and missed a limit
 TO_REACH = "to reach: "  # as a row begins that is there for its limit
 Row = Mapping[str, Any]
@@ -154,8 +155,16 @@ def figure(files: Sequence[Mapping[str, Any]], line: Line) -> Figure | None:
         entry = kept["results"].get(line.part, {})
         found = next((row for row in entry.get("rows", ()) if is_of(row["what"], line.what)), None)
         if found is not None:
-            return Figure(ranged(found, entry["rows"]), kept["machine"]["date"], entry)
+            rows = [numbers(row) for row in entry["rows"]]
+            return Figure(ranged(numbers(found), rows), kept["machine"]["date"], entry)
     return None
+
+
+def numbers(row: Row) -> Row:
+    """A row whose numbers are numbers: JSON has no NaN, which lies in a file as a text."""
+    return {
+        name: float(one) if name in ("median", "min", "max") and one is not None else one for name, one in row.items()
+    }
 
 
 def ranged(row: Row, rows: Sequence[Row]) -> Row:
@@ -173,7 +182,10 @@ def cell(found: Figure | None, line: Line) -> str:
     state = found.entry["state"]
     if missed_limits(found.entry):  # which the last line has
         state = "missed" if found.row.get("met") is False else "passed"
-    return line.written(found.row) + ("" if state == "passed" else f" ({state})")
+    later = f", later {found.entry['later']['state']}" if "later" in found.entry else ""
+    ended = f"{state}{later}".removeprefix("passed, ")
+    written = NOT_A_NUMBER if isnan(found.row["median"]) else line.written(found.row)
+    return written + ("" if ended == "passed" else f" ({ended})")
 
 
 def missed_limits(entry: Mapping[str, Any]) -> list[Row]:

@@ -164,6 +164,11 @@ class Session:
         self.begin_epoch()
         self.leave_out(self.clock - closed)
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether the first step, which compiles and fills caches, is in the window."""
+        return self.window is not None and self.window.start == 0
+
     def _write_window(self) -> dict[str, Any]:
         """What is known of the window, into the receipt and into the head of the profile."""
         assert self.window is not None
@@ -176,7 +181,8 @@ class Session:
             "step_s": per_step,
             "steps_after": sum(steps for _, steps in self.after),
             "step_after_s": after,
-            "overhead": None if after is None else per_step / after - 1,
+            "overhead": None if after is None or self.is_cold else per_step / after - 1,
+            "cold": self.is_cold,
         }
         text = json.dumps(self.run.profile, indent=2)
         self.run.artifact(f"{FOLDER}/window.json").write_text(text + "\n", encoding="utf-8")

@@ -27,17 +27,19 @@ class Side:
     """One stage, trained with one seed or several.
 
     `epochs`: number, and accuracy on the validation images: mean, lowest, highest. `accuracies`: each seed's on the
-    test set. `rate`: of training (images/s): median, lowest, highest.
+    test set. `rate`: of training, in `unit`: median, lowest, highest.
     """
 
     name: str
     epochs: Sequence[tuple[float, float, float, float]]
     accuracies: Sequence[float]
     rate: tuple[float, float, float]
+    unit: str = "images/s"
 
 
 def draw(path: Path, sides: Sequence[Side], title: str) -> None:
-    """Validation accuracy by epoch, test accuracy by seed with its interval, and the rate with its range."""
+    """Validation accuracy by epoch, test accuracy by seed with its interval, and the rate with its range, of sides whose
+    rates have one unit."""
     figure = canvas(11, 1.7 + 0.55 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
     for index, side in enumerate(sides):
@@ -54,7 +56,7 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
     curves.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     test.set_xlabel("test accuracy")
     test.set_xlim(span(sides))
-    rates.set_xlabel("training, 1000 images/s")
+    rates.set_xlabel(f"training, 1000 {sides[0].unit}")
     rates.xaxis.set_major_formatter(lambda rate, _: f"{rate / 1000:g}")
     rates.set_yticklabels([])
     for axes in (test, rates):

@@ -10,16 +10,18 @@ CONFIDENCE = 0.95
 LEAST_RUNS = 3  # of two runs Student's factor is 12.7: such an interval holds nearly everything and shows nothing
 TOO_FEW = "too few runs"
 NO_SPREAD = 1e-12  # of the mean: a spread up to this is rounding
+NOT_FINITE = "one is not finite"
 ALL_THE_SAME = "the same each time, too little"
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half of the confidence interval of the mean; None for fewer than LEAST_RUNS values, or where all are the same.
+    """Half of the confidence interval of the mean; None for fewer than LEAST_RUNS values, where all are the same, or one
+    is not finite, as a perplexity may be.
 
     Three equal values say nothing about how far they scatter: an interval of width zero would claim certainty.
     """
     n = len(values)
-    if n < LEAST_RUNS or all_the_same(values):
+    if n < LEAST_RUNS or not all(map(math.isfinite, values)) or all_the_same(values):
         return None
     from scipy import stats
 
@@ -41,9 +43,16 @@ def of_median(values: Sequence[float]) -> tuple[float, float] | None:
 
 def all_the_same(values: Sequence[float]) -> bool:
     """Whether several values differ by no more than rounding."""
-    return len(values) > 1 and statistics.stdev(values) <= NO_SPREAD * max(map(abs, values))
+    return len(values) > 1 and (spread := deviation(values)) is not None and spread <= NO_SPREAD * max(map(abs, values))
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation; None of fewer than two values, and where one is not finite."""
+    return statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
 
 
 def why_none(values: Sequence[float]) -> str:
     """Why `half_width` of the values is None, in words."""
+    if not all(map(math.isfinite, values)):
+        return NOT_FINITE
     return ALL_THE_SAME if len(values) >= LEAST_RUNS else TOO_FEW

@@ -149,7 +149,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
 def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
     receipts = [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
-    return (*_disturbed(receipts), *_ended_early(receipts))
+    return (*_disturbed(receipts), *_cold(receipts), *_ended_early(receipts))
 
 
 def _disturbed(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -158,6 +158,13 @@ def _disturbed(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     busy = [share for share in shares if share is not None and said_of(share)]
     if busy:
         yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
+
+
+def _cold(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where the only epoch is the one that a process starts with."""
+    cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
+    if cold:
+        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one epoch, which starts cold; train for two or more"
 
 
 def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

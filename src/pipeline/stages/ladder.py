@@ -75,6 +75,13 @@ class Ladder(Stage):
                 "stage=ladder: its rungs are compared by the time of the same training, and they train for "
                 f"{' and '.join(sorted(lengths))}; give each training.epochs alone"
             )
+        first, *others = (one.config["dataset"] for one in self.kinds(experiment))
+        changed = next((key for one in others for key in one if one[key] != first.get(key)), None)
+        if changed is not None:
+            raise UserError(
+                f"stage=ladder: its rungs are compared by the time of the same training, and dataset.{changed} differs "
+                "between them; set it for all"
+            )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a key that the first rung sets anew, so that nothing would be left of the user's."""

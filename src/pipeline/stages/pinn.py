@@ -6,9 +6,9 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem, Solver
@@ -36,9 +36,11 @@ MODEL = "model/weights.npz"
 
 @spec
 class Pinn(Stage):
-    """`grid`: about so many regular points, at which the errors are taken."""
+    """`grid`: about so many regular points, at which the errors are taken. Few of them lie on the boundary alone, where
+    a reference may be 0 and the network exact.
+    """
 
-    grid: PositiveInt = 10_000
+    grid: Annotated[int, Field(ge=100)] = 10_000
 
     solves: ClassVar[bool] = True
     headline: ClassVar[str] = "test/relative_l2"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -186,15 +187,20 @@ def to_reach(histories: Sequence[Sequence[tuple[float, float]]], level: float) -
 
 
 def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
-    """The classical solver of each problem that has one, run here: its own time and error."""
-    problems: dict[type[Any], Any] = {}
+    """The classical solver of each problem that has one, run here: its own time and error.
+
+    Of a problem with several settings there are several rows, each with what sets it apart.
+    """
+    problems: dict[str, tuple[Any, Mapping[str, Any]]] = {}
     for decision in plan:
-        if decision.cell.experiment is not None:
-            problems.setdefault(type(decision.cell.experiment.dataset), decision.cell.experiment.dataset)
+        one = decision.cell.experiment
+        if one is not None and offers(one.dataset, Problem.classical):
+            settings = one.config["dataset"]
+            problems.setdefault(json.dumps(settings, sort_keys=True), (one.dataset, settings))
     found = []
-    for problem in problems.values():
-        if not offers(problem, Problem.classical):
-            continue
+    for problem, settings in problems.values():
+        alike = [other for same, other in problems.values() if type(same) is type(problem)]
+        apart = [f"{key}={value}" for key, value in settings.items() if any(one[key] != value for one in alike)]
         grid = problem.domain.grid(points)
         problem.classical(grid[:2])  # what is imported for it does not count in its time
         started = time.perf_counter()
@@ -202,6 +208,7 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
         seconds = time.perf_counter() - started
         reference = problem.reference(grid)
         bound = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
+        name += f" {' '.join(apart)}" if apart else ""
         found.append(Measured(name, 1, *(float(bound),) * 3, seconds, float("nan"), float("nan")))
     return found
 

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from pipeline.contracts import Stage
 from pipeline.errors import RunError
@@ -44,7 +44,7 @@ FROM_FIRST = (
 class Seeds(Stage):
     """`repeats`: how many seeds, from the experiment's `seed` on. They run one at a time in one warm worker."""
 
-    repeats: PositiveInt = 3
+    repeats: Annotated[int, Field(gt=0, le=1000)] = 3
 
     has_cells: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval

@@ -79,6 +79,8 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         return [("profiler", f"{profile['profiler']}: no window of steps")]
     first, last = profile["steps"]
     text = f"{profile['profiler']}: steps {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
+    if profile.get("cold"):
+        return [("profiler", f"{text}; overhead not measured: the first step, which starts cold, is among them")]
     if profile["overhead"] is None:
         return [("profiler", f"{text}; overhead not measured: no step after them")]
     after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"

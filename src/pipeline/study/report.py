@@ -21,7 +21,8 @@ What `dvc repro` left, side by side. Results are each run's own; rates and times
 for benchmarks see `bench/`. `python -m pipeline.study check` shows that the runs are those of dvc.lock.
 """
 SHOWS = """
-A difference is taken seed by seed: with one seed all of them begin from the same weights and see the same batches. The
+A difference is taken seed by seed, of stages with the same data: with one seed all see the same batches, and those of
+the same model begin from the same weights. The
 interval is Student's, 95 %, over the seeds on this machine with these versions. It shows how far the seed alone moves a
 mean; where it contains 0, no difference is shown, which does not mean that there is none. Each interval stands alone,
 without a correction for several comparisons: of twenty that differ in nothing, one is expected to leave out 0.
@@ -43,8 +44,8 @@ def report() -> int:
     try:
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
-        if draw([members for members in kinds.values() if len(members) > 1]):
-            text += "\n![accuracy by epoch, test accuracy and rate of each stage](comparison.png)\n"
+        for drawn in draw([members for members in kinds.values() if len(members) > 1]):
+            text += f"\n![accuracy by epoch, test accuracy and rate of each stage]({drawn})\n"
         (FOLDER / "report.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise cannot_write(FOLDER, error, key="") from error
@@ -77,11 +78,12 @@ def table(outcomes: Mapping[str, Outcome]) -> str:
 
 
 def differences(outcomes: Mapping[str, Outcome]) -> str:
-    """The test accuracy of every two stages that share seeds, one less the other, in Markdown; or nothing."""
+    """The test accuracy of every two stages that share seeds and data, one less the other, in Markdown; or nothing."""
     found = {name: accuracies(outcome) for name, outcome in outcomes.items()}
     rows = [
         row
         for one, other in itertools.combinations(found, 2)
+        if outcomes[one].receipt.get("data_sha256") == outcomes[other].receipt.get("data_sha256")
         if (row := _difference(one, other, found[one], found[other]))
     ]
     columns = ("test accuracy", "mean difference", "95 % interval", "seeds", "shown")
@@ -111,14 +113,19 @@ def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping
     return [f"{one} - {other}", f"{mean:+.4f}", interval, str(len(changes)), shown]
 
 
-def draw(kinds: Sequence[Mapping[str, Outcome]]) -> bool:
-    """The figure of stages of one kind that were trained by epochs; False where there are none."""
-    sides = [side for members in kinds for name, outcome in members.items() if (side := _side(name, outcome))]
-    if sides:
+def draw(kinds: Sequence[Mapping[str, Outcome]]) -> list[str]:
+    """A figure for each unit of rates, of stages of one kind that were trained by epochs. Returns the files' names."""
+    by_unit: dict[str, list[Side]] = {}
+    for members in kinds:
+        for name, outcome in members.items():
+            if (side := _side(name, outcome)) is not None:
+                by_unit.setdefault(side.unit, []).append(side)
+    files = {unit: f"comparison{f'_{number}' * bool(number)}.png" for number, unit in enumerate(by_unit)}
+    for unit, sides in by_unit.items():
         from pipeline.report import comparison
 
-        comparison.draw(FOLDER / "comparison.png", sides, "The study: stages side by side")
-    return bool(sides)
+        comparison.draw(FOLDER / files[unit], sides, "The study: stages side by side")
+    return [*files.values()]
 
 
 def _row(name: str, outcome: Outcome) -> dict[str, str]:
@@ -154,7 +161,7 @@ def _number(value: Any) -> str:
     return figure(value)
 
 
-def _side(name: str, outcome: Outcome) -> Any:
+def _side(name: str, outcome: Outcome) -> Side | None:
     from pipeline.report.comparison import Side
 
     key = "validation_accuracy"
@@ -168,8 +175,8 @@ def _side(name: str, outcome: Outcome) -> Any:
         for row in outcome.curves
         if key in row
     ]
-    rate: Mapping[str, float] | None = outcome.timings.get("training_rate")
+    rate: Mapping[str, Any] | None = outcome.timings.get("training_rate")
     if not epochs or rate is None or ACCURACY not in outcome.metrics:
         return None
     seeds = list(accuracies(outcome).values()) or [outcome.metrics[ACCURACY]]
-    return Side(name, epochs, seeds, (rate["median"], rate["min"], rate["max"]))
+    return Side(name, epochs, seeds, (rate["median"], rate["min"], rate["max"]), str(rate.get("unit", "images/s")))

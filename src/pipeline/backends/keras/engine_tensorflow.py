@@ -41,7 +41,12 @@ OPS = SimpleNamespace(
     square=tf.square,
     sum=lambda x, axis: tf.reduce_sum(tf.cast(x, tf.int32) if x.dtype == tf.bool else x, axis),
 )
-PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "Einsum")
+PRODUCTS = (
+    *("MatMul", "BatchMatMulV2", "Einsum"),
+    *("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"),
+    *("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter"),
+    *("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"),
+)
 
 COPIES = 4  # threads that copy a snapshot; NumPy lets go of the interpreter meanwhile
 

@@ -17,6 +17,11 @@ PRODUCTS = (
     "addmm",
     "bmm",
     "baddbmm",
+    "addbmm",
+    "mv",
+    "addmv",
+    "_addmm_activation",
+    "_trilinear",  # of nn.Bilinear
     "_linear_pointwise",
     "convolution",
     "convolution_backward",

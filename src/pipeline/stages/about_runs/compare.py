@@ -14,7 +14,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.intervals import half_width
+from pipeline.report.intervals import deviation, half_width
 from pipeline.report.table import figure, figure_of, show, show_table
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
@@ -174,9 +174,10 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
     for name in dict.fromkeys(name for one in accounts for name in one.metrics):
         values = [one.metrics[name].value for one in accounts if name in one.metrics]
         width = half_width(values)
-        deviation = figure(statistics.stdev(values)) if len(values) > 1 else ""
+        scatter = deviation(values)
         interval = f"±{figure(width)}" if width is not None else ""
-        row = (figure(statistics.fmean(values)), deviation, figure(min(values)), figure(max(values)), interval)
+        spread = "" if scatter is None else figure(scatter)
+        row = (figure(statistics.fmean(values)), spread, figure(min(values)), figure(max(values)), interval)
         rows.append((name, str(len(values)), *row))
     heads = ("", "n", "mean", "deviation", "lowest", "highest", "95 %")
     show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))

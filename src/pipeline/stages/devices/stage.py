@@ -143,8 +143,9 @@ class Devices(Stage):
 
 def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -> str:
     """Keep what was measured. What minutes went into is shown and recorded whether or not that succeeds, and what has
-    faults, or was measured beside other processes, does not take the place of what is kept, unless that is worse."""
+    faults, was measured beside other processes, or with few samples, does not take the place of what is kept, unless that is worse."""
     why_not, before = "something went wrong" if faulty else tables.busy(found), kept.kept(facts)
+    why_not = why_not or (before and _fewer(found, before.rows))
     if why_not and before is not None and _flaws(found) >= _flaws(before.rows):
         return f"no: {why_not}; what was kept before is"
     try:
@@ -157,3 +158,9 @@ def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -
 def _flaws(ceilings: Sequence[Ceiling]) -> tuple[int, bool]:
     """How many were not measured because of a fault, and whether other processes were at work."""
     return sum(bool(one.fault) for one in ceilings), tables.busy(ceilings) is not None
+
+
+def _fewer(found: Sequence[Ceiling], before: Sequence[Ceiling]) -> str | None:
+    """That there are less than half as many samples as before, in words."""
+    now, then = (sum(len(one.samples) for one in rows) for rows in (found, before))
+    return f"{now} samples, and what is kept has {then}" if 2 * now < then else None

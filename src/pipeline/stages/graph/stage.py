@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from pipeline.backends.shared.form_bench import TOLERANCE
 from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, trained
 from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import UserError
@@ -30,6 +32,7 @@ from pipeline.stages.graph.processes import Job
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+LEAST_MOVED = 1000 * TOLERANCE  # what weights are added in parts of themselves: less is hardly more than rounding
 FORM_STEPS = 100  # in a sample of a form
 Count = Annotated[int, Field(gt=0, le=1_000_000)]
 
@@ -115,12 +118,18 @@ class Graph(Stage):
         if resolved.place.kind == "gpu":
             free = gpu_free_bytes(resolved.place.index)
             self._check_memory(len(self.frameworks), 0, free, f"of {resolved.place} are free")
-        _, reference = self._reference(experiment.seed)
+        net, reference = self._reference(experiment.seed)
         wrong = np.flatnonzero(~np.isfinite(reference.losses))
         if wrong.size:
             raise UserError(
                 f"stage.learning_rate={self.learning_rate:g}: the loss is not finite from step {wrong[0] + 1} on; "
                 "use a smaller one"
+            )
+        moved = _moved(net, reference, self.steps)
+        if moved < LEAST_MOVED:
+            raise UserError(
+                f"stage.learning_rate={self.learning_rate:g}: moves the weights by {moved:.1e} of themselves in "
+                f"{self.steps} steps, too little to tell a form that leaves them as they are; use a larger one"
             )
 
     def _reference(self, seed: int) -> tuple[Net, Reference]:
@@ -177,3 +186,10 @@ def reference_of(sizes: Sizes, rate: float, seed: int, steps: int, timed: tuple[
     """Computed once for the checks and the run."""
     net = drawn(sizes, rate, seed)
     return net, trained(net, steps, timed)
+
+
+def _moved(net: Net, reference: Reference, steps: int) -> float:
+    """The norm of what the training adds to the weights, in parts of theirs."""
+    before = (net.w1, net.w2)
+    added = (new - old for new, old in zip(reference.weights[steps], before, strict=True))
+    return math.hypot(*map(np.linalg.norm, added)) / math.hypot(*map(np.linalg.norm, before))
