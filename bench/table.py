@@ -162,9 +162,7 @@ def figure(files: Sequence[Mapping[str, Any]], line: Line) -> Figure | None:
 
 def numbers(row: Row) -> Row:
     """A row whose numbers are numbers: JSON has no NaN, which lies in a file as a text."""
-    return {
-        name: float(one) if name in ("median", "min", "max") and one is not None else one for name, one in row.items()
-    }
+    return {**row, **{name: float(row[name]) for name in ("median", "min", "max") if row.get(name) is not None}}
 
 
 def ranged(row: Row, rows: Sequence[Row]) -> Row:

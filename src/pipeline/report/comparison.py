@@ -38,8 +38,10 @@ class Side:
 
 
 def draw(path: Path, sides: Sequence[Side], title: str) -> None:
-    """Validation accuracy by epoch, test accuracy by seed with its interval, and the rate with its range, of sides whose
-    rates have one unit."""
+    """Validation accuracy by epoch, test accuracy by seed with its interval, and the rate with its range.
+
+    The rates of all have one unit.
+    """
     figure = canvas(11, 1.7 + 0.55 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
     for index, side in enumerate(sides):

@@ -15,8 +15,8 @@ ALL_THE_SAME = "the same each time, too little"
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half of the confidence interval of the mean; None for fewer than LEAST_RUNS values, where all are the same, or one
-    is not finite, as a perplexity may be.
+    """Half of the confidence interval of the mean; None for fewer than LEAST_RUNS values, where all are the same, or
+    where one is not finite, as a perplexity may be.
 
     Three equal values say nothing about how far they scatter: an interval of width zero would claim certainty.
     """

@@ -164,7 +164,8 @@ def _cold(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Where the only epoch is the one that a process starts with."""
     cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
     if cold:
-        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one epoch, which starts cold; train for two or more"
+        of = f"{cold} of {in_cells(len(receipts))}"
+        yield f"the rates of {of} are of one epoch, which starts cold; train for two or more"
 
 
 def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -6,13 +6,16 @@ import itertools
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.report.intervals import LEAST_RUNS, half_width
 from pipeline.report.table import figure, markdown_rows
 from pipeline.runs.json_files import cannot_write
 from pipeline.study import composed
 from pipeline.study.outcome import ROOT, Outcome, read
+
+if TYPE_CHECKING:
+    from pipeline.report.comparison import Side
 
 FOLDER = ROOT / "report"
 HEADING = """# The study

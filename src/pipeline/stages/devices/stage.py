@@ -142,10 +142,14 @@ class Devices(Stage):
 
 
 def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -> str:
-    """Keep what was measured. What minutes went into is shown and recorded whether or not that succeeds, and what has
-    faults, was measured beside other processes, or with few samples, does not take the place of what is kept, unless that is worse."""
+    """Keep what was measured. What minutes went into is shown and recorded whether or not that succeeds.
+
+    What has faults, was measured beside other processes or with few samples does not take the place of what is kept,
+    unless that is worse.
+    """
     why_not, before = "something went wrong" if faulty else tables.busy(found), kept.kept(facts)
-    why_not = why_not or (before and _fewer(found, before.rows))
+    if before is not None:
+        why_not = why_not or _fewer(found, before.rows)
     if why_not and before is not None and _flaws(found) >= _flaws(before.rows):
         return f"no: {why_not}; what was kept before is"
     try:
