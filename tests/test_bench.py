@@ -49,6 +49,17 @@ def test_each_benchmark_keeps_the_commit_that_it_measured(tmp_path: Path) -> Non
     assert "git" not in found["machine"]
 
 
+def test_a_file_that_cannot_be_read_is_not_written_anew(tmp_path: Path) -> None:
+    """After a merge with a conflict everything that it held was gone."""
+    where = {"cpu": "a CPU", "cores": 2, "date": "2026-11-26"}
+    path = keep(tmp_path, where, {"startup": result("old", 1.0)})
+    before = "<<<<<<< HEAD\n" + path.read_text()
+    path.write_text(before)
+    with pytest.raises(UserError, match=r"2026-11-26\.json: is not JSON; mend it, or take it away$"):
+        keep(tmp_path, where, {"tracking": result("new", 2.0)})
+    assert path.read_text() == before
+
+
 def test_the_system_is_named_without_its_builder() -> None:
     system = machine()["system"]
     assert system.split()[0] == platform.system()

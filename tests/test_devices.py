@@ -10,6 +10,7 @@ import socket
 import time
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -543,6 +544,16 @@ def test_what_was_measured_beside_others_does_not_replace_what_is_kept() -> None
     assert said == "no: other processes were at work: the probe had 40 % of the cores; what was kept before is"
     found = kept.kept()
     assert found is not None and [*found.rows] == alone
+
+
+@pytest.mark.usefixtures("cache")
+def test_few_samples_do_not_replace_many() -> None:
+    many, few = ([replace(KEPT, samples=(1.0,) * n)] for n in (100, 1))
+    assert kept_or_why(many, kept.facts(), faulty=False) == "yes"
+    said = kept_or_why(few, kept.facts(), faulty=False)
+    assert said == "no: 1 samples, and what is kept has 100; what was kept before is"
+    found = kept.kept()
+    assert found is not None and [*found.rows] == many
 
 
 @pytest.mark.usefixtures("cache")

@@ -229,6 +229,10 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, *ladder, "stage.rungs.amp='training.steps=7'").endswith(
         "and they train for 10 epochs and 224 examples; give each training.epochs alone"
     )
+    assert refused(tmp_path, *ladder, "stage.rungs.amp='dataset.train_size=300'") == (
+        "stage=ladder: its rungs are compared by the time of the same training, and dataset.train_size differs between "
+        "them; set it for all"
+    )
     none = [f"~stage.rungs.{name}" for name in ("workers", "threads", "resident", "amp", "compiled", "transfer")]
     assert refused(tmp_path, *ladder, *none, "stage.rungs.baseline='precision=tf32'").startswith(
         "the grid's one cell cannot run here: precision=tf32 with backend=torch on cpu: "

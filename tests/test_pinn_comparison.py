@@ -7,6 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,17 @@ from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.report.table import figure, show_table
-from pipeline.stages.pinn_comparison import Measured, PinnComparison, Reached, costs, errors, reached, times, to_reach
+from pipeline.stages.pinn_comparison import (
+    Measured,
+    PinnComparison,
+    Reached,
+    classical,
+    costs,
+    errors,
+    reached,
+    times,
+    to_reach,
+)
 
 CONF = Path(__file__).parents[1] / "conf"
 COMPARISON = ("stage=pinn_comparison", "stage.seeds=2", "tracking=none")
@@ -121,6 +132,20 @@ def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:
     histories = [[(1.0, 0.1), (2.0, 0.001)], [(1.0, 0.001)], [(1.0, 0.1)]]
     assert to_reach(histories, 0.01) == Reached(2, 1.5)
     assert to_reach(histories, 1e-6) == Reached(0, np.inf)
+
+
+def test_each_setting_of_a_problem_has_its_classical_solution() -> None:
+    """Of 6 points and of 32 the one row had the worse error, beside which the network of the other seemed as good."""
+    plan: Any = []
+    for points in (6, 32, 32):
+        config = {"dataset": {"_target_": "pipeline.pinn.problems.function.Function", "interior": points}}
+        one = SimpleNamespace(dataset=Function(interior=points), config=config)
+        plan.append(SimpleNamespace(cell=SimpleNamespace(experiment=one)))
+    few, many = classical(plan, 200)
+    assert (few.name, many.name) == ("function-polynomial interior=6", "function-polynomial interior=32")
+    assert many.error < 1e-6 * few.error
+    (alone,) = classical(plan[:1], 200)
+    assert alone.name == "function-polynomial"
 
 
 @pytest.mark.parametrize(("problem", "least"), [(Function(), 2e-5), (Ode(), 1e-11), (PoissonLShape(), 1e-11)])

@@ -94,6 +94,13 @@ def test_a_checkpoint_that_does_not_say_which_epochs_were_cold_had_the_first_one
     assert [epoch.cold for epoch in watch.epochs] == [True, False, False, False, False]
 
 
+def test_a_window_with_the_first_step_has_no_overhead() -> None:
+    """On JAX its compilation counted: +1607490 %."""
+    profile = {"profiler": "memory", "steps": [1, 2], "step_s": 0.9, "step_after_s": 0.4, "steps_after": 5}
+    ((_, text),) = overhead_row({**profile, "overhead": None, "cold": True})
+    assert text.endswith("overhead not measured: the first step, which starts cold, is among them")
+
+
 @pytest.mark.parametrize(("overhead", "said"), [(0.25, "(overhead +25%)"), (-0.41, "(no overhead beyond their noise)")])
 def test_a_profiler_makes_no_step_faster(overhead: float, said: str) -> None:
     profile = {"profiler": "memory", "steps": [21, 25], "step_s": 0.5, "step_after_s": 0.4, "steps_after": 5}

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import done, pipeline, refused, status
+from command import done, pipeline, refused, runs, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
-from pipeline.report.intervals import half_width
+from pipeline.report.intervals import NOT_FINITE, deviation, half_width, why_none
 from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -170,3 +170,20 @@ def test_the_report_says_that_nothing_is_corrected() -> None:
     text = " ".join(section({name: outcome(0.7, 0.8, last) for name, last in (("a", 0.9), ("b", 0.91))}).split())
     assert "where it contains 0, no difference is shown, which does not mean that there is none." in text
     assert "without a correction for several comparisons" in text
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
+def test_values_that_are_not_finite_have_no_interval_and_lose_no_result(odd: float) -> None:
+    """A perplexity may be infinite: the statistics of it raised an AttributeError when all seeds were trained."""
+    values = [1.0, odd, 2.0]
+    assert (half_width(values), deviation(values), why_none(values)) == (None, None, NOT_FINITE)
+    assert deviation([1.0, 3.0]) == pytest.approx(2**0.5) and deviation([1.0]) is None
+
+
+@pytest.mark.wide
+def test_seeds_whose_perplexity_is_infinite_have_a_result(tmp_path: Path) -> None:
+    words = ("dataset=digits", "model=mlp", "training.epochs=1", "optimizer.learning_rate=100")
+    run = done(tmp_path, "stage=seeds", *words, "training.metrics=[perplexity]")
+    assert (run / "result.json").is_file()
+    compared = pipeline(tmp_path, "stage=compare", f"stage.runs=[{','.join(one.name for one in runs(tmp_path)[1:])}]")
+    assert compared.returncode == 0, compared.stderr

@@ -289,6 +289,12 @@ def test_cells_that_a_clock_ended_are_noted(tmp_path: Path) -> None:
     assert caveats(found[:1]) == ()
 
 
+def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
+    """stage=amp compared the images/s of first epochs; warm they were three times as many."""
+    found = [_with_receipt(tmp_path, at, {"training_rate": {"cold": at > 0}}) for at in range(3)]
+    assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
+
+
 def _with_receipt(folder: Path, number: int, receipt: Mapping[str, Any]) -> Entry:
     run = folder / f"{number}"
     run.mkdir()

@@ -86,6 +86,9 @@ found["mkl"] = operations(layer, large, enabled=False)
 torch_quick.onednn_is_quicker = lambda: True
 found["autocast"] = operations(layer, large, dtype=torch.bfloat16)
 found["half autocast convolution"] = operations(Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8), dtype=torch.bfloat16)
+bilinear, wide = nn.Bilinear(6, 5, 4, dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+found["bilinear"] = operations(lambda x: bilinear(x, x[:, :5]), wide, enabled=False)[1]
+found["vector"] = operations(lambda x: x @ torch.ones(6, dtype=torch.float64), wide, enabled=False)[1]
 with torch.no_grad():
     found["compiled"] = float((torch.compile(layer, backend="eager")(large) - layer(large)).norm())
 
@@ -150,6 +153,11 @@ def test_the_numbers_of_a_product_show_whether_it_was_in_tf32(found: dict[str, A
 def test_numbers_that_cannot_show_tf32_show_nothing(found: dict[str, Any]) -> None:
     assert found["tf32"]["few bits"] is None
     assert found["tf32"]["half"] is None
+
+
+def test_products_of_a_bilinear_layer_and_of_vectors_are_seen(found: dict[str, Any]) -> None:
+    """A net with nothing else in float64 was called one of float32."""
+    assert set(found["bilinear"]) == set(found["vector"]) == {"float64"}
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.3, 0.999999])
