@@ -23,7 +23,7 @@ the rest stays as below. Alone it is the main job, an MLP on Fashion-MNIST.
   -m precision=fp32,mixed model=mlp,cnn  a grid: every combination
   -m experiment=keras_search             a search: the next cells from the last
   experiment=softmax_regression          a recipe from conf/experiment/
-  stage=amp training.epochs=1            what mixed precision buys, and why
+  stage=amp training.epochs=2            what mixed precision buys, and why
   stage=transformer                      a GPT, trained on Moby-Dick
   stage=generate run=latest              more text from it
   stage=wmma                             matmul kernels: verified, then timed
