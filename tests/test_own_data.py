@@ -293,6 +293,12 @@ def test_folders_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
     assert sizes(data) == (6, 8, 2)
     left = "the folder more, the folder train/dog/old, the folder val/dog/old"
     assert capsys.readouterr().err == f"dataset.folder={tmp_path}: leaves out {left}\n"
+    (tmp_path / "train/notes.txt").touch()
+    (tmp_path / "val/cat/list.csv").touch()
+    (tmp_path / "val/cat/.hidden").touch()
+    ImageFolder(folder=str(tmp_path), test=0.25).load(tmp_path, 0)
+    left += ", the files train/notes.txt, val/cat/list.csv"
+    assert capsys.readouterr().err == f"dataset.folder={tmp_path}: leaves out {left}\n"
     (tmp_path / "train").rename(tmp_path / "training")
     with pytest.raises(UserError, match=f"^dataset.folder={tmp_path}: has val and no train$"):
         ImageFolder(folder=str(tmp_path)).load(tmp_path, 0)

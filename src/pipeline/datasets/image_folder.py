@@ -71,7 +71,7 @@ class ImageFolder(Dataset):
         return {part: root / name for part, name in called.items()} if "train" in called else {"train": root}
 
     def _say_left_out(self, found: Mapping[str, Path], shown: str) -> None:
-        """Folders beside the parts, and images that lie deeper than a class's own."""
+        """Folders beside the parts, images that lie deeper than a class's own, and files that are none of its images."""
         root = Path(str(self.folder)).expanduser()
         beside = [] if root in found.values() else [path for path in _below(root) if path not in found.values()]
         deeper = [
@@ -81,7 +81,10 @@ class ImageFolder(Dataset):
             for folder in _below(of_class)
             if any(_is_image(path) for path in folder.rglob("*"))
         ]
-        say_left_out([f"the folder {path.relative_to(root)}" for path in (*beside, *deeper)], shown)
+        folders = [f"the folder {path.relative_to(root)}" for path in (*beside, *deeper)]
+        files = [path for part in found.values() for path in (*_files(part), *_others(part))]
+        many = f"the file{'s' * (len(files) != 1)} {', '.join(str(path.relative_to(root)) for path in files)}"
+        say_left_out([*folders, *([many] if files else [])], shown)
 
     def _read(self, part: Path, classes: list[str], shown: str) -> tuple[np.ndarray, np.ndarray]:
         """Images (N, height, width, channels) uint8, and the names of their classes."""
@@ -105,6 +108,15 @@ class ImageFolder(Dataset):
 
 def _below(part: Path) -> list[Path]:
     return sorted(path for path in part.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def _others(part: Path) -> list[Path]:
+    """Files of its classes that are no images."""
+    return [path for of_class in _below(part) for path in _files(of_class) if not _is_image(path)]
 
 
 def _is_image(path: Path) -> bool:

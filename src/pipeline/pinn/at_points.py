@@ -46,7 +46,8 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     path = run.artifact("predictions.csv")
     names = [f"u{number + 1}" for number in range(problem.outputs)] if problem.outputs > 1 else ["u"]
     write_csv(path, [*problem.domain.names, *names], np.hstack([points, values]))
-    rows = [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
+    rows = [(", ".join(problem.domain.names), ", ".join(names))]
+    rows += [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
     return Result(metrics=(count("points", len(points)),), table=(*rows, ("predictions", str(path))), notes=notes)

@@ -102,7 +102,8 @@ def adapters_row(fit: Fit) -> list[tuple[str, str]]:
     if adapters is None:
         return []
     base = sum(array.size for array in fit.weights.values())
-    shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {len(adapters.layers)} dense layers"
+    n = len(adapters.layers)
+    shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {n} dense layer{'s' * (n != 1)}"
     return [("adapters", f"{shape}: {fit.parameters:,} numbers trained beside {base:,} that stay")]
 
 
