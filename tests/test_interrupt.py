@@ -191,7 +191,7 @@ def test_ctrl_c_while_a_grid_imports(tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert "memory runs out" not in err
     assert "killed  model=mlp  its worker: stopped before its cells began" in err
-    assert "0 done · 1 failed · 0 skipped · 0 running · 1 waiting" in err
+    assert "0 done · 0 failed · 1 killed · 0 skipped · 0 running · 1 waiting" in err
     assert "; the same command goes on" in err
     (grid, *_) = runs(tmp_path)
     assert status(grid).state == "KILLED"
@@ -299,17 +299,17 @@ class Broken(Dataset):
 """
 
 
-def test_a_pipe_that_breaks_in_a_run_fails_it(tmp_path: Path) -> None:
+def test_a_pipe_that_breaks_is_no_reader_that_has_left(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "mine/dataset").mkdir(parents=True)
     (tmp_path / "mine/dataset/broken.yaml").write_text("_target_: broken.Broken\n")
     words = ("--config-dir", "mine", "dataset=broken", "tracking=none")
     with begin(tmp_path, *words, PIPELINE_MODULES="broken", PYTHONPATH=str(tmp_path)) as process:
         _, err = process.communicate(timeout=LONG)
-    assert process.returncode == 1
-    assert err.splitlines()[-1] == "BrokenPipeError: [Errno 32] Broken pipe"
-    (run,) = runs(tmp_path)
-    assert (status(run).state, status(run).error) == ("FAILED", "BrokenPipeError: [Errno 32] Broken pipe")
+    assert process.returncode == 2
+    said = "dataset=broken: load raises BrokenPipeError: [Errno 32] Broken pipe; PIPELINE_TRACEBACK=1 shows where"
+    assert err.splitlines()[-1] == f"error: {said}"
+    assert not runs(tmp_path)
 
 
 def test_a_terminal_that_is_gone_takes_what_is_printed() -> None:

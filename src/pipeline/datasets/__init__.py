@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -38,6 +38,8 @@ class Data:
     `augment`: what makes training images as they are in an epoch, where they are augmented. `normalisation`: what is
     subtracted from x, once it is scaled, and what that is divided by. `part`: which rows of a training batch of so many
     are made here, where other processes make the others. `notes`: what is odd about what was read, for people.
+    `held_out`: what tells the validation and the test from those of another division, where their examples do not say
+    it (the same text is cut into other sequences).
     """
 
     train: Split
@@ -50,6 +52,7 @@ class Data:
     normalisation: Normalisation | None = None
     part: Callable[[int], slice] | None = None
     notes: tuple[str, ...] = ()
+    held_out: Mapping[str, str] | None = None
 
     def training(self, rows: np.ndarray, epoch: int) -> Split:
         """The training examples of a batch, `rows` (B,), as they are in an epoch (from 0): a copy."""

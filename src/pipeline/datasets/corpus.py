@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from pipeline import tokens as vocabularies
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
 from pipeline.datasets.documents import Document, content, joined, joined_size, sha256
+from pipeline.datasets.split import HASHED
 from pipeline.errors import UserError, bad_choice
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice, spec
@@ -134,7 +136,8 @@ class Corpus(Dataset):
             validation = sequences(tokens.encode(text.validation, who, root), self.context, None, key)
         task = LanguageModelling(self.context, tokens.size, tokens)
         notes = self._notes(len(documents), tokens.size, validated=len(text.validation) > 0)
-        return Data(train, validation, test, task, sha256(documents), notes=notes)
+        held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
+        return Data(train, validation, test, task, sha256(documents), notes=notes, held_out=held_out)
 
     def _tokens(self, text: Divided, who: str) -> Tokens:
         """Those of a saved run, or learned."""
@@ -169,6 +172,12 @@ class Corpus(Dataset):
                 "after them nothing in the training text occurs twice"
             )
         return tuple(found)
+
+
+def _known_by(text: Content) -> str:
+    """Its size and a hash of HASHED of its bytes, from end to end."""
+    at = range(0, len(text), max(len(text) // HASHED, 1))
+    return f"{len(text)}-{hashlib.sha256(bytes(text[place] for place in at)).hexdigest()}"
 
 
 def divided(

@@ -71,7 +71,7 @@ class ImageFolder(Dataset):
         return {part: root / name for part, name in called.items()} if "train" in called else {"train": root}
 
     def _say_left_out(self, found: Mapping[str, Path], shown: str) -> None:
-        """Folders beside the parts, images that lie deeper than a class's own, and files that are none of its images."""
+        """Folders beside the parts, images that lie deeper than a class's, and files that are none of its images."""
         root = Path(str(self.folder)).expanduser()
         beside = [] if root in found.values() else [path for path in _below(root) if path not in found.values()]
         deeper = [

@@ -88,7 +88,12 @@ def _known(experiment: Experiment) -> dict[str, Any]:
     task = dataset.task
     if choice(stage) not in TRAININGS or not task.tested:
         return {}
-    found: dict[str, Any] = {f"{task.unit}_per_s": "max", "train/learning_rate": "none", "train/gradient_norm": "none"}
+    units = (task.unit,) if isinstance(task.unit, str) else task.may_count  # by the class: no example is read yet
+    found: dict[str, Any] = {
+        **{f"{unit}_per_s": "max" for unit in units},
+        "train/learning_rate": "none",
+        "train/gradient_norm": "none",
+    }
     for part in ("train", "validation"):
         found |= {f"{part}/loss": "min"} | ({} if task.score is None else {f"{part}/{task.score}": task.better})
     found |= {f"test/{name}": direction for name, direction in task.tested.items()}

@@ -81,7 +81,8 @@ class Judge(ABC):
 class Task(ABC):
     """What a batch of x (B, ...) and y (B, ...) is, and how outputs are judged.
 
-    `unit`: what is counted and timed (images, tokens), in the plural. `score`: the name of what `scores` gives,
+    `unit`: what is counted and timed (images, tokens), in the plural; `may_count`: what it may be, where the examples
+    decide it. `score`: the name of what `scores` gives,
     averaged, such as accuracy; None for a task that is judged by its loss alone. `better`: which score is.
     `example_kind`: what models may expect: "tokens" below a vocabulary, "pairs of sequences" of them, or "numbers";
     None: anything.
@@ -91,6 +92,7 @@ class Task(ABC):
     and which value is better, where it says so.
     """
 
+    may_count: ClassVar[tuple[str, ...]] = ("examples",)
     score: ClassVar[str | None] = None
     better: ClassVar[Direction] = "max"
     example_kind: ClassVar[ExampleKind | None] = None
@@ -101,7 +103,7 @@ class Task(ABC):
 
     @property
     def unit(self) -> str:
-        return "examples"
+        return self.may_count[0]
 
     @property
     @abstractmethod

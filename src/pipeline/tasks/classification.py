@@ -30,6 +30,7 @@ NAMED = 5  # classes in a note
 class Classification(Task):
     """Examples of shape `x` in `classes`: images (height, width, channels), or any other shape."""
 
+    may_count: ClassVar[tuple[str, ...]] = ("images", "examples")
     score: ClassVar[str | None] = "accuracy"
     example_kind: ClassVar[ExampleKind | None] = "numbers"
     targets: ClassVar[Targets | None] = "classes"
@@ -46,7 +47,7 @@ class Classification(Task):
     @property
     def unit(self) -> str:
         """Rows of numbers are no images."""
-        return "images" if len(self.x) == IMAGE else "examples"
+        return self.may_count[len(self.x) != IMAGE]
 
     @property
     def shapes(self) -> Shapes:
