@@ -72,7 +72,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
         "12": ("failed", "took longer than sweep.timeout=15 s"),
         "15": ("killed", "its process ended without a word"),
     }
-    assert "15 done · 5 failed · 0 skipped" in result.stderr
+    assert "15 done · 3 failed · 2 killed · 0 skipped" in result.stderr
     assert "Traceback" not in result.stderr
     assert all(status(run).state != "RUNNING" for run in runs(tmp_path))
     assert status(grids(tmp_path)[0]).state == "FAILED"
