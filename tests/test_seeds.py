@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,11 @@ def test_values_that_are_not_finite_have_no_interval_and_lose_no_result(odd: flo
 @pytest.mark.wide
 def test_seeds_whose_perplexity_is_infinite_have_a_result(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=mlp", "training.epochs=1", "optimizer.learning_rate=100")
-    run = done(tmp_path, "stage=seeds", *words, "training.metrics=[perplexity]")
-    assert (run / "result.json").is_file()
-    compared = pipeline(tmp_path, "stage=compare", f"stage.runs=[{','.join(one.name for one in runs(tmp_path)[1:])}]")
+    result = pipeline(tmp_path, "stage=seeds", *words, "training.metrics=[perplexity]")
+    assert result.returncode == 0, result.stderr
+    (whole,) = (run for run in runs(tmp_path) if (run / "artifacts/seeds.csv").is_file())
+    found = read_result(whole)
+    assert found is not None and {metric.name: metric.value for metric in found.metrics}["test/perplexity"] == math.inf
+    seeds = ",".join(run.name for run in runs(tmp_path) if run != whole)
+    compared = pipeline(tmp_path, "stage=compare", f"stage.runs=[{seeds}]")
     assert compared.returncode == 0, compared.stderr
