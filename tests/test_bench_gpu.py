@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -31,6 +32,7 @@ from pipeline.command_line import composed
 from pipeline.kernels.named import every
 from pipeline.machine.device import gpus
 from pipeline.ready import planned
+from pipeline.runs.json_files import write_json
 from pipeline.runs.process import process_started
 from pipeline.spec import build_as
 from pipeline.stages.wmma.stage import Wmma
@@ -680,6 +682,18 @@ def test_the_table_has_the_newest_figure_of_a_gpu(tmp_path: Path) -> None:
     assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1)"
     assert found["measured on, at commit"] == "2026-01-02, 0123456"
     assert found["PyTorch: mixed_bf16 / fp32"] == "not measured"
+
+
+def test_the_table_says_what_is_no_number_and_what_failed_later(tmp_path: Path) -> None:
+    """A NaN lies in a file as a text, and no table could be written; a failure since was written as passed."""
+    figures(tmp_path, "2026-01-01", gpt_gpu=math.nan)
+    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "not a number"
+    figures(tmp_path, "2026-01-02", gpt_gpu=2e6)
+    path = tmp_path / "nvidia-h200" / "2026-01-02.json"
+    kept = json.loads(path.read_text())
+    kept["results"]["gpt_gpu"]["later"] = {"state": "failed", "message": "the loss is NaN"}
+    write_json(path, kept)
+    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (later failed)"
 
 
 def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> None:

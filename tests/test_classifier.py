@@ -709,9 +709,9 @@ def test_images_of_other_numbers_than_shades_are_drawn_from_black_to_white(
     images = np.linspace(-2.5, 3.5, 2 * 8 * 8 * 3).reshape(2, 8, 8, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for one in (images, (images + 2.5) / 6):
+        for one in (images, (images + 2.5) / 6, np.full_like(images, 7.0)):
             image_sheet(tmp_path / "sheet.png", one, np.full((2, 3), 1 / 3), ["a", "b", "c"], None, "title")
-    assert titles == ["title; black is -2.5 and white 3.5", "title"]
+    assert titles == ["title; black is -2.5 and white 3.5", "title", "title; black is 7 and white 7"]
 
 
 def test_curves_are_drawn_along_steps_where_validations_are_counted_in_them() -> None:

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+
 import pytest
 
 from pipeline.kernels.cpu import ceilings
+from pipeline.machine.others import Others
 from pipeline.stages import cores_had
 from pipeline.stages.cores_had import CoresHad
 
+BUSY = "import time\nuntil = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass"
+APART = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BUSY!r}], start_new_session=True)"
+
 
 def test_others_on_the_cores_are_named_by_the_lowest_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = iter([0.99, 0.6])
+    shares = iter([0.99, 0.98, 0.99, 0.6])
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: None)
     monkeypatch.setattr(ceilings, "cores_had", lambda _: next(shares))
     had = CoresHad(2)
-    had.ask()
-    assert had.note() is None
-    had.ask()
+    with had.during():
+        pass
+    assert (had.shares, had.note()) == ([0.99, 0.98], None)
+    with had.during():
+        pass
     assert str(had.note()).startswith("other processes are at work: they left 60% of 2 cores; ")
+
+
+def test_who_came_and_went_between_the_probes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy had half of its rate at one size, and both probes had all of the cores."""
+    monkeypatch.setattr(cores_had, "missing_compiler", lambda: None)
+    monkeypatch.setattr(ceilings, "cores_had", lambda _: 1.0)
+    cores = len(os.sched_getaffinity(0))
+    had = CoresHad(cores)
+    with had.during():
+        subprocess.run([sys.executable, "-c", APART], check=True)  # nobody's child once this has ended
+        time.sleep(1.5)
+    assert (had.shares[0], had.shares[-1]) == (1.0, 1.0)
+    assert min(had.shares) < 1 - 0.5 / cores and "at work" in str(had.note())
 
 
 def test_without_a_compiler_linux_says_what_others_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked, and shares of a BLAS that others held back were kept as certain."""
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: "a C++ compiler")
     had = CoresHad(2)
-    monkeypatch.setattr(had.others, "share", lambda: None)
-    had.ask()
-    assert (had.shares, had.note()) == ([], None)
-    monkeypatch.setattr(had.others, "share", lambda: 0.4)
-    had.ask()
-    assert had.shares == [0.6]
+    for share, kept in ((None, []), (0.4, [0.6])):
+        monkeypatch.setattr(Others, "share", lambda _, share=share: share)
+        with had.during():
+            pass
+        assert had.shares == kept
     assert "they left 60% of 2 cores" in str(had.note())

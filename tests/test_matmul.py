@@ -336,7 +336,7 @@ def test_others_on_the_cores_are_named(tmp_path: Path) -> None:
             one.kill()
             one.wait()
     had = read_json(run / "receipt.json")["cores_had"]
-    assert len(had) == 2
+    assert len(had) == 3  # the probe twice, and the counts between
     assert min(had) < 0.95
     found = read_result(run)
     assert found is not None

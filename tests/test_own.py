@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, done, failed, refused, runs, write_files
+from command import TORCH_THEN_WIDE, done, failed, pipeline, refused, runs, write_files
 from own_nets import ChannelsFirst
 from safetensors.numpy import save_file
 
@@ -157,6 +157,16 @@ def test_channels_first_is_of_images() -> None:
     )
 
 
+WIDE = """
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Wide(Model):
+    def keras(self, shapes):
+        import keras
+        return keras.Sequential([keras.Input(shapes.x), {layers}])
+"""
 TORCHS = "mine.safetensors"  # under torch's names and in its layout
 NET = ("model=normalized", "training.batch_size=64")
 
@@ -353,3 +363,22 @@ def test_a_freeze_of_nothing_or_everything(trained: list[str], text: str) -> Non
 def test_a_freeze_that_matches_nothing_is_refused_on_keras(tmp_path: Path, backend: str) -> None:
     said = refused(tmp_path, *QUICK, "model=linear", f"backend={backend}", "model.freeze=[conv*]")
     assert said.startswith("model.freeze=[conv*]: matches no weight; this model has ")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    "layers",
+    [("DepthwiseConv2D(3, dtype='float64')",), ("Reshape((8, 8, 1, 1))", "Conv3D(2, (3, 3, 1), dtype='float64')")],
+)
+def test_every_convolution_of_tensorflow_is_seen(tmp_path: Path, layers: tuple[str, ...]) -> None:
+    """A receipt said float32 where all but the last layer multiplied in float64."""
+    made = ", ".join(f"keras.layers.{layer}" for layer in (*layers, "Flatten()", "Dense(10)"))
+    write_files(
+        tmp_path, {"own_wide.py": WIDE.format(layers=made), "conf/model/wide.yaml": "_target_: own_wide.Wide\n"}
+    )
+    known = {"PIPELINE_MODULES": "own_wide", "PYTHONPATH": str(tmp_path)}
+    words = ("--config-dir", "conf", "model=wide", "backend=tensorflow", "dataset=digits", "training.steps=2")
+    said = pipeline(tmp_path, *words, **known).stderr.splitlines()[-1]
+    assert said.startswith(
+        "error: precision=fp32 asks for float32 but the matrix products ran in float32 (3), float64 ("
+    )

@@ -325,6 +325,7 @@ REFUSED = {
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
     "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one float for everything and ...",
     "precision=mixed": "precision=mixed with solver=deepxde: ...",
+    "stage.grid=99": "stage.grid=99: should be greater than or equal to 100",
     "model.units=[0]": "model.units.0=0: should be greater than 0",
     "model.activation=relu": "model.activation='relu': should be 'tanh'",
     "dataset.interior=0": "dataset.interior=0: should be greater than 0",

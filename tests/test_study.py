@@ -19,10 +19,13 @@ from command import Done, environment, message
 
 from pipeline.errors import UserError
 from pipeline.study import composed, documents, lock, params
+from pipeline.study import report as study_report
 from pipeline.study.check import check, same_result
 from pipeline.study.compose import compose
 from pipeline.study.data import fetch
-from pipeline.study.report import report
+from pipeline.study.outcome import Outcome
+from pipeline.study.report import differences as differences_of
+from pipeline.study.report import draw, report
 from pipeline.study.run import run
 from pipeline.study.watched import refuse_unwatched
 
@@ -640,3 +643,27 @@ def test_the_whole_again_and_an_experiment_that_reaches_the_run(tmp_path: Path) 
 def git(folder: Path, *words: str) -> None:
     """A git command that succeeds."""
     subprocess.run(["git", *words], cwd=folder, check=True)
+
+
+def test_stages_of_other_data_are_not_subtracted_and_other_units_have_their_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accuracies on two datasets were said to differ, and tokens stood on an axis of images."""
+
+    def outcome(data: str, unit: str, accuracy: float) -> Outcome:
+        seeds = {f"seed_{seed}/test_accuracy": accuracy + seed / 1000 for seed in range(3)}
+        rate = {"median": 2000.0, "min": 1900.0, "max": 2100.0, "unit": unit}
+        roles = dict.fromkeys(seeds, "seed")
+        curves = [{"epoch": "1", "validation_accuracy": "0.5"}]
+        metrics = {"test/accuracy": accuracy, **seeds}
+        return Outcome(metrics, {"training_rate": rate}, {"data_sha256": data, "roles": roles}, curves, "")
+
+    made = {"a": outcome("one", "images/s", 0.8), "b": outcome("two", "images/s", 0.9)}
+    assert differences_of(made) == ""
+    alike = made | {"c": outcome("one", "tokens/s", 0.7)}
+    assert [line for line in differences_of(alike).splitlines() if " - " in line and "|" in line][-1].startswith(
+        "| a - c |"
+    )
+    monkeypatch.setattr(study_report, "FOLDER", tmp_path)
+    assert draw([alike]) == ["comparison.png", "comparison_1.png"]
+    assert all((tmp_path / name).is_file() for name in draw([alike]))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pipeline.cli.streams import for_reader, leave, printable
+from pipeline.cli.streams import leave, printable, say_at_once
 from pipeline.errors import RunError, Stopped, UserError, cut
 
 LONGEST_MESSAGE = 2000
@@ -45,8 +45,7 @@ def _status_of_error(error: Exception) -> int | None:
     if isinstance(error, UserError | RunError):
         if os.environ.get("PIPELINE_TRACEBACK"):
             traceback.print_exc()
-        said = f"error: {cut(printable(str(error)), LONGEST_MESSAGE - 50)}"
-        print(for_reader(said, sys.stderr), file=sys.stderr)
+        say_at_once(f"error: {cut(printable(str(error)), LONGEST_MESSAGE - 50)}")
         return 2 if isinstance(error, UserError) else 1
     if isinstance(error, OSError) and error.filename is None and _output_refused():
         print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)

@@ -50,6 +50,11 @@ def for_reader(text: str, stream: IO[str]) -> str:
     return "\n".join(between_words(text, width, "  ")) if width > NARROWEST else text
 
 
+def say_at_once(text: str) -> None:
+    """A message on standard error, without a console."""
+    print(for_reader(text, sys.stderr), file=sys.stderr, flush=True)
+
+
 def outlive_readers() -> None:
     """Let both streams go on where their reader has left (`| head`, a closed terminal): the rest goes nowhere, and the
     run goes on.

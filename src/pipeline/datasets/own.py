@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from pipeline.cli.streams import for_reader
+from pipeline.cli.streams import say_at_once
 from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError, cut
@@ -67,8 +66,7 @@ def named_parts(there: Collection[str]) -> dict[str, str]:
 def say_left_out(what: Sequence[str], who: str) -> None:
     """Say what lies beside the parts, and is read by nobody."""
     if what:
-        said = f"{who}: leaves out {cut(', '.join(what), 300)}"
-        print(for_reader(said, sys.stderr), file=sys.stderr, flush=True)
+        say_at_once(f"{who}: leaves out {cut(', '.join(what), 300)}")
 
 
 def channels_last(x: np.ndarray, who: str) -> np.ndarray:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.cli.streams import for_reader
+from pipeline.cli.streams import say_at_once
 from pipeline.errors import Readable
 from pipeline.passwords import without_password
 
@@ -73,7 +73,7 @@ def find(folder: Path, file: File) -> Path | None:
 
 def say(line: str) -> None:
     """A line for the person at the terminal, at once."""
-    print(for_reader(without_password(line), sys.stderr), file=sys.stderr, flush=True)
+    say_at_once(without_password(line))
 
 
 @dataclass(frozen=True)

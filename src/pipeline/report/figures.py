@@ -95,7 +95,7 @@ def image_sheet(
     """
     low, high = float(images.min()), float(images.max())
     if low < 0 or high > 1:
-        images = (images.astype(np.float64) - low) / (high - low)
+        images = (images.astype(np.float64) - low) / ((high - low) or 1.0)
         title = f"{title}; black is {low:.3g} and white {high:.3g}"
     columns = min(4, len(images))
     rows = -(-len(images) // columns)

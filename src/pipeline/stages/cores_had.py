@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pipeline.errors import Readable
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
@@ -9,31 +12,39 @@ from pipeline.machine.others import Others
 
 
 class CoresHad:
-    """The share of the cores that were there for a stage whenever it is asked, before and after it measures.
+    """The share of the cores that were there for a stage, by a probe before and after it measures, and by Linux's
+    counts of what others had meanwhile: a probe alone does not see who came and went.
 
-    By a probe, which has less than all of them where others are at work; without a compiler by Linux's counts of what
-    others had since this was made. `shares`: each answer; empty where neither could say.
+    `shares`: each answer. The probe needs a compiler, and counts half a second; empty where neither could say.
     """
 
     def __init__(self, cores: int) -> None:
         self.cores, self.shares = cores, list[float]()
-        self.others = Others()
 
-    def ask(self) -> None:
-        """Now."""
-        share = self._of_probe()
-        if share is None and (others := self.others.share()) is not None:
-            share = 1 - others
-        self.shares += [] if share is None else [share]
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """All that is measured."""
+        self._ask_probe()
+        with self.counted():
+            yield
+        self._ask_probe()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A part of it, so that a second in which others came is not lost in minutes."""
+        others = Others()
+        yield
+        share = others.share()
+        self.shares += [] if share is None else [1 - share]
 
     def note(self) -> str | None:
         """That others are at work, by the lowest share; None where none are."""
         return ceilings.others_at_work(min(self.shares), self.cores) if self.shares else None
 
-    def _of_probe(self) -> float | None:
+    def _ask_probe(self) -> None:
         if missing_compiler() is not None:
-            return None
+            return
         try:
-            return ceilings.cores_had(self.cores)
+            self.shares.append(ceilings.cores_had(self.cores))
         except Readable:  # a compiler that does not compile
-            return None
+            return

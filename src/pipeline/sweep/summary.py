@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure_of, in_cells, seconds, show_table
+from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
@@ -28,7 +29,7 @@ MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
 # What says which data are tested: cells that differ in it are not compared. A number says how many are trained on.
 # Where the judging metric is of the examples that a share of the data holds out, a number says which these are, too.
-DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder", "dataset.train", "dataset.test")
+DATA = (*listing.DATA, "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 

@@ -145,13 +145,12 @@ class Graph(Stage):
         absent = by_framework.cannot_use(self.frameworks, resolved.place)
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
         samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores)
-        had.ask()
-        bench.measure_forms("numpy", *self.frameworks)
-        tables.write_csv(samples, bench)  # what an interrupted run leaves
-        for framework in self.frameworks:
-            bench.measure_ways(framework)
-            tables.write_csv(samples, bench)
-        had.ask()
+        with had.during():
+            bench.measure_forms("numpy", *self.frameworks)
+            tables.write_csv(samples, bench)  # what an interrupted run leaves
+            for framework in self.frameworks:
+                bench.measure_ways(framework)
+                tables.write_csv(samples, bench)
         if others := had.note():
             run.note(others)
         facts = {"cores": bench.job.cores, "cores_had": had.shares, "forms": bench.facts()}

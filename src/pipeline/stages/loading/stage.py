@@ -158,13 +158,12 @@ class Loading(Stage):
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
         had = CoresHad(bench.job.cores)
-        had.ask()
-        for source in made:
-            for framework in self.frameworks:
-                bench.measure(source, framework)
-                tables.write_csv(samples, bench)  # what an interrupted run leaves
-        bench.measure_limit()
-        had.ask()
+        with had.during():
+            for source in made:
+                for framework in self.frameworks:
+                    bench.measure(source, framework)
+                    tables.write_csv(samples, bench)  # what an interrupted run leaves
+            bench.measure_limit()
         if others := had.note():
             run.note(others)
         cores = {"cores": bench.job.cores, "cores_had": had.shares}

@@ -144,19 +144,18 @@ class Matmul(Stage):
         absent = {f"{name} {place}": why for name, why in by_framework.cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
         samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.plan.cores)
-        had.ask()
-        for number in range(1, self.starts + 1):
+        with had.during():
+            for number in range(1, self.starts + 1):
+                for side in bench.plan.sides:
+                    run.say(f"{side}, process {number} of {self.starts}")
+                    bench.time(side)
+                    tables.write_csv(samples, bench)  # what an interrupted run leaves
             for side in bench.plan.sides:
-                run.say(f"{side}, process {number} of {self.starts}")
-                bench.time(side)
-                tables.write_csv(samples, bench)  # what an interrupted run leaves
-        for side in bench.plan.sides:
-            bench.say(side)
-        if bench.plan.placed:
-            for side in bench.plan.sides:
-                bench.place(side)
-        tables.write_csv(samples, bench)
-        had.ask()
+                bench.say(side)
+            if bench.plan.placed:
+                for side in bench.plan.sides:
+                    bench.place(side)
+            tables.write_csv(samples, bench)
         if others := had.note():
             run.note(others)
         facts = {"cores": bench.plan.cores, "cores_had": had.shares, "products": bench.facts()}

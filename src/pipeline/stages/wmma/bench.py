@@ -95,10 +95,11 @@ class Bench(Found):
             return lambda: self._judge(kernel, all_cases(dtype), kernel.rehearse)
         return None
 
-    def ask_for_cores(self) -> None:
-        """Which part of the cores this process has now, where a kernel of the CPU is timed."""
-        if any(kernel.processor == "cpu" for kernel in self.timed.values()):
-            self.cores_had.ask()
+    def watched(self, *, probe: bool = True) -> contextlib.AbstractContextManager[object]:
+        """Which part of the cores this process has meanwhile, where a kernel of the CPU is timed."""
+        if not any(kernel.processor == "cpu" for kernel in self.timed.values()):
+            return contextlib.nullcontext()
+        return self.cores_had.during() if probe else self.cores_had.counted()
 
     def measure_ceilings(self) -> None:
         """Of the CPU, where there is a compiler to measure it, and of the GPU, where one of its kernels was timed."""
@@ -198,7 +199,8 @@ class Bench(Found):
                     launch.refill(made[gemm].d)
                     launches[gemm, name] = launch
                     expected[gemm, name] = self.errors[gemm, name].seconds
-        found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds, self._failed, self._state)
+        with self.watched(probe=False):
+            found = in_turns(launches, expected, self.plan.rounds, self.plan.seconds, self._failed, self._state)
         for (gemm, name), launch in launches.items():
             if name not in self.timed:
                 continue

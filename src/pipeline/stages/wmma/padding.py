@@ -77,9 +77,8 @@ def measured(bench: Bench, least: int) -> Around | None:
         return None
     for gemm in problems.values():
         bench.verify_at(gemm, chosen)
-    bench.ask_for_cores()
-    bench.times_around = times = bench.time(list(problems.values()), chosen)
-    bench.ask_for_cores()
+    with bench.watched():
+        bench.times_around = times = bench.time(list(problems.values()), chosen)
     names = [name for name in chosen if all(name in times[gemm] for gemm in problems.values())]
     if not names:
         bench.run.note(f"stage.around={least}: no kernel was timed at all of these sizes")

@@ -336,13 +336,12 @@ class Wmma(Stage):
             bench.verify()
             run.journal.write_receipt(receipt | {"kernels": bench.facts})
             samples = run.artifact("tables/samples.csv")
-            bench.ask_for_cores()
-            for gemm in bench.plan.problems:
-                bench.times |= bench.time([gemm])
-                tables.write_csv(samples, bench)  # what an interrupted run leaves
-                if bench.timed:
-                    run.say(tables.line(bench, gemm))
-            bench.ask_for_cores()
+            with bench.watched():
+                for gemm in bench.plan.problems:
+                    bench.times |= bench.time([gemm])
+                    tables.write_csv(samples, bench)  # what an interrupted run leaves
+                    if bench.timed:
+                        run.say(tables.line(bench, gemm))
             bench.measure_ceilings()
             bench.rehearse()
             around = padding.measured(bench, self.around) if self.around else None
