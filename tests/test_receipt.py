@@ -245,6 +245,7 @@ def test_variables_that_change_numbers() -> None:
         "JAX_DEFAULT_MATMUL_PRECISION": "high",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "NPY_DISABLE_CPU_FEATURES": "AVX2",
+        "NCCL_ALGO": "Ring",
     }
     others: tuple[str, ...] = (
         "HOME",
@@ -261,6 +262,7 @@ def test_variables_that_change_numbers() -> None:
         "XLA_PYTHON_CLIENT_MEM_FRACTION",
     )
     others += ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK")
+    others += ("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE")
     assert variables({**deciding, **dict.fromkeys(others, "1")}) == deciding
     assert differences({}, deciding)[-1] == "XLA_FLAGS unset -> --xla_cpu_enable_fast_math=true"
     assert differences({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": ""}) == ["OMP_NUM_THREADS 1 -> empty"]

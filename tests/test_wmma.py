@@ -24,6 +24,7 @@ from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.kernels.cpu.cpu_naive import CpuNaive
 from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.gemm import Gemm, operands, with_margins
 from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict
 from pipeline.machine.device import Device, Place, gpus
@@ -187,6 +188,25 @@ def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
     bench.errors = {(gemm, name): Verdict(1, 0.0, 0.0) for name in samples}
     bench.cores_had.shares = [1.0, had]
     return bench
+
+
+def test_kernels_on_fewer_threads_are_named() -> None:
+    """Their share of the peak is of all threads' peak."""
+    bench = seen({"cpu_naive": (1.0,), "cpu_packed": (1.0,), "cpu_threads": (1.0,)}, 1.0)
+    assert dict(tables.summary(bench))["threads"] == "2"
+    for name, threads in (("cpu_naive", 1), ("cpu_packed", 1), ("cpu_threads", 2)):
+        bench.facts[name] = {"threads": threads}
+    assert dict(tables.summary(bench))["threads"] == "2; 1 of cpu_naive, cpu_packed"
+
+
+@pytest.mark.parametrize("size", [(1, 1, 400_000), (1, 400_000, 1), (70, 33, 129)])
+def test_the_memory_that_is_foreseen_has_the_margins(size: tuple[int, int, int]) -> None:
+    """Of a long K with few rows and columns they are most of it."""
+    m, n, k = size
+    gemm = Gemm(m=m, n=n, k=k)
+    made = operands(gemm, 0)
+    assert gemm.memory == sum(with_margins(one).nbytes for one in (*made.abc, made.d))
+    assert gemm.memory_of_d == with_margins(made.room()).nbytes
 
 
 @pytest.fixture

@@ -101,12 +101,16 @@ class Gemm:
 
     @property
     def memory(self) -> int:
-        """Bytes of the four buffers."""
+        """Bytes of the four buffers with their margins."""
         columns = self.order == "column"
-        a = self.lda * (self.k if columns else self.m)
-        b = self.ldb * (self.n if columns else self.k)
-        c = self.ldc * (self.n if columns else self.m)
-        return (a + b) * self.type.size + 2 * c * self.type.out_size
+        a = _length(self.lda, self.k if columns else self.m)
+        b = _length(self.ldb, self.n if columns else self.k)
+        return (a + b) * self.type.size + 2 * self.memory_of_d
+
+    @property
+    def memory_of_d(self) -> int:
+        """Bytes of a buffer for D with its margins."""
+        return _length(self.ldc, self.n if self.order == "column" else self.m) * self.type.out_size
 
     @property
     def intensity(self) -> float:
@@ -324,6 +328,11 @@ def _poisoned(length: int, leading: int, dtype: Any) -> np.ndarray:
     """A buffer with margins."""
     margin = _margin(leading)
     return np.full(length + 2 * margin, _poison(dtype), dtype)[margin : margin + length]
+
+
+def _length(leading: int, lines: int) -> int:
+    """Numbers of a buffer with its margins."""
+    return leading * lines + 2 * _margin(leading)
 
 
 def _margin(leading: int) -> int:

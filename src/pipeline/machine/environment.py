@@ -34,6 +34,7 @@ DECIDING = {
     "CUBLAS_*": "cuBLAS: its workspace, without which products are not reproducible",
     "CUBLASLT_*": "cuBLASLt: its workspace",
     "CUDNN_*": "cuDNN: which algorithms may be chosen",
+    "NCCL_*": "NCCL: algorithm and protocol (NCCL_ALGO, NCCL_PROTO), and so the order in which gradients are added",
     "TRITON_*": "Triton: the precision of float32 products (TRITON_F32_DEFAULT)",
     # Frameworks
     "XLA_FLAGS": "XLA: fast arithmetic, fusions, algorithms",
@@ -78,6 +79,9 @@ IGNORED = (
     "TORCH_HOME",
     "TORCH_CPP_*",
     "TORCH_SHOW_*",
+    "NCCL_DEBUG*",
+    "NCCL_SOCKET_*",  # by which way processes find each other
+    "NCCL_IB_*",  # the same
     "PYTORCH_NVML_*",  # set by Lightning's import
     "TRITON_HOME",
 )

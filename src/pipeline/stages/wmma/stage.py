@@ -383,6 +383,5 @@ def needed_bytes(gemm: Gemm, kernels: int) -> int:
 
     These are A and B with their absolute values, and D with its squares.
     """
-    wide = gemm.n if gemm.order == "column" else gemm.m
     check = 16 * (gemm.m * gemm.k + gemm.k * gemm.n) + 16 * gemm.m * gemm.n
-    return gemm.memory + kernels * gemm.ldc * wide * gemm.type.out_size + check
+    return gemm.memory + kernels * gemm.memory_of_d + check

@@ -96,7 +96,7 @@ def not_timed(bench: Found) -> list[tuple[str, str]]:
 
 def summary(bench: Found) -> tuple[tuple[str, str], ...]:
     """The machine's ceilings, and what was verified."""
-    rows = [("threads", str(bench.plan.cores))]
+    rows = [("threads", _threads(bench))]
     for name, samples, what in _ceilings(bench):
         rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
     any_timed = any(bench.times.values())
@@ -124,6 +124,17 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
     if above:
         rows.append((f"above {bench.yardstick}", "; ".join(_above(bench, *one, share) for one, share in above.items())))
     return tuple(rows)
+
+
+def _threads(bench: Found) -> str:
+    """Of the CPU's kernels and of its ceilings; and which kernels that were timed have fewer."""
+    cores, timed = bench.plan.cores, {name for found in bench.times.values() for name in found}
+    of = {name: facts["threads"] for name, facts in bench.facts.items() if name in timed and "threads" in facts}
+    found = [
+        f"{fewer} of {', '.join(name for name, each in of.items() if each == fewer)}"
+        for fewer in sorted({each for each in of.values() if isinstance(each, int) and each < cores})
+    ]
+    return f"{cores}; {'; '.join(found)}" if found else str(cores)
 
 
 def _ceilings(bench: Found) -> Iterator[tuple[str, Sequence[float], str]]:
