@@ -51,6 +51,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.runs.weights import Weights, digest
+from pipeline.spec import build
 
 BACKENDS = ("torch", "tensorflow", "jax")
 STEPS = 20
@@ -91,6 +92,9 @@ LOSSES: dict[str, Choice] = {
     "mse": "mse",
     "hinge": "hinge",
     "wide hinge": ("hinge", {"margin": 5.0}),
+    "squared_error": "squared_error",
+    "huber": "huber",
+    "wide huber": ("huber", {"delta": 3.0}),
 }
 
 
@@ -332,14 +336,24 @@ def pictures(size: tuple[int, int, int]) -> np.ndarray:
 
 
 def _loss(bench: Bench, choice: Choice, dtype: str) -> Gradient:
-    generator = np.random.default_rng(3)
-    logits = generator.normal(0, 3, (64, 10)).astype(dtype)
-    labels = generator.integers(0, 10, 64)
-    spec = bench.experiment(loss=choice).loss
+    spec = loss_of(choice)
     value, gradient = {"torch": _torch_gradient, "tensorflow": _tensorflow_gradient, "jax": _jax_gradient}[
         bench.backend
-    ](spec, logits, labels)
+    ](spec, *outputs_and_targets(spec, 3, dtype))
     return Gradient(np.asarray(value, np.float64), np.asarray(gradient, np.float64))
+
+
+def loss_of(choice: Choice) -> Any:
+    return build(_node("loss", choice), "loss")
+
+
+def outputs_and_targets(loss: Any, seed: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs (64, 10), and what such a loss compares them with: classes (64,) or numbers (64, 10)."""
+    generator = np.random.default_rng(seed)
+    outputs = generator.normal(0, 3, (64, 10)).astype(dtype)
+    if loss.takes == "numbers":
+        return outputs, generator.normal(0, 3, (64, 10)).astype(dtype)
+    return outputs, generator.integers(0, 10, 64)
 
 
 def _updates(bench: Bench, choice: Choice) -> np.ndarray:

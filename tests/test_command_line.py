@@ -41,7 +41,7 @@ CHOICES = {
         group: ", ".join(sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml")))
         for group in ("model", "dataset")
     },
-    "loss": "cross_entropy, hinge, mse",
+    "loss": "cross_entropy, hinge, huber, mse, squared_error",
 }
 KEYS = (
     "augmentation, backend, dataset, device, experiment, loader, loss, model, name, optimizer, output_dir, precision, "

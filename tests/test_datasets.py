@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from pipeline.datasets import Data, Split, fashion_mnist, mnist
 from pipeline.datasets.check import check_data
+from pipeline.datasets.diabetes import Diabetes
 from pipeline.datasets.digits import Digits
 from pipeline.datasets.fashion_mnist import FashionMnist
 from pipeline.datasets.fetch import ensure
@@ -271,7 +272,9 @@ def test_impossible_split_is_refused_before_anything_is_read(cls: type, fields: 
         assert str(caught.value).startswith(refusal)
 
 
-@pytest.mark.parametrize(("name", "cls"), [("mnist", Mnist), ("fashion_mnist", FashionMnist), ("digits", Digits)])
+@pytest.mark.parametrize(
+    ("name", "cls"), [("mnist", Mnist), ("fashion_mnist", FashionMnist), ("digits", Digits), ("diabetes", Diabetes)]
+)
 def test_shipped_yaml_is_the_spec_with_its_defaults(name: str, cls: type) -> None:
     node = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     assert build(node, "dataset") == cls()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from findings import Parity
 from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OF_MATRICES, OPTIMIZERS, STEPS, Outcomes, outcomes
+from scipy import special
 from scipy.special import log_softmax, softmax
 
 pytestmark = pytest.mark.timeout(900)  # three frameworks side by side compile 30 programs each, on two cores
@@ -153,9 +154,8 @@ def test_layers_with_dtypes_of_their_own(more: Both, other: str) -> None:
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 2e-6), ("float64", 1e-13)])
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_gradients(found: Both, name: str, dtype: str, close: float, backend: str) -> None:
-    generator = np.random.default_rng(3)
-    logits = generator.normal(0, 3, (64, 10)).astype(dtype).astype("float64")
-    value, gradient = REFERENCES[name](logits, generator.integers(0, 10, 64))
+    outputs, targets = in_backend.outputs_and_targets(in_backend.loss_of(LOSSES[name]), 3, dtype)
+    value, gradient = REFERENCES[name](outputs.astype("float64"), targets)
     result = found[backend].losses[name, dtype]
     assert result.value == pytest.approx(value, abs=close)
     np.testing.assert_allclose(result.gradient, gradient, rtol=0, atol=close / 10)
@@ -163,12 +163,12 @@ def test_losses_and_gradients(found: Both, name: str, dtype: str, close: float, 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_the_test_set_is_the_loss_that_is_trained(name: str) -> None:
-    generator = np.random.default_rng(4)
+    loss = in_backend.loss_of(LOSSES[name])
     for dtype in ("float32", "float64"):
-        logits, labels = generator.normal(0, 3, (64, 10)).astype(dtype), generator.integers(0, 10, 64)
-        result = in_backend.experiment("torch", loss=LOSSES[name]).loss.numpy(logits, labels)
+        outputs, targets = in_backend.outputs_and_targets(loss, 4, dtype)
+        result = loss.numpy(outputs, targets)
         assert isinstance(result, float)
-        assert result == pytest.approx(REFERENCES[name](logits.astype("float64"), labels)[0], abs=1e-12)
+        assert result == pytest.approx(REFERENCES[name](outputs.astype("float64"), targets)[0], abs=1e-12)
 
 
 def cross_entropy(
@@ -200,6 +200,17 @@ def hinge(logits: np.ndarray, labels: np.ndarray, margin: float) -> tuple[float,
     return total / len(labels), gradient
 
 
+def squared(outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    error = outputs - targets.astype("float64")
+    return float((error**2).mean()), 2 * error / error.size
+
+
+def huber(outputs: np.ndarray, targets: np.ndarray, delta: float) -> tuple[float, np.ndarray]:
+    """By SciPy."""
+    error = outputs - targets.astype("float64")
+    return float(special.huber(delta, error).mean()), np.clip(error, -delta, delta) / error.size
+
+
 REFERENCES = {
     "cross_entropy": lambda x, y: cross_entropy(x, y, 0.0),
     "smoothed": lambda x, y: cross_entropy(x, y, 0.1),
@@ -207,4 +218,7 @@ REFERENCES = {
     "mse": mse,
     "hinge": lambda x, y: hinge(x, y, 1.0),
     "wide hinge": lambda x, y: hinge(x, y, 5.0),
+    "squared_error": squared,
+    "huber": lambda x, y: huber(x, y, 1.0),
+    "wide huber": lambda x, y: huber(x, y, 3.0),
 }

@@ -27,11 +27,12 @@ ROWS = {  # of the comparison: the recipe that is the same, whose figure holds
 }
 COMMAND = re.compile(r"# Command: python -m pipeline (.*)")
 REACH = re.compile(
-    r"Must reach an? (test accuracy|relative L2 error|bits per byte|exact match|largest difference|"
+    r"Must reach an? (test accuracy|r2|relative L2 error|bits per byte|exact match|largest difference|"
     r"share of the ceiling|share of the cores|gain) of (\d[\d.]*(?:e-\d+)?)[.;]"
 )
 FIGURES = {
     "test accuracy": "test/accuracy",
+    "r2": "test/r2",
     "relative L2 error": "test/relative_l2",
     "bits per byte": "test/bits_per_byte",
     "exact match": "test/exact_match",

@@ -220,10 +220,12 @@ class Dataset(Part):
     `of_user`: they are files or code of the user's, so that they are read before a run begins, to check them.
     """
 
-    task: ClassVar[type[Task]]
     of_user: ClassVar[bool] = False
 
     if TYPE_CHECKING:
+
+        @property
+        def task(self) -> type[Task]: ...
 
         @property
         def cache(self) -> str | None:

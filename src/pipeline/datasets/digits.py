@@ -6,14 +6,13 @@ https://archive.ics.uci.edu/dataset/80
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from pipeline.contracts import Dataset
-from pipeline.datasets import Data, Split
+from pipeline.datasets import Data, Split, scikit_learn
 from pipeline.datasets.split import check_sizes, hash_splits, hold_out
 from pipeline.errors import UserError
 from pipeline.spec import spec
@@ -55,15 +54,8 @@ class Digits(Dataset):
 
 def _read() -> tuple[np.ndarray, np.ndarray]:
     """Images (1797, 8, 8, 1) uint8 and labels (1797,) int64."""
-    # The file that `sklearn.datasets.load_digits` reads, read without importing scikit-learn, which takes about a
-    # second and brings SciPy along. A test holds the two against each other.
-    package = importlib.util.find_spec("sklearn")
-    places = package.submodule_search_locations if package else None
-    if not places:
-        raise UserError("dataset=digits: its images come with scikit-learn, which is not installed")
-    path = Path(places[0]) / "datasets" / "data" / "digits.csv.gz"
-    if not path.is_file():
-        raise UserError(f"dataset=digits: {path} is not there; reinstall scikit-learn")
+    # The file that `sklearn.datasets.load_digits` reads. A test holds the two against each other.
+    path = scikit_learn.file("digits.csv.gz", "digits")
     rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # 64 pixels, then the class
     if rows.shape != (SIZE, 65):
         raise UserError(f"{path}: expected {SIZE} rows of 65 numbers, found {rows.shape}; reinstall scikit-learn")

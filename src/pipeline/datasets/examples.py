@@ -14,11 +14,10 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import channels_last, classification
+from pipeline.datasets.own import TASKS, channels_last, data_of
 from pipeline.errors import UserError
 from pipeline.spec import check_allowed, named_object, spec
-from pipeline.tasks import Task
-from pipeline.tasks.classification import Classification
+from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -28,11 +27,11 @@ class Examples(Dataset):
     """`train`, `test`: the dotted names of what gives the examples, called with `arguments`.
 
     `keys`: where x and y are in an example that is a mapping. `layout`: "channels_first" for images (C, H, W).
+    `targets`: y is a class, or "numbers": a real number or several (D,).
     `classes`: their names, in the order of their numbers. `validation`: the share of the training examples held out,
     and `test_share` for the test where `test` is null.
     """
 
-    task: ClassVar[type[Task]] = Classification
     of_user: ClassVar[bool] = True
 
     train: str | None = None
@@ -40,6 +39,7 @@ class Examples(Dataset):
     arguments: dict[str, Any] = Field(default_factory=dict)
     keys: tuple[str, str] = ("image", "label")
     layout: Literal["channels_last", "channels_first"] = "channels_last"
+    targets: Targets = "classes"
     classes: tuple[str, ...] = ()
     validation: Share = 0.1
     test_share: Share = 0.2
@@ -49,6 +49,10 @@ class Examples(Dataset):
             target = getattr(self, name)
             if target is not None:
                 check_allowed(target, f"dataset.{name}")
+
+    @property
+    def task(self) -> type[Task]:
+        return TASKS[self.targets]
 
     @property
     def user_code(self) -> tuple[str, ...]:
@@ -61,8 +65,8 @@ class Examples(Dataset):
             raise UserError("dataset.train=null: name a function of yours that gives a Dataset, as mine.train")
         named = {"train": self.train} | ({} if self.test is None else {"test": self.test})
         parts = {name: self._read(target, f"dataset.{name}") for name, target in named.items()}
-        return classification(
-            parts, self.classes, self.validation, self.test_share, seed, f"dataset.train={self.train}"
+        return data_of(
+            parts, self.targets, self.classes, self.validation, self.test_share, seed, f"dataset.train={self.train}"
         )
 
     def _read(self, target: str, key: str) -> tuple[np.ndarray, np.ndarray]:

@@ -15,12 +15,11 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification, named_parts, say_left_out
+from pipeline.datasets.own import TASKS, data_of, named_parts, say_left_out
 from pipeline.datasets.pixels import GREY, pixels
 from pipeline.errors import UserError, cut
 from pipeline.spec import spec
-from pipeline.tasks import Task
-from pipeline.tasks.classification import Classification
+from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
@@ -28,23 +27,28 @@ MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a 
 
 @spec
 class HuggingFace(Dataset):
-    """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes.
+    """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes (`targets: numbers`:
+    real numbers).
 
     `size`: height and width that images are resized to (None: as they are, all of one size). `channels`: 1 for grey, 3
     for colours (None: as the images have them). `validation`, `test`: the share of the training examples held out
     where the folder has no such split.
     """
 
-    task: ClassVar[type[Task]] = Classification
     of_user: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("datasets", "pillow")
 
     path: str | None = None
     keys: tuple[str, str] = ("image", "label")
+    targets: Targets = "classes"
     size: tuple[PositiveInt, PositiveInt] | None = None
     channels: Literal[1, 3] | None = None
     validation: Share = 0.1
     test: Share = 0.2
+
+    @property
+    def task(self) -> type[Task]:
+        return TASKS[self.targets]
 
     @property
     def user_files(self) -> tuple[Path, ...]:
@@ -76,8 +80,9 @@ class HuggingFace(Dataset):
             )
             for name, split in splits.items()
         }
-        named = getattr(splits["train"].features[y_name], "names", ())  # of a ClassLabel
-        return classification(parts, named, self.validation, self.test, seed, shown)
+        label = splits["train"].features[y_name]
+        named = getattr(label, "names", ()) if self.targets == "classes" else ()  # of a ClassLabel
+        return data_of(parts, self.targets, named, self.validation, self.test, seed, shown)
 
     def _splits(self, shown: str) -> dict[str, Any]:
         """The splits that the folder has, by our names; one without any is all to train on."""

@@ -12,31 +12,35 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import channels_last, classification, named_parts, say_left_out
+from pipeline.datasets.own import TASKS, channels_last, data_of, named_parts, say_left_out
 from pipeline.errors import UserError, cut
 from pipeline.spec import spec
-from pipeline.tasks import Task
-from pipeline.tasks.classification import Classification
+from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @spec
 class Npz(Dataset):
-    """`file`: the .npz file; x of any shape, images as (N, H, W, C) or grey bytes (N, H, W), y classes.
+    """`file`: the .npz file; x of any shape, images as (N, H, W, C) or grey bytes (N, H, W), y classes, or with
+    `targets: numbers` real numbers (N,) or (N, D).
 
     `layout`: "channels_first" for images (N, C, H, W). `classes`: their names, in the order of their numbers.
     `validation`, `test`: the share of the training examples held out where the file has no such arrays.
     """
 
-    task: ClassVar[type[Task]] = Classification
     of_user: ClassVar[bool] = True
 
     file: str | None = None
     layout: Literal["channels_last", "channels_first"] = "channels_last"
+    targets: Targets = "classes"
     classes: tuple[str, ...] = ()
     validation: Share = 0.1
     test: Share = 0.2
+
+    @property
+    def task(self) -> type[Task]:
+        return TASKS[self.targets]
 
     @property
     def user_files(self) -> tuple[Path, ...]:
@@ -63,7 +67,7 @@ class Npz(Dataset):
                 part: (channels_last(x, f"{shown} with dataset.layout=channels_first"), y)
                 for part, (x, y) in parts.items()
             }
-        return classification(parts, self.classes, self.validation, self.test, seed, shown)
+        return data_of(parts, self.targets, self.classes, self.validation, self.test, seed, shown)
 
 
 def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

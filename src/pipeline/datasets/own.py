@@ -1,8 +1,8 @@
-"""What the datasets of a user's own files and code share: arrays of any origin become splits for classification."""
+"""What the datasets of a user's own files and code share: arrays of any origin become splits, of classes or numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -10,38 +10,60 @@ from pipeline.cli.streams import say_at_once
 from pipeline.datasets import Data, Split
 from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError, cut
+from pipeline.tasks import Targets, Task
 from pipeline.tasks.classification import Classification
+from pipeline.tasks.regression import Regression
 
 BYTE_IMAGES = 255.0
+TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Regression}
 # What people call the parts.
 NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
-def classification(
-    parts: dict[str, tuple[np.ndarray, np.ndarray]],
-    classes: Sequence[str],
-    validation: float,
-    test: float,
-    seed: int,
-    who: str,
+Parts = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def data_of(
+    parts: Parts, targets: Targets, classes: Sequence[str], validation: float, test: float, seed: int, who: str
 ) -> Data:
     """Data of `parts` (train, and test and validation if they are there); what is missing is held out of train.
 
     `validation`, `test`: the share of the training examples that is held out then; the test's the same for every
-    seed. `classes`: their names; none: those that the targets hold. Raises UserError.
+    seed. `targets`: what y is. `classes`: their names; none: those that the targets hold. Raises UserError.
     """
+    if targets == "classes":
+        return classification(parts, classes, validation, test, seed, who)
+    if classes:
+        raise UserError("dataset.classes with dataset.targets=numbers: numbers have no classes; leave one of them out")
+    real = {name: (x, numbers(y, who)) for name, (x, y) in parts.items()}
+    widths = {y.shape[1] for _, y in real.values()}
+    if len(widths) > 1:
+        raise UserError(f"{who}: y of {' and '.join(map(str, sorted(widths)))} numbers; give all parts as many")
+    return _data(real, lambda shape: Regression(shape, widths.pop()), validation, test, seed, who)
+
+
+def classification(parts: Parts, classes: Sequence[str], validation: float, test: float, seed: int, who: str) -> Data:
+    """`data_of` classes."""
     named = list(classes) or class_names([y for _, y in parts.values()], who)
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{who}: two of its classes are called {twice}")
     if len(named) < 2:
         raise UserError(f"{who}: all its targets are of one class, {', '.join(named)}; give examples of two at least")
+    labels = {name: (x, numbered(y, named, who)) for name, (x, y) in parts.items()}
+    return _data(labels, lambda shape: Classification(shape, tuple(named)), validation, test, seed, who)
+
+
+def _data(
+    parts: Parts, task: Callable[[tuple[int, ...]], Task], validation: float, test: float, seed: int, who: str
+) -> Data:
+    """`task`: of examples of a shape."""
     of_bytes = {name: x.dtype == np.uint8 for name, (x, _) in parts.items()}
     odd = next((name for name, one in of_bytes.items() if one != of_bytes["train"]), None)
     if odd is not None:  # bytes go to 255, and other numbers mostly to 1
         dtypes = [f"{name} {parts[name][0].dtype}" for name in ("train", odd)]
         raise UserError(f"{who}: x of {' and '.join(dtypes)}; give all parts the same dtype, in the same unit")
-    splits = {name: Split(images(x), numbered(y, named, who)) for name, (x, y) in parts.items()}
+    splits = {name: Split(images(x), y) for name, (x, y) in parts.items()}
     for name, split in splits.items():
         if len(split.x) != len(split.y):
             raise UserError(f"{who}: {name} has {len(split.x)} x and {len(split.y)} y; give one y for each x")
@@ -52,9 +74,8 @@ def classification(
         shown = f"{who}: dataset.validation={validation}"
         splits["train"], splits["validation"] = held_out(splits["train"], validation, seed, shown)
     bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
-    task = Classification(splits["train"].x.shape[1:], tuple(named))
     ordered = (splits["train"], splits["validation"], splits["test"])
-    return Data(*ordered, task, hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
+    return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
 
 
 def named_parts(there: Collection[str]) -> dict[str, str]:
@@ -99,7 +120,7 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
         have = f"a class {together.min()}" if integers else f"dtype {together.dtype}"
         raise UserError(
             f"{who}: its targets have {have}; classes are names or integers from 0 on "
-            "(for other tasks write a dataset: docs/own.md)"
+            "(dataset.targets=numbers for real numbers; for other tasks write a dataset: docs/own.md)"
         )
     return [str(number) for number in range(int(together.max()) + 1)]
 
@@ -116,3 +137,15 @@ def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
     if unknown is not None:
         raise UserError(f"{who}: a target is {unknown!r}; dataset.classes has {', '.join(classes)}")
     return np.array([places[str(name)] for name in flat], np.int64)
+
+
+def numbers(y: np.ndarray, who: str) -> np.ndarray:
+    """Targets (N,) or (N, D) of real numbers as (N, D), in float32 or float64."""
+    if y.dtype.kind not in "iuf" or y.ndim not in (1, 2) or not y.size:
+        raise UserError(
+            f"{who}: its targets have dtype {y.dtype} and shape {y.shape}; dataset.targets=numbers takes real "
+            "numbers (N,) or (N, D)"
+        )
+    if not np.isfinite(y).all():
+        raise UserError(f"{who}: its targets hold numbers that are not finite; leave these examples out")
+    return y.reshape(len(y), -1).astype(np.float32 if y.dtype == np.float32 else np.float64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # One for each kind of example.
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
 MODELS = {"tokens": "gpt", "numbers": "mlp", "pairs of sequences": "encoder_decoder"}
+LOSSES = {"classes": "cross_entropy", "numbers": "squared_error"}  # for each kind of target
 # For each task that a stage is for: such a stage, and a dataset. For any other there is stage=train.
 OF_TASK = {
     "Classification": ("stage=classifier", "digits"),
@@ -198,7 +199,7 @@ def _check_task(experiment: Experiment) -> None:
     if takes_targets is not None and task.targets not in (None, takes_targets):
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
-            f"{takes_targets}, and the targets of this dataset are {task.targets}; use a loss of yours"
+            f"{takes_targets}, and the targets of this dataset are {task.targets}; use loss={LOSSES[task.targets]}"
         )
 
 

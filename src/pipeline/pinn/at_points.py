@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.contracts.physics import Problem
+from pipeline.datasets import number_files
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
-from pipeline.machine.regular_file import open_regular
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
 from pipeline.runs import receipt as receipts
@@ -64,14 +62,8 @@ def _sha256(points: np.ndarray) -> str:
 
 def read_points(text: str, problem: Problem) -> np.ndarray:
     """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
-    key, path = f"stage.points={text}", Path(text).expanduser()
-    try:
-        with open_regular(path) as file:
-            points = np.load(file, allow_pickle=False) if path.suffix == ".npy" else _csv(file, problem.domain.names)
-        points = np.asarray(points).astype(np.float64, casting="same_kind")
-    except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
-        raise UserError(f"{key}: no readable points ({error})") from error
-    names = problem.domain.names
+    key, names = f"stage.points={text}", problem.domain.names
+    points = number_files.read("stage.points", text, "point", names)
     if points.ndim == 1 and len(names) == 1:
         points = points[:, None]
     if points.ndim != 2 or points.shape[1] != len(names):
@@ -89,24 +81,6 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
             f"not trained; the first in row {first + 1}: {_text(points[first])}"
         )
     return points
-
-
-def _csv(file: BinaryIO, names: Sequence[str]) -> np.ndarray:
-    """Points, their coordinates in the order of `names` whatever order the file's first row has."""
-    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
-    order = list(range(len(names)))
-    if rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
-        head = [cell.strip() for cell in rows.pop(0)]
-        if sorted(head) != sorted(names):
-            raise ValueError(f"its columns are {', '.join(head)}; a point is ({', '.join(names)})")
-        order = [head.index(name) for name in names]
-    found = np.array([[float(cell) for cell in row] for row in rows])
-    return found[:, order] if found.ndim == 2 and found.shape[1] == len(names) else found
-
-
-def _is_name(text: str) -> bool:
-    return text.strip().isidentifier() and text.strip().lower() not in ("nan", "inf", "infinity")
 
 
 def write_csv(path: Path, names: list[str], table: np.ndarray) -> None:

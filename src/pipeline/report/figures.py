@@ -19,6 +19,7 @@ from pipeline.runs.fit import Epoch
 
 FLAT = 6  # letters of a class's name that need not be turned below a column
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images
+OUTPUTS = 8  # of a regression, a panel each
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
@@ -76,6 +77,26 @@ def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], tit
     axes.set_ylabel("true class")
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
+    _save(figure, path)
+
+
+def against_actual(path: Path, actual: np.ndarray, predicted: np.ndarray, title: str) -> None:
+    """A panel for each of the first OUTPUTS outputs: predicted against actual numbers (N, outputs)."""
+    shown = min(actual.shape[1], OUTPUTS)
+    columns = min(shown, 4)
+    rows = -(-shown // columns)
+    figure = canvas(3.6 * columns + 0.4, 3.6 * rows + 0.4)
+    for number in range(shown):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        both = actual[:, number], predicted[:, number]
+        ends = [min(map(np.min, both)), max(map(np.max, both))]
+        axes.plot(ends, ends, color=GREY, lw=1.5, zorder=0)
+        axes.plot(*both, "o", ms=3, alpha=0.5, color=BLUE, mew=0, rasterized=True)
+        axes.set_xlabel("actual" if actual.shape[1] == 1 else f"actual, output {number}")
+        axes.set_ylabel("predicted")
+        plain(axes)
+    left_out = f" (the first {shown} of {actual.shape[1]} outputs)" if shown < actual.shape[1] else ""
+    figure.suptitle(f"{title}{left_out}", fontsize=10)
     _save(figure, path)
 
 

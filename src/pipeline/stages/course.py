@@ -237,7 +237,7 @@ def save_model(run: Run, fit: Fit, data: Data) -> str:
     Returns the card's hash.
     """
     weights.save(run.artifact("model/weights.npz"), fit.weights)
-    card = data.task.card() | value_range(data)
+    card = data.task.card() | values_of(data)
     if data.normalisation is not None:
         card["normalisation"] = data.normalisation.plain()
     run.artifact("model/card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
@@ -246,11 +246,13 @@ def save_model(run: Run, fit: Fit, data: Data) -> str:
     return card_sha256(card)
 
 
-def value_range(data: Data) -> dict[str, list[float]]:
-    """For the card of a model of images that no scale brings to [0, 1]: what they are from and to."""
-    if data.scale is not None or data.holds_tokens or len(data.task.shapes.x) != 3:
+def values_of(data: Data) -> dict[str, Any]:
+    """For the card: what numbers are divided by, or of images that nothing brings to [0, 1] their range."""
+    if data.holds_tokens:
         return {}
-    return {"range": [float(data.train.x.min()), float(data.train.x.max())]}
+    if len(data.task.shapes.x) != 3:
+        return {"scale": data.scale}
+    return {} if data.scale is not None else {"range": [float(data.train.x.min()), float(data.train.x.max())]}
 
 
 def check_first_step(

@@ -1,4 +1,4 @@
-"""stage=predict: what a saved run makes of the user's own images, or of points in the domain of its problem."""
+"""stage=predict: what a saved run makes of the user's images or rows, or of points in the domain of its problem."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
+from pipeline.datasets import number_files
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
 from pipeline.datasets.pixels import SUFFIXES, pixels
@@ -28,6 +29,7 @@ from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import group_of, spec
+from pipeline.stages import predict_rows
 from pipeline.stages.measuring import input_dtype
 
 if TYPE_CHECKING:
@@ -43,10 +45,12 @@ HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are:
 class Predict(Stage):
     """`images`: files of an image each, or IDX files of many. `invert` for dark drawings on a light ground.
 
+    `rows`: for a model of rows of numbers, a .npy or .csv file with a row an example, as its data have them.
     `points`: for a run of stage=pinn, a .npy or .csv file with one point per row.
     """
 
     images: tuple[str, ...] = ()
+    rows: str | None = None
     points: str | None = None
     invert: bool = False
 
@@ -70,12 +74,20 @@ class Predict(Stage):
         if solved:
             self._check_points()
             return
+        source = Path(str(experiment.settings.run))
         if self.points is not None:
-            raise UserError(f"stage.points={self.points}: this run classifies images; use stage.images=[...]")
-        model_card(Path(str(experiment.settings.run)))
+            raise UserError(
+                f"stage.points={self.points}: this run solved no problem; use stage.images=[...] or stage.rows"
+            )
+        if self.rows is not None:
+            if self.images or self.invert:
+                raise UserError(f"stage.rows={self.rows} with stage.images or stage.invert: a model takes one of them")
+            predict_rows.check(self.rows, source)
+            return
+        model_card(source)
         if not self.images:
             raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
-        check_range(Path(str(experiment.settings.run)))
+        check_range(source)
         for text in self.images:
             path = Path(text).expanduser()
             if fault := fault_of(path):
@@ -98,20 +110,20 @@ class Predict(Stage):
             from pipeline.pinn import at_points
 
             return at_points.sha256(self.points, experiment.problem)
-        about = model_card(Path(str(experiment.settings.run)))
+        source = Path(str(experiment.settings.run))
+        if self.rows is not None:
+            return predict_rows.sha256(self.rows, source)
+        about = model_card(source)
         shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
         return _sha256(read_images(self.images, shapes.image, self.invert)[1])
 
     def _check_points(self) -> None:
-        if self.images or self.invert:
-            raise UserError("stage.images with a run that solved a problem: use stage.points=points.csv")
+        if self.images or self.rows or self.invert:
+            given = "stage.images" if self.images or self.invert else "stage.rows"
+            raise UserError(f"{given} with a run that solved a problem: use stage.points=points.csv")
         if self.points is None:
             raise UserError("stage.points=null: name a .npy or .csv file with a point a row")
-        path = Path(self.points).expanduser()
-        if fault := fault_of(path):
-            raise UserError(f"stage.points={self.points}: {fault}")
-        if path.suffix not in (".npy", ".csv"):
-            raise UserError(f"stage.points={self.points}: needs a .npy or a .csv file")
+        number_files.check_there("stage.points", self.points)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Predict. Raises UserError for images or points that are unreadable."""
@@ -119,6 +131,8 @@ class Predict(Stage):
             from pipeline.pinn import at_points
 
             return at_points.run(experiment, resolved, run, self.points)
+        if self.rows is not None:
+            return predict_rows.run(experiment, resolved, run, self.rows)
         source = Path(str(experiment.settings.run))
         saved = saved_weights(source)
         about = model_card(source)
@@ -158,9 +172,12 @@ def model_card(source: Path) -> dict[str, Any]:
             f"run={source.name}: holds no trained model ({source / 'artifacts/model/card.json'} is missing or damaged)"
         )
     if "classes" not in card or len(card["x"]) != 3:
+        also = {"languagemodelling": "stage=generate writes text" if "tokens" in card else ""}
+        also |= {task: "stage.rows=rows.csv rows" for task in ("classification", "regression") if len(card["x"]) == 1}
+        other = also.get(card["task"])
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
-            f"{', stage=generate writes text' if card['task'] == 'languagemodelling' and 'tokens' in card else ''}"
+            f"{f', {other}' if other else ''}"
         )
     return card
 

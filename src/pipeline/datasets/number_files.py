@@ -1,0 +1,57 @@
+"""Numbers in a file of the user's: a .npy array, or a .csv table with or without a row of names."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.machine.regular_file import fault_of, open_regular
+
+SUFFIXES = (".npy", ".csv")
+
+
+def check_there(key: str, text: str) -> None:
+    """Refuse a file that is not there, or is of another kind. Raises UserError."""
+    path = Path(text).expanduser()
+    if fault := fault_of(path):
+        raise UserError(f"{key}={text}: {fault}")
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{key}={text}: needs a .npy or a .csv file")
+
+
+def read(key: str, text: str, what: str, names: Sequence[str] = ()) -> np.ndarray:
+    """Its numbers in float64, a row of the .csv a row of the array. Raises UserError.
+
+    `what` they are, for the message. `names` of the columns, in the order that is wanted; none: whatever they are.
+    """
+    path = Path(text).expanduser()
+    try:
+        with open_regular(path) as file:
+            found = np.load(file, allow_pickle=False) if path.suffix == ".npy" else _csv(file, names, what)
+        return np.asarray(found).astype(np.float64, casting="same_kind")
+    except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
+        raise UserError(f"{key}={text}: no readable {what}s ({error})") from error
+
+
+def _csv(file: BinaryIO, names: Sequence[str], what: str) -> np.ndarray:
+    """Columns in the order of `names`, whatever order the file's first row has."""
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        rows = [row for row in csv.reader(text) if row]
+    order = list(range(len(names)))
+    if rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
+        head = [cell.strip() for cell in rows.pop(0)]
+        if names and sorted(head) != sorted(names):
+            raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
+        order = [head.index(name) for name in names]
+    found = np.array([[float(cell) for cell in row] for row in rows])
+    return found[:, order] if names and found.ndim == 2 and found.shape[1] == len(names) else found
+
+
+def _is_name(text: str) -> bool:
+    return text.strip().isidentifier() and text.strip().lower() not in ("nan", "inf", "infinity")

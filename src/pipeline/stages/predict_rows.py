@@ -1,0 +1,121 @@
+"""stage=predict for a model of rows of numbers: what it gives for rows of the user's."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.datasets import number_files
+from pipeline.datasets.normalisation import Normalisation, normalised
+from pipeline.errors import UserError
+from pipeline.machine.capability import Resolved
+from pipeline.metrics import classification as metrics
+from pipeline.models import Shapes
+from pipeline.runs import receipt, weights
+from pipeline.runs.result import Result, count
+from pipeline.runs.run import Run
+from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
+from pipeline.stages.measuring import input_dtype
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+SHOWN = 10  # rows in the terminal's table; the CSV has them all
+SHOWN_OUTPUTS = 4  # numbers of a row there
+KEY = "stage.rows"
+
+
+def check(text: str, source: Path) -> None:
+    """Refuse rows that are not there or do not fit, and a run of something else. Raises UserError."""
+    card = card_of(source)
+    number_files.check_there(KEY, text)
+    read_rows(text, card["x"][0])
+
+
+def card_of(source: Path) -> dict[str, Any]:
+    """What a saved model of rows takes and gives. Raises UserError where it is no such model."""
+    card = saved_card(source)
+    if len(card.get("x", ())) != 1 or card.get("task") not in ("classification", "regression"):
+        raise UserError(f"run={source.name}: takes no rows of numbers; {KEY} is for models of those")
+    if "scale" not in card:
+        raise UserError(
+            f"run={source.name}: does not say what its rows were divided by, as runs now do; train it again"
+        )
+    return card
+
+
+def sha256(text: str, source: Path) -> str:
+    """Hash of the rows, as the receipt has it. Raises UserError."""
+    return _sha256(read_rows(text, card_of(source)["x"][0]))
+
+
+def read_rows(text: str, width: int) -> np.ndarray:
+    """Rows (N, width) in float64. Raises UserError."""
+    shown, rows = f"{KEY}={text}", number_files.read(KEY, text, "row")
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise UserError(f"{shown}: holds an array of shape {rows.shape}; the model takes rows of {width} numbers")
+    if not len(rows):
+        raise UserError(f"{shown}: holds no rows")
+    wrong = ~np.isfinite(rows).all(axis=1)
+    if wrong.any():
+        raise UserError(f"{shown}: row {int(np.argmax(wrong)) + 1} holds numbers that are not finite")
+    return rows
+
+
+def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
+    """Predict. Raises UserError for rows that the model does not take."""
+    source = Path(str(experiment.settings.run))
+    saved, card = saved_weights(source), card_of(source)
+    notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(card)})
+    rows = read_rows(text, card["x"][0])
+    predict = experiment.backend.load().predictor(
+        experiment, Shapes(tuple(card["x"]), tuple(card["outputs"])), saved, resolved
+    )
+    x, size = inputs_of(card, rows, input_dtype(resolved)), experiment.training.evaluation_batch_size
+    outputs = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
+    check_outputs(outputs, "row {}", 1, source, resolved.precision)
+    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, _sha256(rows)))
+    path = run.artifact("predictions.csv")
+    names, given = _given(card, outputs)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([["row", *names], *([number, *one] for number, one in enumerate(given, start=1))])
+    shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
+    if len(given) > SHOWN:
+        shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
+    return Result(metrics=(count("rows", len(rows)),), table=(*shown, ("predictions", str(path))), notes=notes)
+
+
+def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows, as the data have them, as the saved model takes them: scaled and normalised."""
+    scale, normalisation = card["scale"], Normalisation.of_card(card)
+    if normalisation is not None:
+        return normalised(rows, *normalisation.steps(scale, rows.shape[1:]), dtype)
+    return rows.astype(dtype) if scale is None else np.divide(rows, scale).astype(dtype)
+
+
+def _given(card: Mapping[str, Any], outputs: np.ndarray) -> tuple[list[str], list[list[Any]]]:
+    """The columns of what is predicted, and a line for each row: numbers, or the class and every probability."""
+    if "classes" not in card:
+        several = outputs.shape[1] > 1
+        names = [f"predicted_{number}" if several else "predicted" for number in range(outputs.shape[1])]
+        return names, outputs.tolist()
+    classes, likely = card["classes"], metrics.probabilities(outputs)
+    found = [[classes[int(one.argmax())], *(f"{value:.6g}" for value in one)] for one in likely]
+    return ["predicted", *classes], found
+
+
+def _short(names: Sequence[str], line: Sequence[Any]) -> str:
+    if isinstance(line[0], str):  # a class
+        return f"{line[0]} {float(line[1 + list(names[1:]).index(line[0])]):.3f}"
+    more = ", ..." if len(line) > SHOWN_OUTPUTS else ""
+    return ", ".join(f"{value:.6g}" for value in line[:SHOWN_OUTPUTS]) + more
+
+
+def _sha256(rows: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
