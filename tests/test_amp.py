@@ -116,15 +116,33 @@ def test_backends_agree_on_the_first_step(studies: Studies, other: str) -> None:
     assert norms == pytest.approx([norms[0]] * 2, rel=1e-12)
 
 
+CHANGED = ("training.clip_norm=0.01", "training.clip_value=0.005", "schedule=one_cycle", "optimizer=sgd")
+
+
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_the_first_step_is_the_one_that_training_took(place: Path, backend: str) -> None:
-    """A run of one step, without dropout: what the probe says of it is where the training ended."""
+@pytest.mark.parametrize("changed", [(), pytest.param(CHANGED, marks=pytest.mark.wide)])
+def test_the_first_step_is_the_one_that_training_took(place: Path, backend: str, changed: tuple[str, ...]) -> None:
+    """A run of one step, without dropout: what the probe says of it is where the training ended, also where gradients
+    are clipped and a schedule sets the rate."""
     run = done(
         place, "dataset=digits", "model=mlp", "training.epochs=1", "stage.probe=true", f"backend={backend}",
-        "dataset.train_size=32", "precision=fp64", "tracking=none",
+        "dataset.train_size=32", "precision=fp64", "tracking=none", *changed,
     )  # fmt: skip
     one = Measured.read(run)
     assert compare.distance(one.first_weights, one.last_weights) < 1e-14
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("clip", ["training.clip_norm=1", "training.clip_value=0.1", "training.log_gradient_norm=true"])
+def test_a_step_with_a_scaled_loss_is_probed_where_gradients_are_clipped(place: Path, clip: str) -> None:
+    """The scale was taken out twice, which torch refuses: the whole cell of a study was lost."""
+    run = done(
+        place, "dataset=digits", "model=mlp", "training.epochs=1", "stage.probe=true", "precision=mixed_fp16",
+        "dataset.train_size=32", "optimizer=sgd", "tracking=none", clip,
+    )  # fmt: skip
+    one = Measured.read(run)
+    assert 0.1 < np.linalg.norm(one.gradients) < 10  # of the unscaled loss
+    assert compare.distance(one.first_weights, one.last_weights) < 1e-6
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)

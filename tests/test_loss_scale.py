@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 from in_backend import LARGE, Outcomes, outcomes
 
 from pipeline.machine.precision import GROWTH_STEPS, INITIAL_SCALE, SQUARES_VANISH, UNSCALED
+from pipeline.runs.json_files import read_json
 from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.records import read_metrics
 
 WAYS = ("planted", "in blocks", "streamed")
 
@@ -68,6 +70,22 @@ def test_the_journal_has_the_history(found: Outcomes[LossScales], way: str, back
     assert len(ends) == (82 if way == "long" else 1)
     assert ends[-1]["loss_scale/scale"] == result["final"]
     assert ends[-1]["loss_scale/skipped_steps"] == result["skipped_steps"]
+
+
+@pytest.mark.wide
+def test_clipped_gradients_that_have_overflowed_are_skipped_on_all_backends(tmp_path: Path) -> None:
+    """Infinite numbers, clipped, were taken for gradients on TensorFlow and JAX; on torch they had a norm."""
+    clipped = ("training.clip_value=0.01", "training.log_gradient_norm=true", "training.log_every_n_steps=1")
+    words = ("precision=mixed_fp16", "precision.initial_scale=1e9", "training.steps=40", "dataset=digits", *clipped)
+    scales, with_a_norm = [], []
+    for backend in ("torch", "tensorflow", "jax"):
+        run = done(tmp_path, *words, f"backend={backend}")
+        scales.append(read_json(run / "receipt.json")["precision"]["loss_scale"])
+        records = read_metrics(run)
+        with_a_norm.append([record.step for record in records if "train/gradient_norm" in record.metrics])
+    assert [one["skipped_steps"] for one in scales] == [12, 12, 12]
+    assert [one["final"] for one in scales] == [1e9 / 2**12] * 3
+    assert with_a_norm == [[*range(13, 41)]] * 3
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)

@@ -144,6 +144,26 @@ def test_a_compiled_keras_model_runs_as_it_is(tmp_path: Path, backend: str, data
         assert kept["dense.kernel"].shape == (4, 8)
 
 
+@pytest.mark.wide
+def test_weights_that_a_callback_puts_back_are_said_to_be_others_than_those_measured(tmp_path: Path) -> None:
+    """The metrics of the last epoch stood beside the saved weights of the best one."""
+    words = (
+        "stage=keras",
+        "stage.model=own_keras.model",
+        "stage.data=own_keras.arrays",
+        "stage.epochs=9",
+        "backend=jax",
+    )
+    plain = done(tmp_path, *words, **KERAS)
+    assert not any("a callback has put other weights in" in note for note in notes(plain))
+    run = done(tmp_path, *words, "stage.callbacks=own_keras.first_put_back", **KERAS)
+    assert any("a callback has put other weights in after the last epoch" in note for note in notes(run))
+
+
+def notes(run: Path) -> list[str]:
+    return list(json.loads((run / "result.json").read_text())["notes"])
+
+
 KERAS_WRONG = {
     "stage.model=null": "stage.model=null: name a function of yours, as stage.model=mine.model",
     "stage.model=own_keras.loose": "stage.model=own_keras.loose: gives a model that is not compiled; give a compiled "

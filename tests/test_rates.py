@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import in_backend
 import numpy as np
 import pytest
+from command import done
 from rich.console import Console
 
 from pipeline.backends.shared.progress import Watch
 from pipeline.loaders.batch_plan import Block, Plan
+from pipeline.profilers.session import head
 from pipeline.runs.checkpoint import Checkpoint
 from pipeline.runs.fit import Epoch
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.stages.rates import left_out, steady, timings
 from pipeline.stages.training_table import overhead_row
@@ -92,6 +98,75 @@ def test_a_checkpoint_that_does_not_say_which_epochs_were_cold_had_the_first_one
     run = Run(Journal.begin(tmp_path, "again", {}), Console(file=io.StringIO()), Checkpoint(tmp_path, 1, kept))
     watch = Watch(in_backend.experiment("torch"), run, before.task, before.plan)
     assert [epoch.cold for epoch in watch.epochs] == [True, False, False, False, False]
+
+
+def test_a_profile_of_accumulated_steps_is_of_batches() -> None:
+    """It named optimizer steps that the training did not have."""
+    seen = {"profiler": "torch", "counts": "batches", "steps": [21, 25], "epoch": 1, "step_s": 0.002}
+    assert head(seen).startswith("# profiler=torch: batches 21 to 25 (counted from 1), in epoch 1; 2.000 ms a batch")
+    assert "optimizer steps 21 to 25" in head({**seen, "counts": "steps"})
+    ((_, text),) = overhead_row({**seen, "overhead": None})
+    assert text == "torch: batches 21 to 25, 2 ms each; overhead not measured: no batches after them"
+
+
+@pytest.mark.wide
+def test_compiling_on_tensorflow_is_no_training_however_batches_come(tmp_path: Path) -> None:
+    """The program of the last, smaller batch was compiled within the only epoch that counted: 469 in place of 22,000
+    images/s."""
+    words = (
+        "backend=tensorflow",
+        "dataset=digits",
+        "loader=threads",
+        "training.steps=60",
+        "training.validate_every=20",
+    )
+    receipt = read_json(done(tmp_path, *words) / "receipt.json")
+    assert receipt["compile_s"] > receipt["training_s"]
+
+
+@pytest.mark.wide
+def test_clipping_takes_layers_of_several_dtypes_on_tensorflow(tmp_path: Path) -> None:
+    words = ("experiment=layer_dtypes", "dataset=digits", "backend=tensorflow", "training.steps=20")
+    for loader in ("memory", "threads"):
+        run = done(tmp_path, *words, f"loader={loader}", "training.clip_norm=0.1", "training.log_every_n_steps=1")
+        norms = [record.metrics.get("train/gradient_norm", 0.0) for record in read_metrics(run)]
+        assert max(norms) > 0.1 and np.isfinite(norms).all()
+
+
+STREAMED = """
+import sys
+from pathlib import Path
+from pipeline.ready import ready_again
+from pipeline.runs.records import read_config
+from pipeline.datasets.loading import load_data
+
+experiment, resolved = ready_again(read_config(Path(sys.argv[1])))
+experiment.backend.load()
+from pipeline.backends.keras import breakdown, fit
+
+data = load_data(experiment)
+with breakdown.runtime_settings(experiment, resolved):
+    model, *_ = fit._initial_model(experiment, data.task.shapes, resolved)
+    made = fit._optimizer(experiment, model, resolved), fit._loss(experiment)
+    engine = fit.engine_module.Engine(experiment, data.task, model, *made)
+    go = breakdown.training_go(engine, experiment, data, 0.001)
+    for _ in range(3):
+        go()
+    engine.sync()
+    print(type(go).__name__, 3 * go.steps, int(engine.optimizer.iterations.value))
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("loader", ["threads", "memory"])
+def test_the_steps_that_are_taken_apart_update_as_often_as_the_trainings_do(tmp_path: Path, loader: str) -> None:
+    """Streamed, each batch was the first of two: no update was ever taken, and its time was none."""
+    words = ("backend=jax", "dataset=digits", "training.accumulate=2", f"loader={loader}", "training.epochs=1")
+    run = done(tmp_path, *words)
+    shown = subprocess.run([sys.executable, "-c", STREAMED, str(run)], capture_output=True, text=True, check=True)
+    kind, batches, updates = shown.stdout.split()[-3:]
+    assert kind == {"threads": "Stream", "memory": "Resident"}[loader]
+    assert 0.4 < int(updates) / int(batches) < 0.6
 
 
 def test_a_window_with_the_first_step_has_no_overhead() -> None:

@@ -63,6 +63,12 @@ def test_a_warm_up_rises_to_the_full_rate_and_the_rest_falls_to_the_final_one(
         assert all(a >= b - 1e-12 for a, b in zip(found[warm_up:], found[warm_up + 1 :], strict=False))
 
 
+@pytest.mark.parametrize("kind", [Cosine, Linear])
+def test_the_last_step_has_the_final_rate_however_long_the_warm_up(kind: type[Cosine]) -> None:
+    """It had the full one where nothing but it came after the warm-up."""
+    assert factors(kind(warm_up=9, final=0.1), 10)[-2:] == pytest.approx([1.0, 0.1])
+
+
 @given(st.floats(0.05, 0.95), st.integers(3, 200))
 def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
     schedule = OneCycle(rising=rising)

@@ -46,7 +46,8 @@ UNSCALED = (
 )
 SQUARES_VANISH = (
     "divides by the root of averaged squares of gradients, and of gradients below 2.4e-4 these are 0 in float16: its "
-    "steps grow out of bounds; optimizer=sgd has none, precision=mixed_fp16 keeps them in float32"
+    "steps grow out of bounds, on each framework otherwise; optimizer=sgd has none, precision=mixed_fp16 keeps them in "
+    "float32"
 )
 
 

@@ -32,6 +32,7 @@ class Session:
         self.name = type(experiment.profiler).__name__.lower()
         self.window = window(experiment.profiler, plan)
         self.each = plan.batches
+        self.counts = "batches" if plan.accumulate > 1 else "steps"  # of which an optimizer step takes several
         self.tool: Tool | None = experiment.profiler.tool(experiment, run)
         self.step = 0
         self.open = self.done = False
@@ -176,6 +177,7 @@ class Session:
         after = median(self.after) if self.after else None
         self.run.profile = {
             "profiler": self.name,
+            "counts": self.counts,
             "steps": [self.window.start + 1, self.window.stop],
             "epoch": self.window.start // self.each + 1,
             "step_s": per_step,
@@ -201,10 +203,11 @@ def median(blocks: list[tuple[float, int]]) -> float:
 
 
 def head(seen: dict[str, Any]) -> str:
-    """The first lines of a profile that is text: which steps it is of."""
+    """The first lines of a profile that is text: which steps it is of, or batches, where a step takes several."""
     first, last = seen["steps"]
+    what, one = ("batches", "batch") if seen["counts"] == "batches" else ("optimizer steps", "step")
     return (
-        f"# profiler={seen['profiler']}: optimizer steps {first} to {last} (counted from 1), in epoch {seen['epoch']}; "
-        f"{seen['step_s'] * 1000:.3f} ms a step with the profiler\n"
-        "# window.json beside this file says what a step takes without it\n"
+        f"# profiler={seen['profiler']}: {what} {first} to {last} (counted from 1), in epoch {seen['epoch']}; "
+        f"{seen['step_s'] * 1000:.3f} ms a {one} with the profiler\n"
+        f"# window.json beside this file says what a {one} takes without it\n"
     )

@@ -25,8 +25,8 @@ class WarmUp(Schedule):
     def factor(self, step: int, steps: int) -> float:
         if step < self.warm_up:
             return (step + 1) / self.warm_up
-        rest = max(steps - 1 - self.warm_up, 1)
-        return self.final + (1 - self.final) * self.decay((step - self.warm_up) / rest)
+        rest = steps - 1 - self.warm_up
+        return self.final + (1 - self.final) * self.decay((step - self.warm_up) / rest if rest > 0 else 1.0)
 
     def longest(self) -> tuple[str, int]:
         return "warm_up", self.warm_up

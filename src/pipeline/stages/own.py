@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.backends.shared.own import OwnFit, check_finite
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
+from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.fit import Fit
@@ -67,7 +68,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
     wrong = check_finite(fit.metrics)
-    table = [*((one.name, f"{one.value:.4f}") for one in fit.metrics)]
+    table = [*((one.name, figure(one.value)) for one in fit.metrics)]
     table += [("epochs", f"{fit.epochs} ({fit.steps:,} optimizer steps)"), ("parameters", f"{fit.parameters:,}")]
     table += [("device", str(resolved.place)), ("precision", resolved.precision)]
     return Result(

@@ -38,7 +38,7 @@ def rows(
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
     busy = said_of(receipt["training_rate"]["cores_of_others"])
     disturbed = f"; {busy}" if busy else ""
-    found = [(metric.name.replace("test/", "test "), f"{metric.value:.4f}") for metric in measured.metrics]
+    found = [(metric.name.replace("test/", "test "), table.figure(metric.value)) for metric in measured.metrics]
     found += measured.details.rows
     compiled = receipt.get("compile_s")
     training = experiment.training
@@ -78,11 +78,12 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
     if profile["steps"] is None:
         return [("profiler", f"{profile['profiler']}: no window of steps")]
     first, last = profile["steps"]
-    text = f"{profile['profiler']}: steps {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
+    counts = profile.get("counts", "steps")
+    text = f"{profile['profiler']}: {counts} {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
     if profile.get("cold"):
         return [("profiler", f"{text}; overhead not measured: the first step, which starts cold, is among them")]
     if profile["overhead"] is None:
-        return [("profiler", f"{text}; overhead not measured: no step after them")]
+        return [("profiler", f"{text}; overhead not measured: no {counts} after them")]
     after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
     overhead = profile["overhead"]
     shown = f"overhead {overhead:+.0%}" if overhead > 0 else "no overhead beyond their noise"

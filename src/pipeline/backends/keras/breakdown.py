@@ -41,7 +41,7 @@ from pipeline.backends.shared.step_breakdown import (
 )
 from pipeline.backends.shared.trace import Event, calls_by_owner, events, seconds_by_owner
 from pipeline.datasets import Data
-from pipeline.loaders.batch_plan import Plan
+from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.loaders.memory import resident
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -100,7 +100,7 @@ def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_
         )
 
 
-class Block:
+class Resident:
     """Steps of the training's own program over the whole training set on the device: the first of its first block."""
 
     def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
@@ -120,26 +120,29 @@ class Stream:
     def __init__(self, engine: Any, experiment: Experiment, data: Data, step_s: float) -> None:
         self.engine, self.size = engine, experiment.training.batch_size
         stream = experiment.loader.stream(data, keras.config.floatx(), self.size, experiment.seed)
-        self.batches = itertools.chain.from_iterable(itertools.repeat(stream))
+        plan = Plan.of(experiment, len(data.train))
+        blocks = [Block(plan, 0, number, 1) for number in range(plan.batches)]  # of which some end a step
+        self.batches = zip(
+            itertools.chain.from_iterable(itertools.repeat(stream)), itertools.cycle(blocks), strict=False
+        )
         self.steps = steps_to_watch(step_s, MOST_WATCHED)
-        self.block = next(Plan.of(experiment, len(data.train)).period(0, 1))
 
     def __call__(self) -> None:
         self.waited, taken = 0.0, 0
         while taken < self.steps:
             started = time.perf_counter()
-            x, y = next(self.batches)
+            (x, y), block = next(self.batches)
             self.waited += time.perf_counter() - started
             if len(y) == self.size:  # the last batch of an epoch may be smaller, and has its own program
-                self.engine.batch(x, y, self.block)
+                self.engine.batch(x, y, block)
                 taken += 1
         self.engine.settle()
 
 
-def training_go(engine: Any, experiment: Experiment, data: Data, step_s: float) -> Block | Stream:
+def training_go(engine: Any, experiment: Experiment, data: Data, step_s: float) -> Resident | Stream:
     """What takes a few steps as the training does."""
     on_device = resident(experiment.loader, data)
-    return (Block if on_device else Stream)(engine, experiment, data, step_s)
+    return (Resident if on_device else Stream)(engine, experiment, data, step_s)
 
 
 def watched(call: Callable[[], object], *, gpu: bool) -> tuple[float, float, list[Event]]:

@@ -52,7 +52,7 @@ COPIES = 4  # threads that copy a snapshot; NumPy lets go of the interpreter mea
 
 
 class Engine:
-    """A model, its optimizer and its loss, stepped together. `compile_s` is that of the blocks' programs."""
+    """A model, its optimizer and its loss, stepped together. `compile_s` is that of all its programs."""
 
     def __init__(self, experiment: Experiment, task: Task, model: Any, optimizer: Any, loss: Any) -> None:
         self.task = task
@@ -72,6 +72,7 @@ class Engine:
         self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
         self.compiled: set[tuple[int, ...]] = set()  # shapes of the blocks that have a program
+        self.batches: set[tuple[int, ...]] = set()  # and of the single batches
         self.compile_s = 0.0
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
@@ -104,10 +105,19 @@ class Engine:
         x, y = tf.convert_to_tensor(x), tf.convert_to_tensor(y)
         control = {name: each[0] for name, each in self._control(control_of(block, 1)).items()}
         arguments = (x, tf.cast(y, tf.int32) if y.dtype.is_integer else y, control)
-        result = self._batch(*arguments)
+        result = self._batch(*arguments) if tuple(x.shape) in self.batches else self._first(arguments)
         self._ran = self._ran or (self._batch, arguments, result[0].device)
         self.loss_so_far = result[0]
         return tuple(result)
+
+    def _first(self, arguments: tuple[Any, ...]) -> Any:
+        """The first step of a shape, which compiles: it is counted as that, the one step with it."""
+        started = time.perf_counter()
+        result = self._batch(*arguments)
+        result[0].numpy()
+        self.compile_s += time.perf_counter() - started
+        self.batches.add(tuple(arguments[0].shape))
+        return result
 
     def waiter(self) -> Callable[[], Any]:
         return self.loss_so_far.numpy

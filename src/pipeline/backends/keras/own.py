@@ -17,6 +17,7 @@ from pipeline.models import weights
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
+from pipeline.runs.weights import digest
 
 SPLITS = ("train", "validation", "test")
 # What the run says already; by the key to use instead.
@@ -84,14 +85,20 @@ def fit(
         goes_on = {} if run.checkpoint is None else {"initial_epoch": chosen.get("initial_epoch", 0) + watch.epochs}
         if watch.over:
             goes_on = {"initial_epoch": epochs}
+        follow = _Follow(watch, listed)
         with watch.training():
             net.fit(
                 **_given(splits["train"]),
                 validation_data=splits.get("validation"),
                 epochs=epochs,
-                callbacks=[*listed, _Follow(watch, listed)],
+                callbacks=[*listed, follow],
                 **{"verbose": 0, **chosen, **goes_on},
             )
+            if follow.weights is not None and follow.weights != _digest(net):
+                run.note(
+                    "a callback has put other weights in after the last epoch, as EarlyStopping.restore_best_weights "
+                    "does: these are saved and tested, and what was logged is of the last epoch's"
+                )
             watch.keep(int(net.optimizer.iterations.numpy()), over=True)
         seconds = watch.training_s
         tested = {}
@@ -125,12 +132,18 @@ def _values(net: Any) -> list[Any]:
     return [keras.ops.convert_to_numpy(variable.value) for variable in _variables(net)]
 
 
+def _digest(net: Any) -> str:
+    """Of the weights, as they stand."""
+    return digest(weights.from_keras(net))
+
+
 class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
-    """Writes each epoch's metrics."""
+    """Writes each epoch's metrics. It is the last of the callbacks."""
 
     def __init__(self, watch: Watch, before: list[Any]) -> None:
         super().__init__()
         self.watch, self.before = watch, before
+        self.weights: str | None = None  # the digest of those of the epoch that training stopped after
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """`fit` has built model and optimizer, and the callbacks that come `before` have begun anew."""
@@ -144,5 +157,7 @@ class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         steps = int(self.model.optimizer.iterations.numpy())
         self.watch.epoch(logs or {}, steps)
+        if self.model.stop_training or epoch + 1 == self.params["epochs"]:
+            self.weights = _digest(self.model)
         if not self.model.stop_training and epoch + 1 < self.params["epochs"]:  # else after `fit`, which ends it
             self.watch.keep(steps)

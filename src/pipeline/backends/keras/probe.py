@@ -17,8 +17,10 @@ from pipeline.backends.keras.fit import (
     keras,
     runtime_settings,
 )
+from pipeline.backends.keras.updates import bounded
 from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
 from pipeline.datasets import Data
+from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
@@ -49,6 +51,12 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
             variable.path: np.asarray(keras.ops.convert_to_numpy(gradient), np.float64) / scale
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
         }
+        gradients, _ = bounded(
+            gradients, experiment.training, scale if FORMATS[resolved.precision].loss_scaling else None
+        )
+        rate = Plan.of(experiment, len(data.train)).rate
+        if rate is not None:
+            getattr(optimizer, "inner_optimizer", optimizer)._learning_rate.assign(rate(0))
         optimizer.apply(gradients, model.trainable_variables)
         return FirstStep(value, named, weights.from_keras(model))
 

@@ -27,8 +27,8 @@ def bounded(gradients: list[Any], training: Training, scale: Any) -> tuple[list[
         gradients = [_clamped(g, training.clip_value, scale) for g in gradients]
     if not training.needs_norm:
         return gradients, None
-    narrow = ("float16", "bfloat16")
-    wide = [ops.cast(g, "float32") if keras.backend.standardize_dtype(g.dtype) in narrow else g for g in gradients]
+    double = any(keras.backend.standardize_dtype(g.dtype) == "float64" for g in gradients)
+    wide = [ops.cast(g, "float64" if double else "float32") for g in gradients]  # layers may have dtypes of their own
     norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in wide))
     if scale is not None:
         norm = norm / ops.cast(scale, norm.dtype)
@@ -55,8 +55,12 @@ def control_of(block: Block, padded_to: int) -> dict[str, np.ndarray]:
 
 
 def _clamped(gradient: Any, most: float, scale: Any) -> Any:
-    """Each number within +-most. convert_to_tensor: ops.cast takes a number through float32 on TensorFlow."""
+    """Each number within +-most. convert_to_tensor: ops.cast takes a number through float32 on TensorFlow.
+
+    Where the loss is scaled, what has overflowed stays so: it tells the optimizer to skip the step.
+    """
     bound = ops.convert_to_tensor(most, gradient.dtype)
-    if scale is not None:
-        bound = bound * ops.cast(scale, gradient.dtype)
-    return ops.minimum(ops.maximum(gradient, -bound), bound)
+    if scale is None:
+        return ops.minimum(ops.maximum(gradient, -bound), bound)
+    bound = bound * ops.cast(scale, gradient.dtype)
+    return ops.where(ops.isfinite(gradient), ops.minimum(ops.maximum(gradient, -bound), bound), gradient)

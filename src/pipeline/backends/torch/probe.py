@@ -23,6 +23,7 @@ from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import Step
 from pipeline.backends.torch.training import to_tensor
 from pipeline.datasets import Data
+from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
@@ -50,6 +51,9 @@ def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstS
         batch = data.training(rows, 0)
         x = lowering.entered(to_tensor(data.inputs(batch.x, lowering.numpy)))
         y = to_tensor(data.targets(batch.y, lowering.numpy)).to(lowering.device)
+        rate = Plan.of(experiment, len(data.train)).rate
+        if rate is not None:
+            step.set_rate(rate(0))
         loss, gradients = _differentiated(step, x, y)
         return FirstStep(loss, gradients, weights.from_torch(net))
 
@@ -59,10 +63,9 @@ def _differentiated(step: Step, x: torch.Tensor, y: torch.Tensor) -> tuple[float
     with step.lowering.forward():
         loss, _ = step.forward(x, y)
     step.backward(loss)
-    if step.scaler is not None:
-        step.scaler.unscale_(step.optimizer)
+    scale = 1.0 if step.scaler is None else step.scaler.get_scale()  # the step takes it out of its gradients itself
     trained = {name: p.grad for name, p in step.net.named_parameters() if p.grad is not None}
-    gradients = {name: gradient.double().cpu().numpy().copy() for name, gradient in trained.items()}
+    gradients = {name: gradient.double().cpu().numpy() / scale for name, gradient in trained.items()}
     step.step_optimizer()
     return float(loss.detach()), gradients
 

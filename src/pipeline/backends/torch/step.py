@@ -107,12 +107,18 @@ class Step:
     def bound(self) -> None:
         """Clip the gradient's numbers, measure its norm, and clip that (Pascanu et al., ICML 2013, algorithm 1)."""
         parameters = [p for p in self.net.parameters() if p.grad is not None]
+        overflow = None  # clipped by its numbers, a gradient that has overflowed would have a norm
         if self.training.clip_value is not None:
+            if self.scaler is not None and self.training.needs_norm:
+                whole = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+                overflow = whole - whole  # 0, or NaN
             torch.nn.utils.clip_grad_value_(parameters, self.training.clip_value)
         if self.training.clip_norm is not None:
             self.gathering.norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip_norm)
         elif self.training.log_gradient_norm:
             self.gathering.norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if overflow is not None:
+            self.gathering.norm = self.gathering.norm + overflow
 
     def update(self) -> None:
         """The optimizer's part, where the loss is not scaled."""
