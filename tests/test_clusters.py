@@ -85,13 +85,14 @@ sys.exit(main())
 """
 
 
+ANEW = "runs all cells again, and goes on with those that left a checkpoint"
 KILLED = ("0 done · 0 failed · 2 killed · 0 skipped · 0 running · 0 waiting", "goes on", ["killed", "killed"])
 MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
     "starts": (("sweep.jobs=2",), KILLED),
     "trains": (("sweep.jobs=2", "training.epochs=100000"), KILLED),
     "ends": (
         ("sweep.jobs=1", "sweep.retry=all"),
-        ("1 done · 0 failed · 0 skipped · 0 running · 1 waiting", "starts anew", ["done", "not run"]),
+        ("1 done · 0 failed · 0 skipped · 0 running · 1 waiting", ANEW, ["done", "not run"]),
     ),
 }
 

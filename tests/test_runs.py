@@ -141,6 +141,22 @@ def test_losses_and_data_that_are_not_the_same_are_named(tmp_path: Path) -> None
     assert listed.stderr.splitlines()[-1] == f"test/accuracy is of dataset=mnist,digits, {chooses}"
 
 
+def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None:
+    """By the loss a smoothed one came last, its model as good; and by the accuracy the easier task first."""
+    root = tmp_path / "runs"
+    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    for number, (smoothing, symbols, examples) in enumerate(((0, 2, "a"), (0.5, 2, "a"), (0.5, 8, "b"))):
+        made = a_run(root, 0.5 + number / 10, ago=9 - number)
+        write_json(made / "receipt.json", {"held_out": {"test": examples, "validation": examples}})
+        loss = {"_target_": "pipeline.losses.cross_entropy.CrossEntropy", "label_smoothing": smoothing}
+        recall = {"_target_": "pipeline.datasets.recall.Recall", "symbols": symbols, "channels": number}
+        (made / "config.yaml").write_text(json.dumps(CONFIG | {"loss": loss, "dataset": recall}))
+    every = listing.listed(root)
+    assert listing.unlike(every[1:], "test/loss") == [f"test/loss is of loss.label_smoothing=0.5,0, {chooses}"]
+    assert listing.unlike(every[1:], "test/accuracy") == []
+    assert listing.unlike(every, "test/accuracy") == [f"test/accuracy is of dataset.symbols=8,2, {chooses}"]
+
+
 @pytest.mark.parametrize(("direction", "order"), [("maximize", [3, 2, 1]), ("minimize", [1, 2, 3])])
 def test_the_user_says_what_is_better_of_a_metric_that_declares_nothing(
     tmp_path: Path, direction: Sought, order: list[int]
@@ -152,6 +168,14 @@ def test_the_user_says_what_is_better_of_a_metric_that_declares_nothing(
     found = listing.best_first(listing.listed(tmp_path), "val_loss", direction)
     assert [run.metrics["val_loss"] for run in found] == order
     assert refused(tmp_path, "stage=runs", "stage.direction=maximize").startswith("stage.direction=maximize: of which ")
+
+
+def test_a_setting_is_shown_as_it_was_set(tmp_path: Path) -> None:
+    """An average of 0.99999 was 1.0000, which no run can have, and two rates looked the same."""
+    for ema, step in ((0.99999, 0.00012345), (0.9999, 0.00012444)):
+        a_run(tmp_path / "runs", 0.5, training={"ema": ema}, optimizer={"learning_rate": step})
+    shown = pipeline(tmp_path, "stage=runs", "stage.columns=[training.ema,optimizer.learning_rate]").stdout.split()
+    assert {"0.99999", "0.9999", "0.00012345", "0.00012444", "0.5000"} <= {*shown}
 
 
 def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:
@@ -488,6 +512,18 @@ def test_show_of_a_grid_says_what_varies_what_its_cells_have_and_which_they_are(
         ["training.steps", "30"],
     ]
     assert [line.split() for line in found["cells"].splitlines()[1:]] == [[cell.name, "finished"] for cell in cells]
+
+
+def test_show_of_a_search_says_what_is_searched(tmp_path: Path) -> None:
+    """Nothing differed from the defaults."""
+    asked = {"search": {"trials": "8", "study": "None"}, "fixed": ["dataset=digits"], "space": {"model": "mlp,cnn"}}
+    journal = Journal.begin(tmp_path / "runs", "search", asked)
+    journal.finish("FINISHED")
+    shown = pipeline(tmp_path, "stage=show", f"run={journal.id}").stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for line in ("search: what varies", "model mlp,cnn", "dataset digits", "trials 8"):
+        assert line in lines, shown
+    assert "defaults" not in shown
 
 
 def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> None:

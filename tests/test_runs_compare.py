@@ -105,6 +105,48 @@ def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     assert "No module was edited" not in text and "only here" not in text
 
 
+def test_an_edit_that_no_module_shows_is_not_denied(tmp_path: Path) -> None:
+    """Of a repository with an edit, and of a module that was imported by a computed name, nobody says that nothing was
+    edited; and runs with another such module are no repetitions."""
+    root = tmp_path / "runs"
+    first, dirty, beside = (
+        a_run(
+            root,
+            0.5,
+            seed=seed,
+            git={"pipeline": {"dirty": seed == 1}},
+            imported_beside={"mine": {"sha256": name * 64}},
+        )
+        for seed, name in ((0, "a"), (1, "a"), (2, "b"))
+    )
+    for run in (first, dirty, beside):
+        write_json(run / "code.json", {"pipeline.tasks": "a" * 64})
+    text = compared(first, dirty)
+    assert ["pipeline.dirty", "false", "true"] in words(text) and "No module was edited" not in text
+    assert "seeds 0, 1" in text
+    text = compared(first, beside)
+    assert ["beside.mine.sha256", "a" * 12, "b" * 12] in words(text)
+    assert "No module was edited" not in text and "seeds" not in text
+
+
+def test_a_loss_of_other_settings_or_examples_is_not_subtracted(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    made = []
+    for margin, examples in ((1.0, "a"), (2.0, "a"), (2.0, "b")):
+        loss = {"_target_": "pipeline.losses.hinge.Hinge", "margin": margin}
+        journal = Journal.begin(root, "of", {"loss": loss})
+        journal.write_receipt({**RECEIPT, "held_out": {"test": examples}})
+        journal.write_result(Result((Metric("test/loss", 1.5), Metric("test/accuracy", 0.5, direction="max"))))
+        journal.finish("FINISHED")
+        made.append(journal.folder)
+    found = words(compared(*made[:2]))
+    assert ["test/loss", "1.5000", "1.5000"] in found
+    assert ["test/accuracy", "0.5000", "0.5000", "0"] in found
+    found = words(compared(*made[1:]))
+    assert ["test/loss", "1.5000", "1.5000"] in found
+    assert ["test/accuracy", "0.5000", "0.5000"] in found
+
+
 def test_differences_have_two_digits_and_no_powers_of_ten_above_one() -> None:
     found = [signed(one) for one in (0.0, 0.25, -1234.5678, 12345.6, 99.7, 45.3, 1e-7)]
     assert found == ["0", "+0.25", "-1,235", "+12,346", "+100", "+45", "+1e-07"]

@@ -122,6 +122,89 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     assert "2 points, 2 of them tried" in pipeline(tmp_path, *words).stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("seed=0,1",), "seed: no seed is the best one; leave it out of the space"),
+        (("dataset.validation=10,100",), "dataset.validation: each trial would be judged by other examples"),
+        (
+            ("loss.label_smoothing=0.0,0.3", "hydra.sweeper.metric=validation/loss"),
+            "loss.label_smoothing: validation/loss would be of another loss in each trial; give another hydra.sweeper",
+        ),
+        (
+            ("optimizer.learning_rate=interval(0.1,1600)",),
+            "optimizer.learning_rate=1600.0: should be less than or equal",
+        ),
+    ],
+)
+def test_a_space_whose_trials_cannot_be_ranked_or_run_is_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    """Seeds, losses and validation examples had a best one, and an end that cannot run showed after hours."""
+    assert said in refused(tmp_path, *OPTUNA, *words)
+
+
+@pytest.mark.wide
+def test_a_point_at_which_nothing_can_run_loses_no_other(tmp_path: Path) -> None:
+    """It ended the search: what ran was killed, and nothing was kept of what had run."""
+    words = ("optimizer.learning_rate=0.1,2000", "hydra.sweeper.trials=2", "training.epochs=1")
+    result = pipeline(tmp_path, *OPTUNA, *words)
+    assert result.returncode == 1, result.stderr
+    assert "not run, and failed: optimizer.learning_rate=2000: should be less than or equal to 1000" in result.stderr
+    assert sorted(trial.state.name for trial in study(tmp_path)) == ["COMPLETE", "FAIL"]
+    assert json.loads((session(tmp_path) / "result.json").read_text())["scalars"].keys() == {"best/validation/accuracy"}
+    assert "the best of 1 finished trials" in result.stdout
+
+
+@pytest.mark.wide
+def test_what_has_run_runs_again_where_that_is_asked_for(tmp_path: Path) -> None:
+    words = ("optimizer.learning_rate=0.1,0.2", "hydra.sweeper.trials=2", "training.epochs=1")
+    assert pipeline(tmp_path, *OPTUNA, *words).returncode == 0
+    again = pipeline(tmp_path, *OPTUNA, *words, "hydra.sweeper.study=other", "sweep.retry=all")
+    assert again.returncode == 0 and "run before as" not in again.stderr
+    assert len(trained(tmp_path)) == 4
+    cells = pipeline(tmp_path, *(word for word in OPTUNA if "sweeper" not in word), *words[::2], "sweep.dry_run=true")
+    assert "2 finished before" in cells.stdout
+
+
+def a_study(folder: Path, values: dict[str, tuple[float, dict[str, Any] | None]]) -> Any:
+    """A study in memory of finished trials: run -> its value, and its receipt where the run is there."""
+    from optuna import create_study
+    from optuna.distributions import IntDistribution
+    from optuna.trial import create_trial
+
+    made = create_study(direction="minimize")
+    for number, (run, (value, receipt)) in enumerate(values.items()):
+        searched: space.Space = {"width": IntDistribution(0, 9)}
+        made.add_trial(create_trial(value=value, params={"width": number}, distributions=searched))
+        made.set_user_attr(f"run {number}", run)
+        if receipt is not None:
+            (folder / run).mkdir()
+            (folder / run / "receipt.json").write_text(json.dumps(receipt))
+    return made
+
+
+def test_small_values_keep_their_digits(tmp_path: Path) -> None:
+    """Errors of a millionth were all 0.0000."""
+    found = a_study(tmp_path, {"a": (1.4e-6, {}), "b": (5.2e-6, {})})
+    (table,) = search_report.best_trials(found, Search(metric="test/relative_l2", direction="minimize"))
+    assert [row[1] for row in table.rows] == ["1.4e-06", "5.2e-06"]
+
+
+def test_runs_that_are_gone_and_trials_of_other_examples_are_noted(tmp_path: Path) -> None:
+    search = Search(metric="validation/loss", direction="minimize")
+    alike = {"held_out": {"validation": "a", "test": "t"}}
+    found = a_study(tmp_path, {"a": (1.0, alike), "b": (2.0, alike), "c": (3.0, None)})
+    assert search_report.notes(found, search, tmp_path) == [
+        "trial 2: the run is no longer there, and the study alone has its value"
+    ]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "receipt.json").write_text(json.dumps({"held_out": {"validation": "b", "test": "t"}}))
+    assert search_report.notes(found, search, tmp_path) == [
+        "validation/loss is of 2 different sets of examples: the trials cannot be compared by it"
+    ]
+
+
 @pytest.mark.wide
 def test_another_question_is_another_study(tmp_path: Path) -> None:
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=1")

@@ -6,6 +6,7 @@ import csv
 import io
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,47 @@ def test_cells_that_other_examples_judge_are_not_compared(key: str) -> None:
     tested = [entry(at, {key: f"{4 + 296 * at}"}, {"test/loss": at}) for at in range(2)]
     assert Pivot(tested).best() == ({(("4",), "")} if key == "dataset.validation" else set())  # of one test set
     assert Pivot(found, Sweep(best="validation/loss")).best() == {(("4",), "")}
+
+
+def with_examples(found: Sequence[Entry], folder: Path, *held_out: str) -> list[Entry]:
+    """The cells with the receipts of their runs, which say what their examples for validation and test are."""
+    entries = []
+    for one, name in zip(found, held_out, strict=True):
+        run = folder / str(one.cell.number)
+        run.mkdir()
+        write_json(run / "receipt.json", {"held_out": {"validation": f"v{name}", "test": f"t{name}"}})
+        entries.append(replace(one, run=run))
+    return entries
+
+
+def test_receipts_say_which_cells_the_same_examples_judge(tmp_path: Path) -> None:
+    """Two symbols are easier to tell apart than eight: both models guessed, and the first was marked."""
+    found = [entry(at, {"dataset.symbols": f"{2 + 6 * at}"}, {"test/loss": at}) for at in range(2)]
+    assert Pivot(with_examples(found, tmp_path, "a", "b")).best() == set()
+    (tmp_path / "same").mkdir()
+    assert Pivot(with_examples(found, tmp_path / "same", "a", "a")).best() == {(("2",), "")}
+    sizes = [entry(at, {"dataset.size": f"{8 * at}"}, {"test/loss": at}) for at in range(2)]  # the same pictures
+    (tmp_path / "sizes").mkdir()
+    assert Pivot(with_examples(sizes, tmp_path / "sizes", "a", "b")).best() == {(("0",), "")}
+
+
+def test_seeds_have_other_examples_each_and_settings_the_same(tmp_path: Path) -> None:
+    cells = [{"dataset.train_size": size, "seed": seed} for size in ("10", "90") for seed in ("0", "1")]
+    found = [entry(at, cell, {"validation/loss": at}) for at, cell in enumerate(cells)]
+    judged = with_examples(found, tmp_path, "a", "b", "a", "b")
+    assert Pivot(judged).best() == {(("10",), "")}
+    lost = [replace(judged[0], metrics={}, run=None, state="failed"), *judged[1:]]  # the second seed says it as well
+    assert len(set(Pivot(lost).judged_on.values())) == 1
+
+
+def test_a_place_that_has_lost_a_repetition_is_not_marked() -> None:
+    """The median of the seeds that went well was the best, beside one of all seeds."""
+    cells = [{"optimizer.learning_rate": rate, "seed": seed} for rate in ("1", "5", "9") for seed in ("0", "1", "2")]
+    found = [entry(at, cell, {"test/loss": 9.0 - at}) for at, cell in enumerate(cells)]
+    assert Pivot(found).best() == {(("9",), "")}
+    found[8] = replace(found[8], metrics={}, state="failed")
+    assert Pivot(found).best() == {(("5",), "")}
+    assert "1 of 3 places lack the result of a repetition, and are not marked" in shown(found)
 
 
 def test_language_models_of_other_tokens_are_judged_by_bits_per_byte() -> None:

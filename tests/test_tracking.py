@@ -771,6 +771,24 @@ def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_
     assert not journal.folder.exists()
 
 
+def test_an_entry_that_was_deleted_on_its_page_is_made_again_when_that_is_asked_for(tmp_path: Path, uri: str) -> None:
+    """MLflow gives a deleted run by its id and takes nothing for it: it could be neither sent nor rebuilt."""
+    here, journal = Path.cwd(), Journal.begin(tmp_path / "runs", "kept", CONFIG)
+    records.write(journal.folder, records.Record(uri=uri, experiment="study"))
+    train(journal, 3)
+    journal.finish("FINISHED")
+    try:
+        assert send(journal.folder) is None
+        gone = run_id_of(journal.folder)
+        client_of(uri).delete_run(gone)
+        assert send(journal.folder, again=True) is None
+    finally:
+        os.chdir(here)
+    found = run_id_of(journal.folder)
+    assert found != gone and client_of(uri).get_run(found).info.lifecycle_stage == "active"
+    assert client_of(uri).get_run(gone).info.lifecycle_stage == "deleted"
+
+
 def autogroups() -> bool:
     """Whether this system has them; where they are switched off at its start, the file is empty."""
     try:

@@ -88,7 +88,14 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
     where = {name: array for name, array in points.items() if name == "inside" or len(points) == 1}
     for output in range(problem.outputs):
         colour, suffix = COLOURS[output % len(COLOURS)], f" {output + 1}" if problem.outputs > 1 else ""
-        left.plot(x, measured.reference[:, output], color=GREY, lw=4, label="reference" if not output else None)
+        left.plot(
+            x,
+            measured.reference[:, output],
+            color=GREY,
+            lw=4,
+            alpha=1 - output / problem.outputs / 2,
+            label=f"reference{suffix}",
+        )
         left.plot(x, measured.values[:, output], color=colour, lw=1.5, label=f"network{suffix}")
         error = np.abs(measured.values[:, output] - measured.reference[:, output])
         right.plot(x, _positive(error), color=colour, lw=1, label=f"error{suffix}")

@@ -48,6 +48,7 @@ def history(
     points: Sequence[tuple[int, float]],
     axis: str,
     better: Callable[[Sequence[float]], float],
+    title: str,
 ) -> None:
     """Trials (number, value) in the order in which they were asked for, with the best so far as a line."""
     figure = canvas(7, 3.6)
@@ -58,6 +59,7 @@ def history(
     axes.step(numbers, best, where="post", color=COLOURS[1], label="the best so far")
     axes.set_xlabel("trial")
     axes.set_ylabel(axis)
+    axes.set_title(title, fontsize=10)
     plain(axes)
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(path)

@@ -18,6 +18,7 @@ SECTIONS = ("config", "code", "data", "software", "machine")
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
 CODE = "code_sha256"
+BESIDE = "beside."  # before what was imported by computed names
 # Modules whose hash holds what they read: the file of model.start, the user's data.
 READERS = ("models.start", "datasets.npz", "datasets.image_folder", "datasets.huggingface", "datasets.text")
 ABSENT = "-"  # of a key that one of the runs does not have
@@ -54,7 +55,7 @@ def account_of(folder: Path) -> Account:
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
             FILLED: receipt.get("config_sha256"),
         },
-        "code": {**code, **_flat(receipt.get("imported_beside") or {}, "beside.")},
+        "code": {**code, **_flat(receipt.get("imported_beside") or {}, BESIDE)},
         "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
         "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
         "machine": _flat(machine),
@@ -127,7 +128,8 @@ def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
 def _but_seed(account: Account) -> dict[str, Any]:
     sections = account.sections
     others = {name: sections[name] for name in ("software", "machine")}
-    code, data = sections["code"].get(CODE), _but_split(sections["data"])
+    data, asked = _but_split(sections["data"]), sections["code"]
+    code = {key: value for key, value in asked.items() if key == CODE or key.startswith(BESIDE)}
     return {**sections["config"], "seed": None, FILLED: None, "code": code, "data": data, **others}
 
 

@@ -25,6 +25,7 @@ from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import class_and_settings
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
+from pipeline.runs.judged_on import SPLITS, examples_of, says_which
 from pipeline.runs.lookup import reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
 
@@ -100,15 +101,40 @@ def listed(root: Path) -> list[Listed]:
 
 def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where a metric of these runs is of different losses, or of different data: then none is better for it."""
-    of_loss = ("loss",) if metric.endswith("/loss") else ()
-    of_data = DATA if metric.startswith(("test/", "validation/")) else ()
+    having = [run for run in runs if metric in run.metrics]
     several = []
-    for key in (*of_loss, *of_data):
-        values = dict.fromkeys(str(run.config[key]) for run in runs if run.config.get(key) is not None)
-        several += [f"{key}={','.join(values)}"] if len(values) > 1 else []
+    if metric.endswith("/loss"):
+        several += _differing(having, [key for run in having for key in run.config if key.partition(".")[0] == "loss"])
+    if metric.partition("/")[0] in SPLITS:
+        several += _of_other_examples(having, metric)
     if not several:
         return []
     return [f"{metric} is of {cut('; '.join(several), 300)}, which are not compared; stage.where=<key>=<value> chooses"]
+
+
+def _differing(runs: Sequence[Listed], keys: Iterable[str]) -> list[str]:
+    """Those of the settings that runs have more than one value of, with these values."""
+    found = []
+    for key in dict.fromkeys(keys):
+        values = dict.fromkeys(setting_text(run.config[key]) for run in runs if run.config.get(key) is not None)
+        found += [f"{key}={','.join(values)}"] if len(values) > 1 else []
+    return found
+
+
+def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
+    """What of the data differs, where a metric is of other examples: by the receipts, else by the settings.
+
+    Another seed has other examples for validation, which is how seeds are compared.
+    """
+    examples: dict[Any, set[str | None]] = {}
+    for run in runs:
+        seed = run.config.get("seed") if metric.startswith("validation/") else None
+        examples.setdefault(seed, set()).add(examples_of(run.folder, metric))
+    if any(None in one for one in examples.values()):
+        return _differing(runs, DATA)
+    if all(len(one) == 1 for one in examples.values()):
+        return []
+    return _differing(runs, says_which(key for run in runs for key in run.config)) or ["examples that differ"]
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

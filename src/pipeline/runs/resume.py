@@ -27,6 +27,7 @@ DEAD = ("KILLED", "FAILED")
 STRICT = "training.checkpoint.strict"
 OF_LAST_PROCESS = ("peak_memory", "device.cpu_threads")  # what a receipt cannot say of the process that was killed
 MOST_MODULES = 3  # named in a message
+CODE = "code"  # where no module of it can be named
 OWN = ("resume", "output_dir", STRICT)
 
 
@@ -159,7 +160,7 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
         return ["receipt.json is missing or damaged"]
     found = ["settings"] if _differs(then, receipt, "config_sha256") else []
     if _differs(then, receipt, "code_sha256"):
-        found.append(_said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
+        found.append(said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
     imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
     whole = {name: one for name, one in imported.items() if one["sha256"] != beside.EDITED}  # nobody knows of the rest
     found += [f"code of {name}" for name in beside.changed(whole)]
@@ -187,11 +188,11 @@ def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in hardware.items() if name != "cores"}
 
 
-def _said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Experiment) -> str:
+def said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Experiment) -> str:
     """A text, a picture or a source that a setting names counts to the module of the part that reads it."""
     changed = [name for name in sorted({**then, **now}) if then.get(name) != now.get(name)]
     if not changed:
-        return "code"
+        return CODE
     more = f" and {len(changed) - MOST_MODULES} more" if len(changed) > MOST_MODULES else ""
     read = experiment.dataset.user_files if type(experiment.dataset).__module__ in changed else ()
     files = ", ".join(file.name for file in read[:MOST_MODULES])

@@ -17,6 +17,7 @@ from pipeline.errors import RunError
 from pipeline.experiment.metrics import name_of
 from pipeline.machine.capability import Resolved
 from pipeline.report.intervals import half_width, why_none
+from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -213,7 +214,7 @@ def grid(trained: Sequence[Trained], asked: Sequence[str]) -> Table:
     names = dict.fromkeys(("test/loss", score_of(first.receipt, first.results).name, *asked))
     heads = ("seed", *(name.replace("/", " ") for name in names), first.rate.unit, "run")
     rows = tuple(
-        (one.seed, *(f"{one.results[name].value:.4f}" for name in names), f"{rate:,.0f}", one.folder.name)
+        (one.seed, *(figure(one.results[name].value) for name in names), f"{rate:,.0f}", one.folder.name)
         for one, rate in zip(trained, rates(trained), strict=True)
     )
     return Table("one training by seed", heads, rows)
@@ -221,7 +222,8 @@ def grid(trained: Sequence[Trained], asked: Sequence[str]) -> Table:
 
 def _mean(values: Sequence[float]) -> str:
     half = half_width(values)
-    mean = f"{statistics.fmean(values):.4f}"
+    mean = figure(statistics.fmean(values))
     if half is None:
         return f"{mean} (mean; n={len(values)}, {why_none(values)} for an interval)"
-    return f"{mean} +-{half:.4f} (mean, 95 % interval, n={len(values)}; {min(values):.4f} to {max(values):.4f})"
+    low, high = figure(min(values)), figure(max(values))
+    return f"{mean} +-{figure(half)} (mean, 95 % interval, n={len(values)}; {low} to {high})"

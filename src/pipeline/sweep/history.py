@@ -17,12 +17,13 @@ from pipeline.machine.cuda import is_cuda
 from pipeline.machine.environment import differences, environment, handed_on
 from pipeline.runs import beside as code_beside
 from pipeline.runs import weights
-from pipeline.runs.code.code_hash import code_sha256
+from pipeline.runs.code.code_hash import code_sha256, modules
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
 from pipeline.runs.records import Status, read_status
+from pipeline.runs.resume import CODE, said_of_code
 from pipeline.runs.saved import card_sha256, saved_card
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
@@ -75,14 +76,22 @@ class History:
         for name, receipt in sorted(self.receipts.get(experiment.config_sha256(), {}).items(), reverse=True):
             status = read_status(self.root / name)
             if status is not None:
-                found.append(Past(self.root / name, status, tuple(self.differences(experiment, where, receipt))))
+                found.append(
+                    Past(
+                        self.root / name, status, tuple(self.differences(experiment, where, receipt, self.root / name))
+                    )
+                )
         return found
 
-    def differences(self, experiment: Experiment, where: Where, then: Mapping[str, Any]) -> list[str]:
-        """What decides a result beside the config: code, software, device, data."""
+    def differences(
+        self, experiment: Experiment, where: Where, then: Mapping[str, Any], run: Path | None = None
+    ) -> list[str]:
+        """What decides a result beside the config: code, software, device, data. `run`: whose receipt it is."""
         found = []
         if then.get("code_sha256") != code_sha256(experiment):
-            found.append("the code")
+            listed = read_json(run / "code.json") if run else {}
+            said = said_of_code(listed, modules(experiment), experiment) if listed else CODE
+            found.append(f"the {CODE}" if said == CODE else said)
         found += code_beside.changed(then.get("imported_beside", {}))
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")

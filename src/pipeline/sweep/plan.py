@@ -178,6 +178,8 @@ def _why_again(past: Sequence[Past]) -> str:
     if not last.differs and last.status.state == "RUNNING":
         quiet = f"has written nothing for {seconds(silence(last.folder))}"
         return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
+    if not last.differs and last.status.state == "PRUNED":
+        return f"{last.folder.name} was cut short by a search"
     if not last.differs and last.status.state == "FINISHED":
         return f"{last.folder.name} has lost its result.json"
     if not last.differs:

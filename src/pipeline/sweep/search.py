@@ -9,8 +9,9 @@ Akiba et al., "Optuna" (KDD 2019); Li et al., "Hyperband" (JMLR 18, 2018).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,11 @@ from pipeline.experiment.settings import Sought
 from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.better import check_direction
 from pipeline.runs.json_files import read_json
+from pipeline.runs.listing import DATA
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
+from pipeline.spec import group_of
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
@@ -35,6 +38,7 @@ from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import EPOCH, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session
 from pipeline.sweep.space import Space, as_overrides, as_text, size
+from pipeline.sweep.summary import REPEATS
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
@@ -45,11 +49,25 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 
+OF_EXAMPLES = (*DATA, "dataset.validation", "dataset.test")  # settings that say which examples trials are judged by
+
+
 class Trials(Source):
     """The source of a search's cells."""
 
-    def __init__(self, study: Study, file: Path, search: Search, cells: Cells, space: Space, history: History) -> None:
+    def __init__(
+        self,
+        study: Study,
+        file: Path,
+        search: Search,
+        cells: Cells,
+        space: Space,
+        history: History,
+        retry: str,
+        say: Callable[[str], None],
+    ) -> None:
         self.study, self.file, self.search = study, file, search
+        self.retry, self.say = retry, say
         self.cells, self.space = cells, space
         self.open: dict[int, Trial] = {}
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
@@ -60,7 +78,12 @@ class Trials(Source):
     def next(self) -> Cell | None:
         while finished(self.study) + self.failed + len(self.open) < self.search.trials and self.left != 0:
             trial = self.study.ask(self.space)
-            cell, run = self._cell(trial)
+            try:
+                cell, run = self._cell(trial)
+            except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
+                self.say(f"trial {trial.number}: not run, and failed: {error}")
+                self._failed(trial)
+                continue
             if run is None:
                 self.open[trial.number] = trial
                 return cell
@@ -89,22 +112,27 @@ class Trials(Source):
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
         else:
-            self.study.tell(trial, state=TrialState.FAIL)
-            self.failed += 1
+            self._failed(trial)
+
+    def _failed(self, trial: Trial) -> None:
+        from optuna.trial import TrialState
+
+        self.study.tell(trial, state=TrialState.FAIL)
+        self.failed += 1
 
     def _cell(self, trial: Trial) -> tuple[Cell, Path | None]:
         """The trial as a cell, and the finished run that it would repeat, if there is one."""
         cell, impossible = self.cells.at(trial.params, trial.number)
         cell = replace(cell, sought=self.search.metrics[0])
         if impossible or cell.experiment is None:
-            raise UserError(f"{impossible} (trial {trial.number}: {cell.label}); take it out of the space")
+            raise UserError(f"{impossible} ({cell.label}); take it out of the space")
         key = cell.experiment.config_sha256()
         trial_settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
         if self.search.pruner != "none":
             trial_settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
             cell = replace(cell, trial=trial_settings)
         known = self.done.get(key)
-        return cell, known or decide_one(cell, "failed", self.history).run
+        return cell, known or decide_one(cell, self.retry, self.history).run
 
     def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
         sought = zip(self.search.metrics, self.search.directions, strict=True)
@@ -142,6 +170,15 @@ class Cells:
             raise UserError(impossible)
         return cell
 
+    def check_ends(self, space: Space) -> None:
+        """Refuse an interval at whose upper end nothing can run: its lower one is that of `first`. Raises UserError."""
+        start = _start(space)
+        for key, distribution in space.items():
+            if not getattr(distribution, "choices", None):
+                _, impossible = self.at({**start, key: distribution.high}, 0)  # type: ignore[attr-defined]
+                if impossible:
+                    raise UserError(impossible)
+
     def of_choices(self, space: Space) -> dict[str, Cell]:
         """The first cell, and one for each further choice with another config or code."""
         start = _start(space)
@@ -167,6 +204,8 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     if first.sweep.best is not None:
         raise UserError(f"sweep.best={first.sweep.best}: of a grid's table; a search is given hydra.sweeper.metric")
     search = search.decided(first)
+    check_comparable(space, search)
+    cells.check_ends(space)
     epochs = epochs_of(first, search)
     if search.pruner != "none":
         check_every_epoch(search.metrics[0], search.pruner, first)
@@ -182,8 +221,29 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     with lock:
         study = open_study(study_file(folder, name), name, search, epochs, space)
         ask_killed_again(study, cells, space, killed_experiments(folder))
-        trials = Trials(study, study_file(folder, name), search, cells, space, history)
+        retry = "all" if first.sweep.retry == "all" else "failed"
+        file = study_file(folder, name)
+        trials = Trials(study, file, search, cells, space, history, retry, partial(say, console))
         return _go_on(trials, first, texts, executor, console)
+
+
+def check_comparable(space: Space, search: Search) -> None:
+    """Refuse a key by which trials would be judged by unlike numbers. Raises UserError."""
+    for key in space:
+        if key == REPEATS:
+            raise UserError(
+                f"{key}: no seed is the best one; leave it out of the space (stage=seeds shows their spread)"
+            )
+        if key in OF_EXAMPLES:
+            raise UserError(
+                f"{key}: each trial would be judged by other examples; leave it out of the space, or use a grid"
+            )
+        lost = next((name for name in search.metrics if name.endswith("/loss")), None)
+        if group_of(key) == "loss" and lost is not None:
+            raise UserError(
+                f"{key}: {lost} would be of another loss in each trial; give another hydra.sweeper.metric, such as "
+                "validation/accuracy"
+            )
 
 
 def ask_killed_again(study: Study, cells: Cells, space: Space, killed: set[str]) -> None:
@@ -246,9 +306,11 @@ def _go_on(
         name = study.study_name
         say(console, f"{', '.join(beside)} was edited meanwhile: not every trial of {name} ran the same; {ANOTHER}")
     search_report.show(results(), study, search)
+    for note in search_report.notes(study, search, Path(first.settings.output_dir).absolute()):
+        say(console, note)
     if search.pruner != "none":
         say(console, search_report.saved_by_pruning(study, epochs_of(first, search)))
-    return 1 if any(not outcome.done for outcome in outcomes) else 0
+    return 1 if trials.failed or any(not outcome.done for outcome in outcomes) else 0
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:

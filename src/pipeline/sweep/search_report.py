@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.streams import say
-from pipeline.report.table import show_table
+from pipeline.report.table import figure, show_table
+from pipeline.runs.judged_on import examples_of
 from pipeline.runs.result import Direction, Metric, Table
 from pipeline.sweep.search_study import ranking
 
@@ -40,9 +41,29 @@ def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ..
     keys = list(dict.fromkeys(key for trial in shown for key in trial.params))
     rows = []
     for trial in shown:
-        values = [f"{value:.4f}" for value in trial.values or ()]
+        values = [figure(value) for value in trial.values or ()]
         rows.append((str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys)))
     return (Table(title, ("trial", *search.metrics, *(key.lstrip("+") for key in keys)), tuple(rows)),)
+
+
+def notes(study: Study, search: Search, folder: Path) -> list[str]:
+    """What makes the trials, whose runs lie in `folder`, less than a ranking of them says."""
+    runs = {trial.number: folder / name for trial in ranking(study) if (name := _run_of(study, trial.number))}
+    gone = [str(number) for number, run in sorted(runs.items()) if not run.is_dir()]
+    found = []
+    if gone:
+        found.append(f"trial {', '.join(gone)}: the run is no longer there, and the study alone has its value")
+    examples = {examples_of(run, name) for run in runs.values() for name in search.metrics[:1]} - {None}
+    if len(examples) > 1:
+        found.append(
+            f"{search.metrics[0]} is of {len(examples)} different sets of examples: the trials cannot be compared by it"
+        )
+    return found
+
+
+def _run_of(study: Study, number: int) -> str | None:
+    name = study.user_attrs.get(f"run {number}")
+    return None if name is None else str(name)
 
 
 def best(study: Study, search: Search) -> tuple[Metric, ...]:
@@ -78,7 +99,8 @@ def draw(path: Path, study: Study, search: Search) -> None:
     done = sorted(ranking(study), key=lambda trial: trial.number)
     points = [(trial.number, trial.values[0]) for trial in done if trial.values]
     if points:
-        grid_figure.history(path, points, search.metrics[0], better=max if search.directions[0] == "maximize" else min)
+        better = max if search.directions[0] == "maximize" else min
+        grid_figure.history(path, points, search.metrics[0], better, study.study_name)
 
 
 def _short(value: Any) -> str:

@@ -92,7 +92,7 @@ def run_below(
             given_up = schedule.run()
         except Stopped:
             keep(run, schedule.outcomes)
-            again = "goes on" if resumes else "starts anew"
+            again = "goes on" if resumes else "runs all cells again, and goes on with those that left a checkpoint"
             say(run.console, f"{ledger.counts().plain}; the same command {again}")
             raise
     keep(run, schedule.outcomes)

@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +17,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure_of, in_cells, seconds, show_table
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
+from pipeline.runs.judged_on import examples_of, says_which
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
 from pipeline.sweep.ledger import headlines, undeclared
@@ -27,8 +29,8 @@ Position = tuple[tuple[str, ...], str]  # the values down the page, the value ac
 VALIDATION = "validation/"
 MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
-# What says which data are tested: cells that differ in it are not compared. A number says how many are trained on.
-# Where the judging metric is of the examples that a share of the data holds out, a number says which these are, too.
+# What says which data are tested, where no receipt does: cells that differ in it are not compared. A number says how
+# many are trained on; of the share that holds the judging examples out, a number says which these are, too.
 DATA = (*listing.DATA, "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
@@ -121,6 +123,7 @@ class Pivot:
         for entry in found:
             self.positions.setdefault(self._position(entry.cell), []).append(entry)
         self.rows = list(dict.fromkeys(row for row, _ in self.positions))
+        self.judged_on = {position: self._data(position) for position in self.positions}
 
     def at(self, row: tuple[str, ...], column: str) -> list[Entry]:
         """The repetitions in one cell of the table."""
@@ -134,33 +137,64 @@ class Pivot:
     def best(self) -> set[Position]:
         """Where the best median of the judging metric on the same data stands, several positions where they are equal.
 
-        No seed is best, nor any value of a metric of which neither more nor less is better.
+        No seed is best, nor any value of a metric of which neither more nor less is better. A position of which a
+        repetition has failed is left out: the median of those that went well would flatter.
         """
         better = self.better()
         if self.seeds_alone or better == "none":
             return set()
         medians: dict[tuple[str, ...], dict[Position, float]] = {}
         for position in ((row, column) for row in self.rows for column in self.columns if self.value(row, column)):
+            if position in self.partly_lost:
+                continue
             median = statistics.median(self.value(*position, self.judge))
-            medians.setdefault(self._data(position), {})[position] = median
+            medians.setdefault(self.judged_on[position], {})[position] = median
         choose = max if better == "max" else min
         several = [found for found in medians.values() if len(found) > 1]
         return {where for found in several for where, median in found.items() if median == choose(found.values())}
 
+    @cached_property
+    def partly_lost(self) -> set[Position]:
+        """Where some repetitions have a value and others came to none."""
+        found = {where: [self.judge in entry.metrics for entry in entries] for where, entries in self.positions.items()}
+        return {where for where, have in found.items() if any(have) and not all(have)}
+
     def _data(self, position: Position) -> tuple[str, ...]:
         """Which data the cells of a position are judged by, of those that the grid goes over, if the user compares
-        none."""
-        if self.chosen:
-            return ()
+        none: by the receipts, of the seed that all positions have, else by the settings."""
         swept = self.at(*position)[0].cell.swept
+        if self.chosen or not says_which(swept):
+            return ()
+        by_receipt = self._examples.get(position)
+        if by_receipt is not None:
+            return (by_receipt,)
         named = tuple(swept[key] for key in DATA if key in swept and not NUMBER.fullmatch(swept[key]))
         held_out = ("dataset.test", "dataset.validation") if self.judge.startswith(VALIDATION) else ("dataset.test",)
         return named + tuple(f"{key}={swept[key]}" for key in held_out if key in swept)
 
+    @cached_property
+    def _examples(self) -> dict[Position, str]:
+        """Of each position that has a value what tells its judging examples apart; nothing where one does not say it.
+
+        Other seeds have other examples for validation, so that all are of one seed.
+        """
+        by_seed = {
+            position: {entry.cell.swept.get(REPEATS, ""): entry for entry in entries if self.judge in entry.metrics}
+            for position, entries in self.positions.items()
+        }
+        having = {position: entries for position, entries in by_seed.items() if entries}
+        first = next(iter(having.values()), {})
+        seed = next((seed for seed in first if all(seed in entries for entries in having.values())), None)
+        if seed is None:
+            return {}
+        found = {position: examples_of(entries[seed].run, self.judge) for position, entries in having.items()}
+        known = {position: examples for position, examples in found.items() if examples is not None}
+        return known if len(known) == len(found) else {}
+
     @property
     def by_dataset(self) -> bool:
         """Whether the grid goes over data, on each of which another is the best."""
-        return any(self._data(position) for position in self.positions)
+        return len(set(self.judged_on.values())) > 1
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
@@ -224,7 +258,11 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
         lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")
     if pivot.by_dataset and not pivot.best() and not lines:
         lines.append(f"no two cells on the same data: none is marked; sweep.best={pivot.judge} compares all of them")
-    return (*lines, *([f"* {_best_by(pivot)}"] if pivot.best() else []))
+    best = pivot.best()
+    if pivot.partly_lost and pivot.better() != "none" and not pivot.seeds_alone:
+        lost = f"{len(pivot.partly_lost)} of {len(pivot.positions)} places"
+        lines.append(f"{lost} lack the result of a repetition, and are not marked")
+    return (*lines, *([f"* {_best_by(pivot)}"] if best else []))
 
 
 def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:

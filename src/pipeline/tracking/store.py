@@ -138,8 +138,7 @@ class Feed:
         if run_id is None:
             return False
         try:
-            self.client.get_run(run_id)
-            return True
+            return bool(self.client.get_run(run_id).info.lifecycle_stage == "active")  # not one deleted on its page
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":  # the database was thrown away: begin again
                 return False

@@ -19,6 +19,7 @@ from pipeline.report.table import figure, figure_of, show, show_table
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
     ABSENT,
+    BESIDE,
     SECTIONS,
     Account,
     account_of,
@@ -27,6 +28,7 @@ from pipeline.runs.differences import (
     differing_metrics,
     edited,
 )
+from pipeline.runs.judged_on import examples_of
 from pipeline.runs.lookup import find_run
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
@@ -100,7 +102,8 @@ def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str
         lines.append(f"The same: {', '.join(same)}.")
     metrics, times = (differing_metrics(accounts, of_machine=which) for which in (False, True))
     weights = {account.weights for account in accounts}
-    if "code" in sections and edited(accounts) == []:
+    code = differing(accounts, "code")
+    if "only here" in code and edited(accounts) == [] and not any(key.startswith(BESIDE) for key in code):
         lines.append("No module was edited: they are other modules, those of other choices.")
     if sections:
         return lines
@@ -191,11 +194,22 @@ def _number(account: Account, name: str) -> str:
 def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
     if len(accounts) != 2:
         return ()
-    losses = [one.sections["config"].get("loss") for one in accounts]
-    if any(name not in one.metrics for one in accounts) or (name.endswith("/loss") and losses[0] != losses[1]):
-        return ("",)  # of one that only one has, or of different losses
+    if any(name not in one.metrics for one in accounts) or _are_unlike(accounts, name):
+        return ("",)
     difference = accounts[1].metrics[name].value - accounts[0].metrics[name].value
     return (signed(difference),)
+
+
+def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
+    """Whether a metric is of different losses, or of other examples: another seed has others for validation."""
+    configs = [one.sections["config"] for one in accounts]
+    if name.endswith("/loss"):
+        losses = [{key: one[key] for key in one if key.partition(".")[0] == "loss"} for one in configs]
+        if losses[0] != losses[1]:
+            return True
+    examples = {examples_of(one.folder, name) for one in accounts}
+    of_seeds = name.startswith("validation/") and configs[0].get("seed") != configs[1].get("seed")
+    return len(examples - {None}) > 1 and not of_seeds
 
 
 def signed(difference: float) -> str:

@@ -17,10 +17,11 @@ from pydantic import BeforeValidator, PositiveInt
 from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
-from pipeline.errors import UserError, bad_choice, shown
+from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.settings import Settings, Sought, Text
 from pipeline.report.table import figure, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
+from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import plain
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import (
@@ -138,7 +139,7 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> N
     rows = []
     for run in runs:
         result = (_result(run, best or run.headline, others),) if first else ()
-        values = (text_of(run.value(key)) if run.has(key) else "" for key in columns)
+        values = (_column(run, key) if run.has(key) else "" for key in columns)
         rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
     console, table, whole = results(), Table("", names, tuple(rows)), ("run", "status", "age")
     if least_width(table, whole) > console.width:  # the id goes beyond the edge, where it disturbs no other column
@@ -153,14 +154,12 @@ def _result(run: Listed, name: str | None, others: Sequence[str]) -> str:
     if name is None or name not in run.metrics:
         return ""
     number = f"[{others.index(name) + 1}] " if name in others else ""
-    return f"{number}{text_of(run.metrics[name])}"
+    return f"{number}{figure(run.metrics[name])}"
 
 
-def text_of(value: Any) -> str:
-    """A setting as YAML writes it, a measured number in a few digits."""
-    if isinstance(value, float):
-        return figure(value)
-    return value if isinstance(value, str) else shown(value)
+def _column(run: Listed, key: str) -> str:
+    """A measured number in a few digits, a setting as YAML writes it."""
+    return figure(run.metrics[key]) if key in run.metrics else setting_text(run.value(key))
 
 
 def _as_json(runs: Sequence[Listed], columns: Sequence[str]) -> str:

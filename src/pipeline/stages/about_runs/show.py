@@ -52,6 +52,8 @@ class Show(AboutRuns):
         asked = read_config(folder)
         if "grid" in asked:
             _show_grid(console, folder, asked["grid"], config)
+        elif "search" in asked:
+            _show_search(console, asked)
         else:
             _show_config(console, asked, config)
         _section(console, "receipt: what really ran", _receipt(read_json(folder / "receipt.json")))
@@ -134,6 +136,14 @@ def _show_grid(console: Console, folder: Path, swept: Mapping[str, str], default
     rows = [(name, status.state.lower() if status else "") for name, status in states]
     rows += [(f"and {len(cells) - CELLS} more", "in cells.txt")] if len(cells) > CELLS else []
     _section(console, "cells", rows)
+
+
+def _show_search(console: Console, asked: Config) -> None:
+    """What is searched, what all trials have, and the search's settings."""
+    _section(console, "search: what varies", [(key, text_of(value)) for key, value in asked["space"].items()])
+    fixed = [(key, value) for key, _, value in (text.partition("=") for text in asked["fixed"])]
+    _section(console, "what all trials have", fixed)
+    _section(console, "settings of the search", [(key, text_of(value)) for key, value in asked["search"].items()])
 
 
 def _changed(config: Config, defaults: Config) -> dict[str, str]:

@@ -1,0 +1,26 @@
+"""Which examples a metric of a run is of: numbers of other examples are not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.runs.json_files import read_json
+
+# Settings of a dataset by which the same examples are given otherwise: to be compared all the same.
+GIVEN_OTHERWISE = ("dataset.channels", "dataset.layout", "dataset.normalise", "dataset.size")
+SPLITS = ("validation", "test")
+
+
+def examples_of(run: Path | None, metric: str) -> str | None:
+    """What tells the examples that a metric of a run is of from those of another run; None where nothing does."""
+    split = metric.partition("/")[0]
+    if run is None or split not in SPLITS:
+        return None
+    found = read_json(run / "receipt.json").get("held_out")
+    return found.get(split) if isinstance(found, dict) else None
+
+
+def says_which(keys: Iterable[str]) -> list[str]:
+    """Those of the settings that may decide which examples a dataset has."""
+    return [key for key in keys if key.partition(".")[0] == "dataset" and key not in GIVEN_OTHERWISE]
