@@ -350,7 +350,7 @@ WRONG = {
     "uneven": "dataset.train=own_examples.uneven: gives examples of the shapes (3,) and (4,); make them one",
     "triples": "dataset.train=own_examples.triples: gives a tuple; give pairs (x, y)",
     "real": "dataset.train=own_examples.real: its targets have dtype float64; classes are names or integers from 0 on "
-    "(for other tasks write a dataset: docs/own.md)",
+    "(dataset.targets=numbers for real numbers; for other tasks write a dataset: docs/own.md)",
     "number": "dataset.train=own_examples.number: gives a int; give a torch Dataset, a tf.data.Dataset or pairs (x, y)",
     "as_mappings": "dataset.train=own_examples.as_mappings: an example has pixels, digit; name x and y by dataset.keys",
     "nothing": "dataset.train=own_examples.nothing: module own_examples has no nothing",

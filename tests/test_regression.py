@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
+from pipeline.datasets import number_files
 from pipeline.datasets.check import check_data
 from pipeline.datasets.diabetes import Diabetes
 from pipeline.datasets.npz import Npz
@@ -54,14 +55,30 @@ def test_errors_are_those_of_scikit_learn(n: int, outputs: int, offset: float, s
 def test_of_several_outputs_each_has_a_row() -> None:
     actual = np.array([[0.0, 10.0], [2.0, 30.0]])
     (table,) = judged(actual, actual + np.array([1.0, 0.0])).details().tables
-    assert table.rows == (("0", "1", "1", "0.0000"), ("1", "0", "0", "1.0000"))
+    assert table.rows == (
+        ("0", "1.0000", "1.0000", "0.0000; no better than the targets' mean for every example"),
+        ("1", "0.0000", "0.0000", "1.0000"),
+    )
+
+
+def test_the_score_of_an_epoch_is_the_error_of_the_test() -> None:
+    """With three targets it was three times as large."""
+    generator = np.random.default_rng(0)
+    outputs, y = generator.normal(size=(2, 20, 3))
+    ops: Any = np
+    each = Regression((3,), 3).scores(ops, outputs, y)
+    assert each.shape == (20,)
+    assert each.mean() == pytest.approx(values(judged(y, outputs).metrics())["test/mean_absolute_error"])
 
 
 def test_targets_that_are_all_the_same_have_no_r2() -> None:
     """It would be a division by zero, and then infinite, or by the rounding of a mean."""
     details = judged(np.full((9, 1), 0.1), np.zeros((9, 1))).details()
     assert [metric.name for metric in details.metrics] == ["test/root_mean_squared_error"]
-    assert ("test r2", "none: all targets of an output are the same") in details.rows
+    assert ("test r2", "none: all targets are the same") in details.rows
+    several = judged(np.array([[0.0, 0.1], [2.0, 0.1]]), np.array([[0.0, 0.0], [2.0, 0.0]])).details()
+    assert ("test r2", "none: all targets of output 1 are the same") in several.rows
+    assert [row[3] for row in several.tables[0].rows] == ["1.0000", "none: all targets are the same"]
 
 
 def test_what_the_mean_would_do_as_well_is_said() -> None:
@@ -138,7 +155,8 @@ def test_numbers_of_a_file(tmp_path: Path, y: np.ndarray, dtype: str, outputs: i
             "its targets have dtype float64 and shape (60, 2, 2); dataset.targets=numbers takes",
         ),
         (np.zeros(60, bool), {}, "its targets have dtype bool and shape (60,); dataset.targets=numbers takes"),
-        (np.r_[np.inf, np.zeros(59)], {}, "its targets hold numbers that are not finite; leave these examples out"),
+        (np.r_[np.inf, np.zeros(59)], {}, "its targets hold numbers that are not finite in float32; leave these"),
+        (np.r_[1e39, np.zeros(59)], {}, "its targets hold numbers that are not finite in float32; leave these"),
         (np.zeros(59), {}, "train has 60 x and 59 y; give one y for each x"),
         (
             np.zeros(60),
@@ -234,6 +252,27 @@ def test_rows_that_the_model_does_not_take_are_refused(recipe: Path, rows: np.nd
     folder = recipe.parents[1]
     np.save(folder / "wrong.npy", rows)
     assert said in refused(folder, "stage=predict", f"run={recipe.name}", "stage.rows=wrong.npy")
+
+
+def test_rows_beyond_float32_are_refused(recipe: Path) -> None:
+    np.save(recipe.parents[1] / "large.npy", np.full((2, 10), 1e300))
+    said = pipeline(recipe.parents[1], "stage=predict", f"run={recipe.name}", "stage.rows=large.npy").stderr
+    assert "row 1 holds numbers that float32 does not" in said and "Warning" not in said
+
+
+@pytest.mark.parametrize(
+    ("head", "note"),
+    [("0,1,2", "the first row, 0 to 2, is taken for the names of the columns"), ("a,blood pressure,1st", ""), ("", "")],
+)
+def test_the_first_row_of_a_table_may_be_names(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], head: str, note: str
+) -> None:
+    """Names that are numbers, as pandas writes them, were a row: each prediction stood one too low."""
+    rows = ["0,1.5,2", "0,1,4"]
+    (tmp_path / "rows.csv").write_text("\n".join([head, *rows] if head else rows))
+    found = number_files.read("stage.rows", str(tmp_path / "rows.csv"), "row")
+    assert found.tolist() == [[0, 1.5, 2], [0, 1, 4]]
+    assert note in capfd.readouterr().err
 
 
 def test_other_examples_than_rows_are_refused(recipe: Path) -> None:

@@ -157,6 +157,21 @@ def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None
     assert listing.unlike(every, "test/accuracy") == [f"test/accuracy is of dataset.symbols=8,2, {chooses}"]
 
 
+def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:
+    root, data = tmp_path / "runs", "pipeline.datasets."
+    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    for seed, (kind, size) in enumerate((("digits.Digits", None), ("image_folder.ImageFolder", 8))):
+        made = a_run(root, 0.5, ago=9 - seed, seed=seed, dataset={"_target_": data + kind, "size": size})
+        write_json(made / "receipt.json", {"held_out": {"test": kind, "validation": kind}})
+    every = listing.listed(root)
+    said = f"validation/accuracy is of dataset=image_folder,digits, {chooses}"
+    assert listing.unlike(every, "validation/accuracy") == [said]
+    other = a_run(root, 0.6, seed=1, dataset={"_target_": data + "image_folder.ImageFolder", "size": 16})
+    write_json(other / "receipt.json", {"held_out": {"test": "larger", "validation": "larger"}})
+    pictures = [run for run in listing.listed(root) if run.config["dataset"] == "image_folder"]
+    assert len(pictures) == 2 and listing.unlike(pictures, "test/accuracy") == []
+
+
 @pytest.mark.parametrize(("direction", "order"), [("maximize", [3, 2, 1]), ("minimize", [1, 2, 3])])
 def test_the_user_says_what_is_better_of_a_metric_that_declares_nothing(
     tmp_path: Path, direction: Sought, order: list[int]

@@ -126,6 +126,7 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("seed=0,1",), "seed: no seed is the best one; leave it out of the space"),
+        (("++seed=0,1",), "++seed: no seed is the best one; leave it out of the space"),
         (("dataset.validation=10,100",), "dataset.validation: each trial would be judged by other examples"),
         (
             ("loss.label_smoothing=0.0,0.3", "hydra.sweeper.metric=validation/loss"),
@@ -150,7 +151,8 @@ def test_a_point_at_which_nothing_can_run_loses_no_other(tmp_path: Path) -> None
     words = ("optimizer.learning_rate=0.1,2000", "hydra.sweeper.trials=2", "training.epochs=1")
     result = pipeline(tmp_path, *OPTUNA, *words)
     assert result.returncode == 1, result.stderr
-    assert "not run, and failed: optimizer.learning_rate=2000: should be less than or equal to 1000" in result.stderr
+    assert "optimizer.learning_rate=2000: should be less than or equal to 1000" in result.stderr
+    assert "1 done · 1 failed · 0 skipped · 0 running · 0 waiting" in result.stderr
     assert sorted(trial.state.name for trial in study(tmp_path)) == ["COMPLETE", "FAIL"]
     assert json.loads((session(tmp_path) / "result.json").read_text())["scalars"].keys() == {"best/validation/accuracy"}
     assert "the best of 1 finished trials" in result.stdout
@@ -165,6 +167,22 @@ def test_what_has_run_runs_again_where_that_is_asked_for(tmp_path: Path) -> None
     assert len(trained(tmp_path)) == 4
     cells = pipeline(tmp_path, *(word for word in OPTUNA if "sweeper" not in word), *words[::2], "sweep.dry_run=true")
     assert "2 finished before" in cells.stdout
+
+
+@pytest.mark.wide
+def test_without_a_metric_the_tasks_score_judges(tmp_path: Path) -> None:
+    """A regression has no accuracy; and finished trials stay, whatever is to be run again."""
+    words = (
+        "-m",
+        "hydra/sweeper=optuna",
+        "experiment=diabetes",
+        "training.epochs=2",
+        "optimizer.learning_rate=0.1,0.2",
+    )
+    result = pipeline(tmp_path, *words, "hydra.sweeper.trials=2", "loss=squared_error,huber")
+    assert result.returncode == 0 and "validation/mean_absolute_error" in result.stdout, result.stderr
+    again = pipeline(tmp_path, *words, "hydra.sweeper.trials=2", "loss=squared_error,huber", "sweep.retry=all")
+    assert "sweep.retry=all: the trials of search that have finished stay" in again.stderr
 
 
 def a_study(folder: Path, values: dict[str, tuple[float, dict[str, Any] | None]]) -> Any:
@@ -301,7 +319,7 @@ def test_every_key_of_every_trial_has_a_column() -> None:
     for value, key in ((0.5, "one"), (0.25, "++two")):
         made.tell(made.ask({key: IntDistribution(1, 1)}), value)
     written = io.StringIO()
-    search_report.show(Console(file=written, width=80), made, Search(direction="maximize"))
+    search_report.show(Console(file=written, width=80), made, Search(metric="validation/accuracy", direction="maximize"))
     assert [line.split() for line in written.getvalue().splitlines()[1:]] == [
         ["trial", "validation/accuracy", "one", "two"],
         ["0", "0.5000", "1"],

@@ -108,6 +108,13 @@ def test_receipts_say_which_cells_the_same_examples_judge(tmp_path: Path) -> Non
     assert Pivot(with_examples(sizes, tmp_path / "sizes", "a", "b")).best() == {(("0",), "")}
 
 
+def test_a_cell_that_failed_is_of_no_other_data(tmp_path: Path) -> None:
+    found = [entry(at, {"dataset.train_size": f"{at}"}, {"test/loss": at}) for at in range(3)]
+    judged = [*with_examples(found[:2], tmp_path, "a", "a"), replace(found[2], metrics={}, state="failed")]
+    assert Pivot(judged).best() == {(("0",), "")}
+    assert not Pivot(judged).by_dataset and "same data" not in "".join(shown(judged))
+
+
 def test_seeds_have_other_examples_each_and_settings_the_same(tmp_path: Path) -> None:
     cells = [{"dataset.train_size": size, "seed": seed} for size in ("10", "90") for seed in ("0", "1")]
     found = [entry(at, cell, {"validation/loss": at}) for at, cell in enumerate(cells)]

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from pipeline.cli.streams import say_at_once
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import fault_of, open_regular
 
@@ -28,7 +29,8 @@ def check_there(key: str, text: str) -> None:
 def read(key: str, text: str, what: str, names: Sequence[str] = ()) -> np.ndarray:
     """Its numbers in float64, a row of the .csv a row of the array. Raises UserError.
 
-    `what` they are, for the message. `names` of the columns, in the order that is wanted; none: whatever they are.
+    `what` they are, for the message. `names` of the columns, in the order that is wanted; none: whatever they are, if
+    the first row is of names.
     """
     path = Path(text).expanduser()
     try:
@@ -44,13 +46,33 @@ def _csv(file: BinaryIO, names: Sequence[str], what: str) -> np.ndarray:
     with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         rows = [row for row in csv.reader(text) if row]
     order = list(range(len(names)))
-    if rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
+    if not names:
+        rows = rows[_begins_with_names(rows, what) :]
+    elif rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
         head = [cell.strip() for cell in rows.pop(0)]
-        if names and sorted(head) != sorted(names):
+        if sorted(head) != sorted(names):
             raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
         order = [head.index(name) for name in names]
     found = np.array([[float(cell) for cell in row] for row in rows])
     return found[:, order] if names and found.ndim == 2 and found.shape[1] == len(names) else found
+
+
+def _begins_with_names(rows: Sequence[Sequence[str]], what: str) -> bool:
+    """Whether the first row has no number, or counts the columns from 0 on, as pandas names them, which is said."""
+    if not rows:
+        return False
+    counted = len(rows[0]) > 1 and [cell.strip() for cell in rows[0]] == [str(at) for at in range(len(rows[0]))]
+    if counted:
+        say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is taken for the names of the columns, and for no {what}")
+    return counted or not any(map(_is_number, rows[0]))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_name(text: str) -> bool:

@@ -146,6 +146,6 @@ def numbers(y: np.ndarray, who: str) -> np.ndarray:
             f"{who}: its targets have dtype {y.dtype} and shape {y.shape}; dataset.targets=numbers takes real "
             "numbers (N,) or (N, D)"
         )
-    if not np.isfinite(y).all():
-        raise UserError(f"{who}: its targets hold numbers that are not finite; leave these examples out")
+    if not (np.abs(y) <= np.finfo(np.float32).max).all():
+        raise UserError(f"{who}: its targets hold numbers that are not finite in float32; leave these examples out")
     return y.reshape(len(y), -1).astype(np.float32 if y.dtype == np.float32 else np.float64)

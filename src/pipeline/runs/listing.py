@@ -25,7 +25,7 @@ from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import class_and_settings
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import SPLITS, examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.lookup import reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
 
@@ -37,7 +37,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-HEADLINES = ("test/bits_per_byte", "test/exact_match", "test/accuracy")  # of a model's test, the first that it has
+HEADLINES = (
+    "test/bits_per_byte",
+    "test/exact_match",
+    "test/accuracy",
+    "test/mean_absolute_error",
+)  # of a model's test, the first that it has
 BY_THEMSELVES = {  # what is neither, and has its own key
     "status": "stage.status=finished chooses by it",
     "state": "stage.status=finished chooses by it",
@@ -45,6 +50,7 @@ BY_THEMSELVES = {  # what is neither, and has its own key
 }
 
 DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # settings that say what is tested
+WHICH = (*DATA, "dataset.validation", "dataset.test")  # and which of them
 BY_NAME = ("device", "precision")  # groups of one class whose choices have a `name`
 MERGED = ("training", "sweep")  # groups of one class whose choices leave nothing but their settings
 TRACKERS = {"pipeline.tracking.tracker.Mlflow": "mlflow", "pipeline.tracking.tracker.Off": "none"}
@@ -124,17 +130,18 @@ def _differing(runs: Sequence[Listed], keys: Iterable[str]) -> list[str]:
 def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
     """What of the data differs, where a metric is of other examples: by the receipts, else by the settings.
 
-    Another seed has other examples for validation, which is how seeds are compared.
+    Another seed has other examples for validation, which is how seeds are compared: of these the settings say it.
     """
     examples: dict[Any, set[str | None]] = {}
     for run in runs:
         seed = run.config.get("seed") if metric.startswith("validation/") else None
         examples.setdefault(seed, set()).add(examples_of(run.folder, metric))
+    keys = says_which(key for run in runs for key in run.config)
     if any(None in one for one in examples.values()):
         return _differing(runs, DATA)
     if all(len(one) == 1 for one in examples.values()):
-        return []
-    return _differing(runs, says_which(key for run in runs for key in run.config)) or ["examples that differ"]
+        return _differing(runs, WHICH) if len(examples) > 1 else []
+    return _differing(runs, keys) or ([] if _differing(runs, GIVEN_OTHERWISE) else ["examples that differ"])
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

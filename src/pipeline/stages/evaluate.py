@@ -14,6 +14,7 @@ from pipeline.datasets.loading import check_saved, load_ahead, load_data
 from pipeline.errors import UserError
 from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
+from pipeline.report.table import figure
 from pipeline.runs import receipt
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
@@ -88,11 +89,11 @@ def _rows(source: Path, found: Measured, resolved: Resolved, changed: Container[
         old = then[metric.name].value if metric.name in then else None
         remark = "" if old is None else f"  {_beside(metric.value, old)}"
         if old is not None and metric.name in changed:
-            remark = f"  when trained, with other settings: {old:.4f}"
-        rows.append((metric.name.replace("test/", "test "), f"{metric.value:.4f}{remark}"))
+            remark = f"  when trained, with other settings: {figure(old)}"
+        rows.append((metric.name.replace("test/", "test "), f"{figure(metric.value)}{remark}"))
     return [
         *rows,
-        *found.details.rows,
+        *(row for row in found.details.rows if row[0] not in dict(rows)),
         ("run", source.name),
         ("device", str(resolved.place)),
         ("precision", resolved.precision),

@@ -174,6 +174,7 @@ def model_card(source: Path) -> dict[str, Any]:
     if "classes" not in card or len(card["x"]) != 3:
         also = {"languagemodelling": "stage=generate writes text" if "tokens" in card else ""}
         also |= {task: "stage.rows=rows.csv rows" for task in ("classification", "regression") if len(card["x"]) == 1}
+        also |= {"regression": "and predicts no numbers from them"} if len(card["x"]) == 3 else {}
         other = also.get(card["task"])
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"

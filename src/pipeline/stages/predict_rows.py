@@ -76,7 +76,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     predict = experiment.backend.load().predictor(
         experiment, Shapes(tuple(card["x"]), tuple(card["outputs"])), saved, resolved
     )
-    x, size = inputs_of(card, rows, input_dtype(resolved)), experiment.training.evaluation_batch_size
+    x, size = _inputs(card, rows, input_dtype(resolved), text), experiment.training.evaluation_batch_size
     outputs = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
     check_outputs(outputs, "row {}", 1, source, resolved.precision)
     run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, _sha256(rows)))
@@ -97,6 +97,16 @@ def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarr
     if normalisation is not None:
         return normalised(rows, *normalisation.steps(scale, rows.shape[1:]), dtype)
     return rows.astype(dtype) if scale is None else np.divide(rows, scale).astype(dtype)
+
+
+def _inputs(card: Mapping[str, Any], rows: np.ndarray, dtype: str, text: str) -> np.ndarray:
+    """`inputs_of`. Raises UserError for rows whose numbers the dtype does not hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = inputs_of(card, rows, dtype)
+    wrong = ~np.isfinite(found).all(axis=1)
+    if wrong.any():
+        raise UserError(f"{KEY}={text}: row {int(np.argmax(wrong)) + 1} holds numbers that {dtype} does not")
+    return found
 
 
 def _given(card: Mapping[str, Any], outputs: np.ndarray) -> tuple[list[str], list[list[Any]]]:

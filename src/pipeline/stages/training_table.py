@@ -39,7 +39,7 @@ def rows(
     busy = said_of(receipt["training_rate"]["cores_of_others"])
     disturbed = f"; {busy}" if busy else ""
     found = [(metric.name.replace("test/", "test "), table.figure(metric.value)) for metric in measured.metrics]
-    found += measured.details.rows
+    found += [row for row in measured.details.rows if row[0] not in dict(found)]
     compiled = receipt.get("compile_s")
     training = experiment.training
     if training.steps is not None:

@@ -9,9 +9,8 @@ Akiba et al., "Optuna" (KDD 2019); Li et al., "Hyperband" (JMLR 18, 2018).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from pipeline.experiment.settings import Sought
 from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.better import check_direction
 from pipeline.runs.json_files import read_json
-from pipeline.runs.listing import DATA
+from pipeline.runs.listing import WHICH
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 
-OF_EXAMPLES = (*DATA, "dataset.validation", "dataset.test")  # settings that say which examples trials are judged by
-
-
 class Trials(Source):
     """The source of a search's cells."""
 
@@ -64,16 +60,15 @@ class Trials(Source):
         space: Space,
         history: History,
         retry: str,
-        say: Callable[[str], None],
     ) -> None:
         self.study, self.file, self.search = study, file, search
-        self.retry, self.say = retry, say
+        self.retry = retry
         self.cells, self.space = cells, space
         self.open: dict[int, Trial] = {}
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
-        self.reused: list[Outcome] = []  # trials since the last look whose cell had run before
+        self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
     def next(self) -> Cell | None:
         while finished(self.study) + self.failed + len(self.open) < self.search.trials and self.left != 0:
@@ -81,8 +76,9 @@ class Trials(Source):
             try:
                 cell, run = self._cell(trial)
             except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
-                self.say(f"trial {trial.number}: not run, and failed: {error}")
                 self._failed(trial)
+                cell = Cell(trial.number, varied_by(as_overrides(trial.params)), {}, [], None, None)
+                self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
                 continue
             if run is None:
                 self.open[trial.number] = trial
@@ -223,26 +219,26 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         ask_killed_again(study, cells, space, killed_experiments(folder))
         retry = "all" if first.sweep.retry == "all" else "failed"
         file = study_file(folder, name)
-        trials = Trials(study, file, search, cells, space, history, retry, partial(say, console))
+        trials = Trials(study, file, search, cells, space, history, retry)
         return _go_on(trials, first, texts, executor, console)
 
 
 def check_comparable(space: Space, search: Search) -> None:
     """Refuse a key by which trials would be judged by unlike numbers. Raises UserError."""
-    for key in space:
+    for written in space:
+        key = written.lstrip("+")
         if key == REPEATS:
             raise UserError(
-                f"{key}: no seed is the best one; leave it out of the space (stage=seeds shows their spread)"
+                f"{written}: no seed is the best one; leave it out of the space (stage=seeds shows their spread)"
             )
-        if key in OF_EXAMPLES:
+        if key in WHICH:
             raise UserError(
-                f"{key}: each trial would be judged by other examples; leave it out of the space, or use a grid"
+                f"{written}: each trial would be judged by other examples; leave it out of the space, or use a grid"
             )
         lost = next((name for name in search.metrics if name.endswith("/loss")), None)
         if group_of(key) == "loss" and lost is not None:
             raise UserError(
-                f"{key}: {lost} would be of another loss in each trial; give another hydra.sweeper.metric, such as "
-                "validation/accuracy"
+                f"{written}: {lost} would be of another loss in each trial; give another hydra.sweeper.metric"
             )
 
 
@@ -282,6 +278,8 @@ def _go_on(
     study, search = trials.study, trials.search
     before = finished(study)
     done = f", {before} of them done before" if before else ""
+    if before and trials.retry == "all":
+        say(console, f"sweep.retry=all: the trials of {study.study_name} that have finished stay; {ANOTHER}")
     say(console, f"study {study.study_name}: {search.trials} trials{done}")
     whole, todo = size(trials.space), search.trials - before
     if trials.left is not None and trials.left < todo:
@@ -310,7 +308,7 @@ def _go_on(
         say(console, note)
     if search.pruner != "none":
         say(console, search_report.saved_by_pruning(study, epochs_of(first, search)))
-    return 1 if trials.failed or any(not outcome.done for outcome in outcomes) else 0
+    return 1 if any(not outcome.done for outcome in outcomes) else 0
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:

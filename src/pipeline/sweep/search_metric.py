@@ -37,6 +37,17 @@ def directions_of(metrics: Sequence[str], given: Sequence[Sought] | None, experi
     return tuple(given)
 
 
+def usual_metric(experiment: Experiment) -> str:
+    """What a search judges by where no metric is given: the task's score on the validation data, else the loss.
+
+    Raises UserError for an experiment without a dataset.
+    """
+    dataset = experiment.dataset
+    if not isinstance(dataset, Dataset):
+        raise UserError("hydra.sweeper.metric=null: nothing says what trials are judged by; name a metric")
+    return f"validation/{dataset.task.score or 'loss'}"
+
+
 def check_every_epoch(name: str, pruner: str, experiment: Experiment) -> None:
     """Refuse a pruner that would look for a metric after each epoch that is measured at the end alone."""
     dataset = experiment.dataset

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.streams import say
 from pipeline.report.table import figure, show_table
-from pipeline.runs.judged_on import examples_of
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of
 from pipeline.runs.result import Direction, Metric, Table
 from pipeline.sweep.search_study import ranking
 
@@ -54,7 +54,8 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
     if gone:
         found.append(f"trial {', '.join(gone)}: the run is no longer there, and the study alone has its value")
     examples = {examples_of(run, name) for run in runs.values() for name in search.metrics[:1]} - {None}
-    if len(examples) > 1:
+    searched = {key.lstrip("+") for trial in study.get_trials(deepcopy=False) for key in trial.params}
+    if len(examples) > 1 and searched.isdisjoint(GIVEN_OTHERWISE):
         found.append(
             f"{search.metrics[0]} is of {len(examples)} different sets of examples: the trials cannot be compared by it"
         )

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Sought
 from pipeline.spec import spec
-from pipeline.sweep.search_metric import directions_of
+from pipeline.sweep.search_metric import directions_of, usual_metric
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -22,14 +22,14 @@ class Search:
 
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,60}$")] | None = None
     trials: PositiveInt = 20
-    metric: str | tuple[str, ...] = "validation/accuracy"
+    metric: str | tuple[str, ...] | None = None
     direction: Sought | tuple[Sought, ...] | None = None
     sampler: Literal["tpe", "random", "cmaes"] = "tpe"
     pruner: Literal["none", "median", "hyperband"] = "none"
     seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        if self.given is not None and len(self.metrics) != len(self.given):
+        if self.given is not None and self.metrics and len(self.metrics) != len(self.given):
             raise UserError(
                 f"hydra.sweeper.direction={self.direction}: give one for each of the {len(self.metrics)} metrics"
             )
@@ -40,7 +40,7 @@ class Search:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return (self.metric,) if isinstance(self.metric, str) else self.metric
+        return (self.metric,) if isinstance(self.metric, str) else self.metric or ()
 
     @property
     def given(self) -> tuple[Sought, ...] | None:
@@ -55,4 +55,5 @@ class Search:
 
     def decided(self, experiment: Experiment) -> Search:
         """With a direction for each metric: of what its trials measure. Raises UserError where it has none."""
-        return replace(self, direction=directions_of(self.metrics, self.given, experiment))
+        named = self if self.metrics else replace(self, metric=usual_metric(experiment))
+        return replace(named, direction=directions_of(named.metrics, named.given, experiment))

@@ -17,7 +17,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure_of, in_cells, seconds, show_table
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
-from pipeline.runs.judged_on import examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
 from pipeline.sweep.ledger import headlines, undeclared
@@ -166,7 +166,7 @@ class Pivot:
         if self.chosen or not says_which(swept):
             return ()
         by_receipt = self._examples.get(position)
-        if by_receipt is not None:
+        if by_receipt is not None and not any(key in GIVEN_OTHERWISE for key in swept):
             return (by_receipt,)
         named = tuple(swept[key] for key in DATA if key in swept and not NUMBER.fullmatch(swept[key]))
         held_out = ("dataset.test", "dataset.validation") if self.judge.startswith(VALIDATION) else ("dataset.test",)
@@ -194,7 +194,7 @@ class Pivot:
     @property
     def by_dataset(self) -> bool:
         """Whether the grid goes over data, on each of which another is the best."""
-        return len(set(self.judged_on.values())) > 1
+        return len({on for position, on in self.judged_on.items() if self.value(*position, self.judge)}) > 1
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""

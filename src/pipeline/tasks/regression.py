@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.metrics.classification import Mean
 from pipeline.models import Shapes
+from pipeline.report.table import figure
 from pipeline.runs.result import Metric, Table
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
 
@@ -44,7 +45,7 @@ class Regression(Task):
         return Shapes(self.x, (self.outputs,))
 
     def scores(self, ops: Ops, outputs: Any, y: Any) -> Any:
-        return ops.abs(outputs - y)
+        return ops.sum(ops.abs(outputs - y), -1) / self.outputs
 
     def check(self, y: np.ndarray) -> str | None:
         if y.shape[1:] != (self.outputs,) or y.dtype.kind != "f":
@@ -83,25 +84,21 @@ class RegressionJudge(Judge):
         """The errors in the unit of the targets; of several outputs a row for each."""
         actual, predicted = self._whole()
         absolute, squared = np.abs(predicted - actual).mean(axis=0), np.square(predicted - actual).mean(axis=0)
-        differ, spread = np.ptp(actual, axis=0) > 0, actual.var(axis=0)
-        root = float(np.sqrt(squared.mean()))
-        found = [Metric("test/root_mean_squared_error", root, direction="min")]
-        rows = [("test root_mean_squared_error", f"{root:.4f}")]
-        if not differ.all():
-            rows.append(("test r2", "none: all targets of an output are the same"))
-            return Details(tuple(found), rows=tuple(rows))
-        shares = 1 - squared / spread
-        r2 = float(shares.mean())
-        found.append(Metric("test/r2", r2, direction="max"))
-        worse = "" if r2 > 0 else "; no better than the targets' mean for every example"
-        rows.append(("test r2", f"{r2:.4f}{worse}"))
+        spread, same = actual.var(axis=0), np.flatnonzero(np.ptp(actual, axis=0) == 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = 1 - squared / spread
+        shares[same] = np.nan  # by its rounded mean a constant may have a tiny spread
+        found = [Metric("test/root_mean_squared_error", float(np.sqrt(squared.mean())), direction="min")]
+        if not len(same):
+            found.append(Metric("test/r2", float(shares.mean()), direction="max"))
+        rows = (("test root_mean_squared_error", figure(found[0].value)), ("test r2", _r2(shares, same)))
         columns = ("output", "mean absolute error", "root mean squared error", "r2")
         by_output = tuple(
-            (str(number), f"{absolute[number]:.4g}", f"{np.sqrt(squared[number]):.4g}", f"{shares[number]:.4f}")
+            (str(number), figure(absolute[number]), figure(np.sqrt(squared[number])), _r2(shares[[number]], same))
             for number in range(len(shares))
         )
         tables = (Table("the test set by output", columns, by_output),) if len(shares) > 1 else ()
-        return Details(tuple(found), tables, tuple(rows))
+        return Details(tuple(found), tables, rows)
 
     def draw(self, run: Run, title: str) -> None:
         from pipeline.report import figures
@@ -118,3 +115,12 @@ class RegressionJudge(Judge):
     def _whole(self) -> tuple[np.ndarray, np.ndarray]:
         """Targets and outputs (N, outputs) of the whole test set, in its order, in float64."""
         return np.concatenate(self.actual).astype(np.float64), np.concatenate(self.predicted)
+
+
+def _r2(shares: np.ndarray, same: np.ndarray) -> str:
+    """R², in words where there is none, or where it is no more than 0. `same`: outputs whose targets are the same."""
+    if np.isnan(shares).any():
+        of = "" if len(shares) == 1 else f" of output {', '.join(map(str, same))}"
+        return f"none: all targets{of} are the same"
+    worse = "" if shares.mean() > 0 else "; no better than the targets' mean for every example"
+    return f"{shares.mean():.4f}{worse}"

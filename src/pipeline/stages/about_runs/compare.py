@@ -28,7 +28,8 @@ from pipeline.runs.differences import (
     differing_metrics,
     edited,
 )
-from pipeline.runs.judged_on import examples_of
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
+from pipeline.runs.listing import WHICH
 from pipeline.runs.lookup import find_run
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
@@ -208,8 +209,12 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
         if losses[0] != losses[1]:
             return True
     examples = {examples_of(one.folder, name) for one in accounts}
-    of_seeds = name.startswith("validation/") and configs[0].get("seed") != configs[1].get("seed")
-    return len(examples - {None}) > 1 and not of_seeds
+    if len(examples - {None}) < 2:
+        return False
+    changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
+    if name.startswith("validation/") and "seed" in changed:  # which draws other ones
+        return not changed.isdisjoint(WHICH)
+    return bool(says_which(changed)) or changed.isdisjoint(GIVEN_OTHERWISE)
 
 
 def signed(difference: float) -> str:
