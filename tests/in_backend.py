@@ -416,7 +416,7 @@ def _tensorflow_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> t
     x = tf.convert_to_tensor(logits)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        value = spec.keras()(x, tf.constant(labels.astype(np.int32)))
+        value = spec.keras()(x, tf.constant(_narrowed(labels)))
     return value.numpy(), tape.gradient(value, x).numpy()
 
 
@@ -427,7 +427,12 @@ def _jax_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[An
 
     wide = logits.dtype == np.float64
     with jax.enable_x64(wide), keras_jax._float64_kept(wide):
-        return jax.value_and_grad(spec.keras())(jax.numpy.asarray(logits), jax.numpy.asarray(labels.astype(np.int32)))
+        return jax.value_and_grad(spec.keras())(jax.numpy.asarray(logits), jax.numpy.asarray(_narrowed(labels)))
+
+
+def _narrowed(targets: np.ndarray) -> np.ndarray:
+    """Classes in 32 bits, as the engines have them; numbers as they are."""
+    return targets.astype(np.int32) if targets.dtype.kind == "i" else targets
 
 
 # Precision

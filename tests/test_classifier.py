@@ -852,7 +852,7 @@ backend, *combinations = sys.argv[1:]
 hydra_plugins.register()
 with initialize_config_dir(str(conf_path()), version_base="1.3"):
     for words in combinations:
-        small = ["dataset=digits", "dataset.train_size=100", "training=quick", "training.batch_size=32", "device=cpu"]
+        small = ["dataset.train_size=100", "training=quick", "training.batch_size=32", "device=cpu"]
         cell = [*small, f"backend={backend}", "training.epochs=2", *words.split()]
         config = compose("config", cell)
         experiment = experiments.load(OmegaConf.to_container(config, resolve=True))
@@ -873,9 +873,12 @@ def test_every_optimizer_loss_and_activation_trains(backend: str, tmp_path: Path
     )
     activations = ("relu", "tanh", "sigmoid", "gelu", "silu", "elu")
     assert len(optimizers) >= max(len(losses), len(activations))
+    of_numbers = "dataset=diabetes dataset.normalise=true stage=train optimizer.learning_rate=1e-4"
+    data = {loss: of_numbers if loss in ("huber", "squared_error") else "dataset=digits" for loss in losses}
+    chosen = [(losses[place % len(losses)], activations[place % len(activations)]) for place in range(len(optimizers))]
     combinations = [
-        f"optimizer={name} loss={losses[place % len(losses)]} model.activation={activations[place % len(activations)]}"
-        for place, name in enumerate(optimizers)
+        f"optimizer={name} loss={loss} model.activation={activation} {data[loss]}"
+        for name, (loss, activation) in zip(optimizers, chosen, strict=True)
     ]
     command = [sys.executable, "-c", COVERING, backend, *combinations]
     result = subprocess.run(

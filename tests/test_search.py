@@ -319,7 +319,9 @@ def test_every_key_of_every_trial_has_a_column() -> None:
     for value, key in ((0.5, "one"), (0.25, "++two")):
         made.tell(made.ask({key: IntDistribution(1, 1)}), value)
     written = io.StringIO()
-    search_report.show(Console(file=written, width=80), made, Search(metric="validation/accuracy", direction="maximize"))
+    search_report.show(
+        Console(file=written, width=80), made, Search(metric="validation/accuracy", direction="maximize")
+    )
     assert [line.split() for line in written.getvalue().splitlines()[1:]] == [
         ["trial", "validation/accuracy", "one", "two"],
         ["0", "0.5000", "1"],
