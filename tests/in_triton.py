@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from pipeline.errors import RunError
-from pipeline.kernels.gemm import Gemm, check, operands
+from pipeline.kernels.check import check
+from pipeline.kernels.gemm import Gemm, operands
 from pipeline.kernels.triton.launch import TritonLaunch
 from pipeline.kernels.triton.programs import descriptors, pointers, tiles
 from pipeline.kernels.triton.source import TritonSource, by_rows

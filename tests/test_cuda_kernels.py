@@ -14,6 +14,8 @@ import pytest
 from mutants import Mutant, mutants
 
 from pipeline.errors import UserError
+from pipeline.kernels.cases import cases
+from pipeline.kernels.check import check
 from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
@@ -23,7 +25,7 @@ from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
-from pipeline.kernels.gemm import Gemm, Operands, cases, check, operands
+from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.named import kernels_of
 from pipeline.kernels.shim.program import Fault, Program, available, build
 from pipeline.kernels.verify import Verdict, how_apart, may_hang, verify

@@ -25,6 +25,7 @@ from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State
+from pipeline.kernels.check import check
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cuda import driver
@@ -34,7 +35,7 @@ from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.tuned import Tuned
-from pipeline.kernels.gemm import Gemm, Operands, check, digest, operands, with_margins
+from pipeline.kernels.gemm import Gemm, Operands, digest, operands, with_margins
 from pipeline.kernels.on_card import asked, card, card_index, on_card
 from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import Times, in_turns

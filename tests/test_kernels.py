@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError, UserError
 from pipeline.kernels import named
+from pipeline.kernels.check import check
 from pipeline.kernels.cpu import ceilings, compiled
 from pipeline.kernels.cpu.of_file import Source
-from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, check, decode, encode, matrix, operands, views
+from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, decode, encode, matrix, operands, views
 from pipeline.kernels.timing import in_turns
 from pipeline.kernels.verify import WHOLE_FLOP, Case, all_cases, verify
 

@@ -15,7 +15,8 @@ import pytest
 
 from pipeline.errors import RunError, UserError
 from pipeline.kernels import nvrtc
-from pipeline.kernels.gemm import Gemm, check, operands
+from pipeline.kernels.check import check
+from pipeline.kernels.gemm import Gemm, operands
 from pipeline.kernels.named import kernels_of
 from pipeline.kernels.triton.source import TritonSource
 from pipeline.kernels.triton.triton import Triton

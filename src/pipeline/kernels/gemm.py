@@ -1,17 +1,15 @@
-"""The problem D = alpha·A·B + beta·C: its sizes and layouts, operands made from a seed, and what a correct D is.
+"""The problem D = alpha·A·B + beta·C: its sizes and layouts, and operands made from a seed.
 
 A is (M, K), B (K, N), C and D (M, N). Each lies in a separate buffer, column by column (`order="column"`, as BLAS has
 it: element (i, j) at i + j·ld) or row by row (`order="row"`: at i·ld + j). A leading dimension may be larger than the
 rows (columns) that it steps over: the numbers in between belong to no matrix, and hold NaN or a sentinel, so that a
 kernel that reads them is wrong and one that writes them is seen. So do MARGIN rows (columns) before and behind.
-
-Error bounds: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -54,7 +52,6 @@ DTYPES: dict[str, Dtype] = {
 }
 MARGIN = 16  # of a leading dimension each
 MARGIN_STEP = 4096  # numbers; margins are multiples, so that a buffer lies in its pages as its memory does
-SUMS = 8  # of each row of a large D over random signs: two errors of a row cancel in all of them once in 256 times
 POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest byte
 
 
@@ -197,7 +194,7 @@ def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = Fa
         _placed(encode(a, gemm.dtype), gemm.lda, gemm.order, stored),
         _placed(encode(b, gemm.dtype), gemm.ldb, gemm.order, stored),
         _placed(c.astype(out), gemm.ldc, gemm.order, out),
-        _placed(np.full(c.shape, _poison(out)), gemm.ldc, gemm.order, out),
+        _placed(np.full(c.shape, poison_of(out)), gemm.ldc, gemm.order, out),
     )
 
 
@@ -235,86 +232,6 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
     return stored.astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Check:
-    """How far a kernel's D is from the product in float64. `fault`: what is wrong with it, in words; None: nothing.
-
-    `error`: the largest difference over the bound of its element. `relative`: the Frobenius norm of the difference over
-    that of D.
-    """
-
-    error: float
-    relative: float
-    fault: str | None = None
-
-
-def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> Check:
-    """Compare a kernel's buffer `d` with float64, and its padding with what it was.
-
-    `rows`: of a large D, those that are compared element by element; of all rows the sums over random signs are.
-
-    Element by element the error is at most (K + 3)·u·(|alpha|·|A|·|B| + |beta|·|C|), whatever the order of the sum; of
-    random operands its Frobenius norm is far below 4·sqrt(K + 3)·u of D's (where D cancels, of what it would be if it
-    did not). Integers have to be exact.
-    """
-    gemm = operands.gemm
-    a, b, c, _ = views(operands)
-    found = matrix(d, gemm.m, gemm.n, gemm.ldc, gemm.order)
-    margin = matrix(d, *_whole(gemm), gemm.ldc, gemm.order)
-    fault = _overwritten(margin, gemm, operands.d) or _beyond(d, gemm)
-    picked = slice(None) if rows is None else rows
-    a64, b64 = decode(a[picked], gemm.dtype), decode(b, gemm.dtype)
-    c64 = np.zeros((len(a64), gemm.n)) if gemm.beta == 0 else c[picked].astype(np.float64)
-    exact = gemm.alpha * (a64 @ b64) + gemm.beta * c64
-    size = abs(gemm.alpha) * (np.abs(a64) @ np.abs(b64)) + abs(gemm.beta) * np.abs(c64)
-    difference = np.abs(found[picked].astype(np.float64) - exact)
-    unit = (gemm.k + 3) * gemm.type.unit
-    whole = bool((a64 == np.rint(a64)).all() and (b64 == np.rint(b64)).all()) and size.max(initial=0) < 2**22
-    bound = np.zeros_like(size) if whole else unit * size
-    norm = max(float(np.linalg.norm(exact)), float(np.linalg.norm(size)) / np.sqrt(gemm.k + 3))
-    relative = float(np.linalg.norm(difference)) / norm if norm else float(difference.max(initial=0))
-    wrong = ~(difference <= bound)  # a NaN is wrong
-    if fault is None and wrong.any():
-        fault = _where(wrong, found[picked], exact, rows)
-    if fault is None and rows is not None:
-        fault = _wrong_sum(operands, found, norm / np.sqrt(exact.size))
-    if fault is None and not relative <= 4 * np.sqrt(gemm.k + 3) * gemm.type.unit and not whole:
-        fault = f"relative error {relative:.1e}, far above that of rounding"
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(difference == 0, 0, difference / (unit * size if unit else 1))
-    return Check(float(share.max(initial=0)), relative, fault)
-
-
-def cases(dtype: str, order: Order | None = None) -> Iterator[tuple[str, Gemm, Values, bool]]:
-    """The classes of problems that a kernel is verified on: (what it tries, problem, values, C is NaN).
-
-    A kernel's `refusal` says which of them it does not take.
-    """
-    whole = dtype == "int8"
-    half = -2.0 if whole else -0.5
-    for one in ("column", "row") if order is None else (order,):
-        base = Gemm(m=1, n=1, k=1, dtype=dtype, order=one)
-        for m, n, k in ((1, 1, 1), (1, 7, 3), (9, 1, 5), (16, 16, 16), (17, 15, 33), (64, 48, 80), (130, 67, 1)):
-            yield "sizes", replace(base, m=m, n=n, k=k), "uniform", False
-        yield "a long K", replace(base, m=24, n=40, k=600), "uniform", False
-        odd = replace(base, m=37, n=53, k=71)
-        yield "leading dimensions", replace(odd, pad=(3, 5, 7)), "uniform", False
-        yield "leading dimensions", replace(base, m=64, n=32, k=48, pad=(16, 16, 16), beta=1.0), "uniform", False
-        for alpha in (0.0, 1.0, half):
-            for beta in (0.0, 1.0, half):
-                yield "alpha, beta", replace(odd, alpha=alpha, beta=beta), "uniform", False
-        if not whole:
-            yield "NaN in C with beta 0", odd, "uniform", True
-        even = replace(base, m=37, n=53, k=69, pad=(11, 11, 11))  # multiples of 16 in both orders
-        for alpha, beta in ((1.0, 0.0), (half, 1.0), (0.0, half)):
-            yield "even leading dimensions", replace(even, alpha=alpha, beta=beta), "uniform", not whole and not beta
-        # A whole tile of the largest kernels, for which each has its fastest way; by rows as wide as by columns high.
-        whole_tile = replace(base, m=128, n=256, k=128) if one == "column" else replace(base, m=256, n=128, k=128)
-        yield "whole tiles", whole_tile, "uniform", not whole
-        yield "whole tiles", replace(whole_tile, alpha=half, beta=1.0), "uniform", False
-        yield "integers", replace(odd, k=200, alpha=2.0, beta=-1.0, pad=(1, 2, 3)), "integers", False
-
-
 def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.ndarray:
     """The buffer of a matrix; what belongs to no matrix is poisoned."""
     rows, columns = values.shape
@@ -326,21 +243,21 @@ def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.nd
 
 def _poisoned(length: int, leading: int, dtype: Any) -> np.ndarray:
     """A buffer with margins."""
-    margin = _margin(leading)
-    return np.full(length + 2 * margin, _poison(dtype), dtype)[margin : margin + length]
+    margin = margin_of(leading)
+    return np.full(length + 2 * margin, poison_of(dtype), dtype)[margin : margin + length]
 
 
 def _length(leading: int, lines: int) -> int:
     """Numbers of a buffer with its margins."""
-    return leading * lines + 2 * _margin(leading)
+    return leading * lines + 2 * margin_of(leading)
 
 
-def _margin(leading: int) -> int:
+def margin_of(leading: int) -> int:
     """Numbers before and behind a buffer."""
     return -(-MARGIN * leading // MARGIN_STEP) * MARGIN_STEP
 
 
-def _poison(dtype: Any) -> Any:
+def poison_of(dtype: Any) -> Any:
     """NaN (of bfloat16 its bits), or of integers a number that no product gives."""
     if np.dtype(dtype).kind == "f":
         return np.nan
@@ -352,57 +269,3 @@ def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
     raw = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
     half = (1 << (bits - 1)) - 1 + ((raw >> bits) & 1)
     return (((raw + half) >> bits) << bits).astype(np.uint32).view(np.float32)
-
-
-def _whole(gemm: Gemm) -> tuple[int, int]:
-    """Rows and columns of D's buffer with its padding."""
-    return (gemm.ldc, gemm.n) if gemm.order == "column" else (gemm.m, gemm.ldc)
-
-
-def _beyond(d: np.ndarray, gemm: Gemm) -> str | None:
-    """Whether numbers before or behind D's buffer were written, where it has margins (`Operands.room`)."""
-    margin = _margin(gemm.ldc)
-    if not isinstance(d.base, np.ndarray) or d.base.shape != (d.size + 2 * margin,):
-        return None
-    outside = np.concatenate((d.base[:margin], d.base[margin + d.size :]))
-    was = _poison(d.dtype)
-    changed = int(np.sum(~np.isnan(outside))) if was != was else int(np.sum(outside != was))
-    return f"writes beyond D: {changed} numbers before or behind its buffer" if changed else None
-
-
-def _overwritten(margin: np.ndarray, gemm: Gemm, before: np.ndarray) -> str | None:
-    """Whether numbers beside D were written."""
-    beside = margin[gemm.m :] if gemm.order == "column" else margin[:, gemm.n :]
-    was = _poison(before.dtype)
-    changed = int(np.sum(~np.isnan(beside))) if was != was else int(np.sum(beside != was))
-    return f"writes beside D: {changed} numbers between its {gemm.order}s" if changed else None
-
-
-def _wrong_sum(operands: Operands, found: np.ndarray, typical: float) -> str | None:
-    """D·S compared with alpha·A·(B·S) + beta·C·S, for SUMS columns S of random signs (Freivalds' check).
-
-    Rounding leaves a difference of about sqrt(K·N)·u·|D|; an element that is wrong adds its whole error, and two whose
-    errors cancel in one sum do not in the next. `typical`: |D| as it should be. As the kernel left it a single infinity
-    would hide every other error.
-    """
-    gemm = operands.gemm
-    a, b, c, _ = views(operands)
-    signs = np.random.default_rng(gemm.m).choice([-1.0, 1.0], (gemm.n, SUMS))
-    exact = gemm.alpha * (decode(a, gemm.dtype) @ (decode(b, gemm.dtype) @ signs))
-    if gemm.beta:
-        exact += gemm.beta * (c.astype(np.float64) @ signs)
-    with np.errstate(invalid="ignore"):  # of infinities, which are as wrong as NaN
-        difference = np.abs(found.astype(np.float64) @ signs - exact)
-    wrong = ~(difference <= 16 * np.sqrt((gemm.k + 3) * gemm.n) * gemm.type.unit * typical)
-    if not wrong.any():
-        return None
-    row, of = (int(index[0]) for index in np.nonzero(wrong))
-    of_row = f"the sum over random signs of row {row} is {difference[row, of]:.3g} off"
-    return f"{int(wrong.any(1).sum())} of {len(wrong)} rows are wrong: {of_row}"
-
-
-def _where(wrong: np.ndarray, found: np.ndarray, exact: np.ndarray, rows: np.ndarray | None) -> str:
-    i, j = (int(index[0]) for index in np.nonzero(wrong))
-    row = i if rows is None else int(rows[i])
-    first = f"D[{row},{j}] = {found[i, j]:.7g}, not {exact[i, j]:.7g}"
-    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {first}"

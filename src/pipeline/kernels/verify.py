@@ -16,7 +16,9 @@ import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import Readable, RunError
-from pipeline.kernels.gemm import Check, Gemm, Operands, Values, cases, check, digest, operands
+from pipeline.kernels.cases import cases
+from pipeline.kernels.check import Check, check
+from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
 OURS_S = 5.0  # the same of a kernel of ours, which is compiled then: a card's time is dear
