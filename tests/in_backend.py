@@ -107,9 +107,16 @@ class Outcomes(dict[str, Found], Generic[Found]):
     def __init__(self, task: Callable[[Bench], Found]) -> None:
         super().__init__()
         self.task = task
+        self.failures: dict[str, AssertionError] = {}  # a task that failed is not run again for every test
 
     def __missing__(self, backend: str) -> Found:
-        self[backend] = _found(backend, self.task)
+        if backend in self.failures:
+            raise self.failures[backend]
+        try:
+            self[backend] = _found(backend, self.task)
+        except AssertionError as error:
+            self.failures[backend] = error
+            raise
         return self[backend]
 
 

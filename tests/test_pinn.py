@@ -377,11 +377,11 @@ def test_problems_are_for_this_stage_alone(tmp_path: Path, words: str) -> None:
 POINTS = {
     "1.0,2.0\n": "holds an array of shape (1, 2); each row is a point (t)",
     "t\n11\n": "1 of 1 points lie outside the domain, where the network was not trained; the first in row 1: 11",
-    "1\nnan\n": "row 2 is not a point: nan",
+    "1\nnan\n": "row 2 holds numbers that are not finite: nan",
     "t\n": "holds no points",
     "time\n1\n": "no readable points (its columns are time; a point is (t))",
     "O.5\n1\n": "no readable points (could not convert string to float: 'O.5')",
-    "nan\n": "row 1 is not a point: nan",
+    "nan\n": "row 1 holds numbers that are not finite: nan",
     f"{'1' * 200_000}\n": "no readable points (field larger than field limit (131072))",
     "1\nx\n": "no readable points (could not convert string to float: 'x')",
 }

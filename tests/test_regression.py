@@ -270,7 +270,7 @@ def test_the_first_row_of_a_table_may_be_names(
     """Names that are numbers, as pandas writes them, were a row: each prediction stood one too low."""
     rows = ["0,1.5,2", "0,1,4"]
     (tmp_path / "rows.csv").write_text("\n".join([head, *rows] if head else rows))
-    found = number_files.read("stage.rows", str(tmp_path / "rows.csv"), "row")
+    found = number_files.read("stage.rows", str(tmp_path / "rows.csv"), "row", 3, "")
     assert found.tolist() == [[0, 1.5, 2], [0, 1, 4]]
     assert note in capfd.readouterr().err
 

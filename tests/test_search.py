@@ -214,7 +214,7 @@ def test_runs_that_are_gone_and_trials_of_other_examples_are_noted(tmp_path: Pat
     alike = {"held_out": {"validation": "a", "test": "t"}}
     found = a_study(tmp_path, {"a": (1.0, alike), "b": (2.0, alike), "c": (3.0, None)})
     assert search_report.notes(found, search, tmp_path) == [
-        "trial 2: the run is no longer there, and the study alone has its value"
+        "trial 2: the run was deleted, and the study alone has its value"
     ]
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "receipt.json").write_text(json.dumps({"held_out": {"validation": "b", "test": "t"}}))

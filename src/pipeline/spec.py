@@ -318,3 +318,12 @@ def _reason(fault: Mapping[str, Any]) -> str:
         text = value if isinstance(value, str) else shown(value)
         reason = f"should be a valid list, such as [{'' if value is None or isinstance(value, Mapping) else text}]"
     return reason[0].lower() + reason[1:]
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split, scikit_learn
-from pipeline.datasets.split import check_sizes, hash_splits, hold_out
+from pipeline.datasets.split import check_sizes
 from pipeline.errors import UserError
 from pipeline.spec import spec
 from pipeline.tasks import Task
@@ -42,14 +42,10 @@ class Digits(Dataset):
 
     def load(self, root: Path, seed: int) -> Data:
         """Read scikit-learn's file and hold out the validation images by `seed`. Nothing is cached below `root`."""
-        # The set has no published test part. The split is the same for every experiment, so that test figures of
-        # different seeds compare; shuffled, because the file keeps the order of collection, writer by writer.
-        order = np.random.default_rng(0).permutation(SIZE)
-        images, labels = _read()
-        whole = Split(images[order[TEST_SIZE:]], labels[order[TEST_SIZE:]])
-        test = Split(images[order[:TEST_SIZE]], labels[order[:TEST_SIZE]])
-        train, validation = hold_out(whole, self.validation, self.train_size, seed)
-        return Data(train, validation, test, Classification(SHAPE, CLASSES), hash_splits(whole, test), scale=16.0)
+        task = Classification(SHAPE, CLASSES)
+        return scikit_learn.divided(
+            Split(*_read()), TEST_SIZE, self.validation, self.train_size, seed, task, scale=16.0
+        )
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:

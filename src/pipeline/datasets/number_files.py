@@ -11,8 +11,9 @@ from typing import BinaryIO
 import numpy as np
 
 from pipeline.cli.streams import say_at_once
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import fault_of, open_regular
+from pipeline.spec import is_number
 
 SUFFIXES = (".npy", ".csv")
 
@@ -26,19 +27,32 @@ def check_there(key: str, text: str) -> None:
         raise UserError(f"{key}={text}: needs a .npy or a .csv file")
 
 
-def read(key: str, text: str, what: str, names: Sequence[str] = ()) -> np.ndarray:
-    """Its numbers in float64, a row of the .csv a row of the array. Raises UserError.
+def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequence[str] = ()) -> np.ndarray:
+    """Its numbers (N, width) in float64, a row of the .csv a row of the array. Raises UserError.
 
-    `what` they are, for the message. `names` of the columns, in the order that is wanted; none: whatever they are, if
-    the first row is of names.
+    `what` a row is, and what is `wanted` of it, for messages. `names` of the columns, in the order that is wanted;
+    none: whatever they are, if the first row is of names.
     """
     path = Path(text).expanduser()
     try:
         with open_regular(path) as file:
             found = np.load(file, allow_pickle=False) if path.suffix == ".npy" else _csv(file, names, what)
-        return np.asarray(found).astype(np.float64, casting="same_kind")
+        rows = np.asarray(found).astype(np.float64, casting="same_kind")
     except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
         raise UserError(f"{key}={text}: no readable {what}s ({error})") from error
+
+    rows = rows[:, None] if rows.ndim == 1 and width == 1 and len(rows) else rows
+    if not rows.size:
+        raise UserError(f"{key}={text}: holds no {what}s")
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise UserError(f"{key}={text}: holds an array of shape {rows.shape}; {wanted}")
+    wrong = ~np.isfinite(rows).all(axis=1)
+    if wrong.any():
+        shown = ", ".join(f"{value:.6g}" for value in rows[wrong][0])
+        raise UserError(
+            f"{key}={text}: row {int(np.argmax(wrong)) + 1} holds numbers that are not finite: {cut(shown)}"
+        )
+    return rows
 
 
 def _csv(file: BinaryIO, names: Sequence[str], what: str) -> np.ndarray:
@@ -64,15 +78,7 @@ def _begins_with_names(rows: Sequence[Sequence[str]], what: str) -> bool:
     counted = len(rows[0]) > 1 and [cell.strip() for cell in rows[0]] == [str(at) for at in range(len(rows[0]))]
     if counted:
         say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is taken for the names of the columns, and for no {what}")
-    return counted or not any(map(_is_number, rows[0]))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return counted or not any(map(is_number, rows[0]))
 
 
 def _is_name(text: str) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
+
+from pipeline.datasets import Data, Split
+from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError
+from pipeline.tasks import Task
 
 
 def file(name: str, dataset: str) -> Path:
@@ -21,3 +26,15 @@ def file(name: str, dataset: str) -> Path:
     if not path.is_file():
         raise UserError(f"dataset={dataset}: {path} is not there; reinstall scikit-learn")
     return path
+
+
+def divided(
+    whole: Split, test: int, validation: int, train_size: int | None, seed: int, task: Task, scale: float | None = None
+) -> Data:
+    """Data of a set that has no published test part: `test` examples are it, the same for every seed, so that test
+    figures of different seeds compare; drawn, since a file keeps the order of collection. `seed` draws `validation`.
+    """
+    order = np.random.default_rng(0).permutation(len(whole))
+    rest, tested = (Split(whole.x[rows], whole.y[rows]) for rows in (order[test:], order[:test]))
+    train, held_out = hold_out(rest, validation, train_size, seed)
+    return Data(train, held_out, tested, task, hash_splits(rest, tested), scale=scale)

@@ -62,23 +62,15 @@ def _sha256(points: np.ndarray) -> str:
 
 def read_points(text: str, problem: Problem) -> np.ndarray:
     """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
-    key, names = f"stage.points={text}", problem.domain.names
-    points = number_files.read("stage.points", text, "point", names)
-    if points.ndim == 1 and len(names) == 1:
-        points = points[:, None]
-    if points.ndim != 2 or points.shape[1] != len(names):
-        raise UserError(f"{key}: holds an array of shape {points.shape}; each row is a point ({', '.join(names)})")
-    if not len(points):
-        raise UserError(f"{key}: holds no points")
-    wrong = ~np.isfinite(points).all(axis=1)
-    if wrong.any():
-        raise UserError(f"{key}: row {int(np.argmax(wrong)) + 1} is not a point: {_text(points[wrong][0])}")
+    names = problem.domain.names
+    wanted = f"each row is a point ({', '.join(names)})"
+    points = number_files.read("stage.points", text, "point", len(names), wanted, names)
     outside = ~problem.domain.contains(points)
     if outside.any():
         first = int(np.argmax(outside))
         raise UserError(
-            f"{key}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the network was "
-            f"not trained; the first in row {first + 1}: {_text(points[first])}"
+            f"stage.points={text}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the "
+            f"network was not trained; the first in row {first + 1}: {_text(points[first])}"
         )
     return points
 

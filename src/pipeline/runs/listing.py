@@ -28,6 +28,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.lookup import reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
+from pipeline.spec import is_number
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: holds its last epoch
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -187,7 +188,7 @@ def condition_of(text: str) -> tuple[str, str, str]:
     if not found:
         raise UserError(f"stage.where={cut(text)}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
     key, sign, wanted = found[1], found[2], found[3]
-    if sign in COMPARISONS and not _is_number(wanted):
+    if sign in COMPARISONS and not is_number(wanted):
         raise UserError(f"stage.where={cut(text)}: {wanted!r} is not a number; = and != compare texts")
     return key, sign, wanted
 
@@ -263,7 +264,7 @@ def _misspelt(condition: str, runs: Sequence[Listed]) -> str | None:
     key, sign, wanted = condition_of(condition)
     values = [run.value(key) for run in runs if run.has(key)]
     known = choices([conf_path()]).get(key, ())
-    if sign not in ("=", "==") or _is_number(wanted) or wanted in known or any(_same(one, wanted) for one in values):
+    if sign not in ("=", "==") or is_number(wanted) or wanted in known or any(_same(one, wanted) for one in values):
         return None
     texts = sorted({value for value in values if isinstance(value, str)})
     near = nearest(wanted, texts)
@@ -309,17 +310,9 @@ def _agrees(value: Any, sign: str, wanted: str) -> bool:
 def _same(value: Any, wanted: str) -> bool:
     """Whether a value is what a text means: `null`, `true`, a number however it is written, `[256, 128]`, a word."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _is_number(wanted) and value == float(wanted)
+        return is_number(wanted) and value == float(wanted)
     text = value if isinstance(value, str) else shown(value)
     return text.replace(" ", "").lower() == wanted.replace(" ", "").lower()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]]:

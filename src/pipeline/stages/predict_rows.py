@@ -38,7 +38,7 @@ def check(text: str, source: Path) -> None:
 
 
 def card_of(source: Path) -> dict[str, Any]:
-    """What a saved model of rows takes and gives. Raises UserError where it is no such model."""
+    """What a saved model of rows takes and gives. Raises UserError for another model."""
     card = saved_card(source)
     if len(card.get("x", ())) != 1 or card.get("task") not in ("classification", "regression"):
         raise UserError(f"run={source.name}: takes no rows of numbers; {KEY} is for models of those")
@@ -56,15 +56,7 @@ def sha256(text: str, source: Path) -> str:
 
 def read_rows(text: str, width: int) -> np.ndarray:
     """Rows (N, width) in float64. Raises UserError."""
-    shown, rows = f"{KEY}={text}", number_files.read(KEY, text, "row")
-    if rows.ndim != 2 or rows.shape[1] != width:
-        raise UserError(f"{shown}: holds an array of shape {rows.shape}; the model takes rows of {width} numbers")
-    if not len(rows):
-        raise UserError(f"{shown}: holds no rows")
-    wrong = ~np.isfinite(rows).all(axis=1)
-    if wrong.any():
-        raise UserError(f"{shown}: row {int(np.argmax(wrong)) + 1} holds numbers that are not finite")
-    return rows
+    return number_files.read(KEY, text, "row", width, f"the model takes rows of {width} numbers")
 
 
 def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:

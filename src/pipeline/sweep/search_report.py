@@ -52,7 +52,7 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
     gone = [str(number) for number, run in sorted(runs.items()) if not run.is_dir()]
     found = []
     if gone:
-        found.append(f"trial {', '.join(gone)}: the run is no longer there, and the study alone has its value")
+        found.append(f"trial {', '.join(gone)}: the run was deleted, and the study alone has its value")
     examples = {examples_of(run, name) for run in runs.values() for name in search.metrics[:1]} - {None}
     searched = {key.lstrip("+") for trial in study.get_trials(deepcopy=False) for key in trial.params}
     if len(examples) > 1 and searched.isdisjoint(GIVEN_OTHERWISE):

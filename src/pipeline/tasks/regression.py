@@ -118,7 +118,7 @@ class RegressionJudge(Judge):
 
 
 def _r2(shares: np.ndarray, same: np.ndarray) -> str:
-    """R², in words where there is none, or where it is no more than 0. `same`: outputs whose targets are the same."""
+    """R², in words where there is none, or where it is 0 at most. `same`: outputs whose targets are the same."""
     if np.isnan(shares).any():
         of = "" if len(shares) == 1 else f" of output {', '.join(map(str, same))}"
         return f"none: all targets{of} are the same"
