@@ -107,11 +107,10 @@ LINES = (
     Line("`experiment=gpt_gpu`", "gpt_gpu", "training", rate),
     Line("`experiment=gpt_gpu`: share of a matmul's FLOP/s", "gpt_gpu", "model FLOP utilization", share),
     Line("`experiment=gpt_gpu`: bits per byte of the test text", "gpt_gpu", "test/bits_per_byte", number),
-    Line("its step compiled / as torch runs it", "compiled step", "compiled / eager", ratio),
+    Line("its step compiled / as torch runs it", "gpt_gpu", "training / eager", ratio),
     Line("`device.memory_limit=1GB`, PyTorch's peak", "memory limit, torch", "torch, peak", memory),
     Line("`device.memory_limit=1GB`, JAX's peak", "memory limit, jax", "jax, peak", memory),
-    Line("tests of `make gpu` that passed: of commands", "tests, commands", "passed", number),
-    Line("tests of `make gpu` that passed: of kernels", "tests, kernels", "passed", number),
+    Line("tests of `make gpu` that passed", "tests", "passed", number),
 )
 
 

@@ -92,8 +92,8 @@ def test_the_parts_take_eight_minutes_at_most() -> None:
 def test_the_most_valuable_come_first() -> None:
     names = [one.name for one in PARTS if not one.later]
     assert [one.later for one in PARTS] == sorted(one.later for one in PARTS)
-    order = ["machine", "precisions, ", "kernels, ", "gpt_gpu", "memory limit", "profiler"]
-    places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in (*order, "tests, ")]
+    order = ["machine", "precisions, ", "kernels, ", "gpt_gpu", "memory limit", "profiler", "ladder", "tests"]
+    places = [[n for n, name in enumerate(names) if name.startswith(begin)] for begin in order]
     assert [n for some in places for n in some] == list(range(len(names)))
     assert len(set(names)) == len(names)
 
@@ -459,21 +459,6 @@ def test_what_a_test_prints_is_no_missing_dataset() -> None:
     assert command.judged(parts.pytest_of("one", 1, "x"), ended, [], 1).state == "failed"
 
 
-@pytest.mark.parametrize(
-    ("code", "state", "message"),
-    [
-        (END.format("out of memory"), "passed", "error: out of memory"),
-        (END.format("no such key"), "failed", "error: no such key"),
-        ("pass", "failed", "not refused with 'out of memory': it ran"),
-    ],
-)
-def test_a_part_that_has_to_be_refused(code: str, state: str, message: str, tmp_path: Path) -> None:
-    one = part("refused", "timeit", "-n1", "-r1", code, refused="out of memory")
-    outcome = session(tmp_path, one).run(one, lambda *_: None)
-    assert outcome.state == state
-    assert outcome.message.endswith(message)
-
-
 def test_a_message_begins_with_the_error() -> None:
     assert said("working\nerror: a=1: no\n  choose b\nmore\nand more\n") == "error: a=1: no choose b more"
     assert said("Traceback\n  File\n    x\nValueError: no\n  such\n") == "ValueError: no such"
@@ -551,7 +536,7 @@ def test_tests_are_counted_by_pytests_output(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
     here = environment(PYTHONPATH=str(ROOT))
-    words = ("--rehearse", "precisions, torch", "profiler", "memory limit, torch", "tests, kernels")
+    words = ("--rehearse", "precisions, torch", "profiler", "memory limit, torch", "tests")
     begun = [sys.executable, "-m", "bench", "gpu", *words]
     done = subprocess.run(begun, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
@@ -560,9 +545,9 @@ def test_rehearsed_parts_find_what_they_are_to_find(tmp_path: Path) -> None:
         "precisions, torch": "passed",
         "memory limit, torch": "skipped",
         "profiler": "passed",
-        "tests, kernels": "skipped",
+        "tests": "skipped",
     }
-    assert [one["what"] for one in results(kept)["tests, kernels"]["rows"]] == ["skipped"]
+    assert [one["what"] for one in results(kept)["tests"]["rows"]] == ["skipped"]
     rows = {one["what"]: one for one in results(kept)["precisions, torch"]["rows"]}
     assert rows["fp32"]["unit"] == "tokens/s" and rows["fp32"]["median"] > 0
     assert rows["mixed_bf16 / fp32"]["median"] == rows["mixed_bf16"]["median"] / rows["fp32"]["median"]
@@ -941,10 +926,27 @@ def test_a_gpt_on_a_gpu_has_to_be_as_good_as_its_recipe_says(
     write_run(tmp_path, "a", metrics)
     hardware = {"compute_capability": capability}
     receipt = {"device": {"effective": device, "hardware": hardware}}
-    write_files(tmp_path / "runs" / "a", {"receipt.json": json.dumps(receipt), "config.yaml": "name: a"})
+    write_files(
+        tmp_path / "runs" / "a", {"receipt.json": json.dumps(receipt), "config.yaml": "backend: {compile: true}"}
+    )
     judged = {one["what"]: one["met"] for one in found.training(tmp_path) if "met" in one}
     expected = {"model FLOP utilization": False} if capability == "9.0" else {}
     assert judged == (expected if device == "cpu" else expected | {"test/bits_per_byte": False})
+
+
+def test_a_compiled_training_stands_beside_the_one_that_is_not(tmp_path: Path) -> None:
+    for compiled, rate in (("true", 6.0), ("false", 2.0)):
+        run = {"training_rate": {"unit": "tokens/s", "median": rate, "min": rate - 1, "max": rate + 2, "n": 3}}
+        write_run(tmp_path, compiled, {"test/bits_per_byte": (2.0 if compiled == "true" else 9.0, "", "result")})
+        files = {"receipt.json": json.dumps({**run, "device": {}}), "config.yaml": f"backend: {{compile: {compiled}}}"}
+        write_files(tmp_path / "runs" / compiled, files)
+    rows = {one["what"]: one for one in found.training(tmp_path)}
+    assert {name: one["median"] for name, one in rows.items()} == {
+        "training": 6, "eager": 2, "training / eager": 3, "test/bits_per_byte": 2.0,
+    }  # fmt: skip
+    assert (rows["training / eager"]["min"], rows["training / eager"]["max"]) == (5 / 4, 8.0)
+    (tmp_path / "runs" / "false").rename(tmp_path / "stopped before it")
+    assert set(counts(found.training(tmp_path))) == {"training", "test/bits_per_byte"}
 
 
 def test_a_training_that_was_stopped_has_its_epochs(tmp_path: Path) -> None:

@@ -255,19 +255,32 @@ def rungs(folder: Path) -> list[Row]:
 def training(folder: Path) -> list[Row]:
     """A training's rate, its share of a matmul's, and how good it became; of one that was stopped its epochs' rates.
 
-    On a GPU it has to be as good as its recipe says, and to have the share that is aimed at on a Hopper card.
+    Of its grid the run with a compiled step counts; the rate of the other, as torch runs a step by itself, is beside
+    it. On a GPU it has to be as good as its recipe says, and to have the share that is aimed at on a Hopper card.
     """
-    rows: list[Row] = [] if runs(folder) else epochs(folder)
-    for run in runs(folder):
-        rows += [run.rate("training")] if "training_rate" in run.receipt else []
-        share, bits = run.value("model FLOP utilization", SHARE), run.value("test/bits_per_byte", BITS)
-        if is_on_hopper(run.receipt):
-            share = [at_least(one, SHARE_AIMED_AT) for one in share]
-        if is_on_gpu(run.folder):
-            bits = [at_most(one, BITS_AT_MOST) for one in bits]
-        rows += share + bits
-        rows += [row(name, [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt]
-    return rows
+    by_step = {bool(run.config["backend"]["compile"]): run for run in runs(folder)}
+    run, eager = by_step.get(True), by_step.get(False)
+    rows = epochs(folder) if run is None else trained(run)
+    if eager is not None and "training_rate" in eager.receipt:
+        rows.append(eager.rate("eager"))
+    rates = {one["what"]: one for one in rows}
+    return (
+        [*rows, against(rates, "training", "eager")]
+        if run is not None and {"training", "eager"} <= set(rates)
+        else rows
+    )
+
+
+def trained(run: Run) -> list[Row]:
+    """What a training that ended came to."""
+    rows = [run.rate("training")] if "training_rate" in run.receipt else []
+    share, bits = run.value("model FLOP utilization", SHARE), run.value("test/bits_per_byte", BITS)
+    if is_on_hopper(run.receipt):
+        share = [at_least(one, SHARE_AIMED_AT) for one in share]
+    if is_on_gpu(run.folder):
+        bits = [at_most(one, BITS_AT_MOST) for one in bits]
+    seconds = [row(name, [run.receipt[name]], "s") for name in ("training_s", "compile_s") if name in run.receipt]
+    return [*rows, *share, *bits, *seconds]
 
 
 def epochs(folder: Path) -> list[Row]:
@@ -279,18 +292,6 @@ def epochs(folder: Path) -> list[Row]:
                 if (rate := RATE.fullmatch(name)) is not None:
                     found.setdefault(rate[1], []).append(value)
     return [row("training", values[1:], f"{unit}/s") for unit, values in found.items() if values[1:]]
-
-
-def compiled(folder: Path) -> list[Row]:
-    """Rates of the step as torch runs it by itself, and compiled."""
-    names = {False: "eager", True: "compiled"}
-    rates = {
-        (name := names[bool(run.config["backend"]["compile"])]): run.rate(name)
-        for run in runs(folder)
-        if "training_rate" in run.receipt
-    }
-    both = [against(rates, "compiled", "eager")] if len(rates) == len(names) else []
-    return [*rates.values(), *both]
 
 
 def memory_limit(folder: Path) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ class Part:
 
     `rows`: reads what was found from the folder that the command ran in. `small`: words that take the place of others
     in a rehearsal on the CPU (None: only a GPU can run it). `backends` have to be able to use the GPU, `needs` are
-    distributions beside the core. `refused`: the command has to be refused with these words. `later`: it is not among
-    those of the first eight minutes, and begins only where its limit still fits into them: in a `make gpu` after it.
+    distributions beside the core. `later`: it is not among those of the first eight minutes, and begins only where its
+    limit still fits into them: in a `make gpu` after it.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Part:
     backends: tuple[str, ...] = ("torch",)
     needs: tuple[str, ...] = ()
     small: tuple[str, ...] | None = None
-    refused: str | None = None
     later: bool = False
 
     @property
@@ -68,7 +67,7 @@ TINY = (
     *("model.layers=1", "model.heads=2", "model.width=32", "dataset.context=32"),
     *("training.batch_size=8", "training.steps=8", "training.validate_every=4", "schedule.warm_up=2"),
 )
-GPT = ("experiment=gpt_gpu", "stage.baselines=false", "stage.attention=false")
+GPT = ("-m", "experiment=gpt_gpu", "stage.baselines=false", "stage.attention=false", "backend.compile=true,false")
 DIGITS = ("dataset=digits", "training=quick", "training.batch_size=32")
 # Not fp16: of this width it leaves the finite numbers within 20 steps, which ends its cell.
 EVERY = "precision=fp32,mixed_bf16,tf32,mixed_fp16,bf16,fp64"
@@ -103,7 +102,7 @@ def kernels(dtype: str, limit_s: int, sizes: str, *, later: bool = False) -> Par
 def memory_limit(backend: str, *needs: str) -> Part:
     """Does a backend stay within the memory that it may take?"""
     return Part(
-        name=f"memory limit, {backend}", limit_s=25, rows=found.memory_limit, backends=(backend,), needs=needs,
+        name=f"memory limit, {backend}", limit_s=20, rows=found.memory_limit, backends=(backend,), needs=needs,
         words=(*DIGITS, "model=mlp", "model.units=[4000,4000]", CAP, f"backend={backend}"),
     )  # fmt: skip
 
@@ -121,80 +120,50 @@ def several() -> bool:
     return (os.cpu_count() or 1) >= 2 * AT_ONCE and is_installed("xdist")
 
 
-def pytest_of(what: str, limit_s: int, *files: str, needs: tuple[str, ...] = ()) -> Part:
-    """The tests of files that need a GPU. They also get what is left of the eight minutes.
+def pytest_of(name: str, limit_s: int, *words: str, later: bool = False) -> Part:
+    """Tests that need a GPU. Those of the first eight minutes also get what is left of these.
 
     One more `make gpu` goes on behind those that have passed. Where there are cores for it, several run at once: they
     time nothing.
     """
-    words: tuple[str, ...] = (
-        "-m",
-        "gpu",
-        "-vv",
-        "--color=no",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "bench.gpu.at_once",
-    )  # pyproject has -q
-    words += ("--numprocesses", str(AT_ONCE), "--dist", "worksteal") if several() else ()
+    said = ("-m", "gpu", "-vv", "--color=no", "-p", "no:cacheprovider", "-p", "bench.gpu.at_once")  # pyproject has -q
+    beside = ("--numprocesses", str(AT_ONCE), "--dist", "worksteal") if several() else ()
     return Part(
-        name=f"tests, {what}", limit_s=limit_s, words=(*words, *files), rows=found.tests, module="pytest",
-        needs=("pytest", "pytest-timeout", *needs), small=(),
+        name=name, limit_s=limit_s, words=(*said, *beside, *words), rows=found.tests, module="pytest",
+        needs=("pytest", "pytest-timeout", "hypothesis"), small=(), later=later,
     )  # fmt: skip
 
 
 RIVALS = "stage.kernels=[tuned,triton,triton_tma,wgmma_persistent,cublas]"
 GRID = "{_target_: pipeline.kernels.cuda.grid_stride.GridStride,work: %d}"
+FILES = tuple(
+    f"tests/test_{name}.py"
+    for name in ("cuda_kernels", "probes", "torch_kernels", "compile", "gpu", "solvers", "devices")
+)
 IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
 LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=2")
 # The limits are of an H200 with 16 cores, where a process takes 5 to 10 s to start and the host verifies each kernel.
 PARTS = (
     Part(name="machine", limit_s=20, words=("stage=devices",), rows=found.nothing, small=()),
-    precisions("torch", 75, EVERY),
-    kernels("fp16", 75, "[1024,4096]"),
+    precisions("torch", 60, EVERY),
+    kernels("fp16", 70, "[1024,4096]"),
     Part(name="gpt_gpu", limit_s=100, words=GPT, rows=found.training, small=TINY),
     memory_limit("torch"),
     memory_limit("jax", "keras"),
-    Part(
-        name="memory limit, exceeded",
-        limit_s=20,
-        words=(*DIGITS, "model=mlp", "model.units=[20000,20000]", CAP),
-        rows=found.nothing,
-        refused="out of memory",
-    ),
-    Part(name="profiler", limit_s=25, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
-    pytest_of("kernels", 30, "tests/test_cuda_kernels.py", "tests/test_probes.py", "tests/test_torch_kernels.py"),
-    pytest_of("commands", 50, "tests/test_gpu.py", f"--deselect={IN_A_THIRD}"),
-    pytest_of(
-        "compiled steps and solvers",
-        35,
-        "tests/test_compile.py",
-        "tests/test_solvers.py",
-        "tests/test_devices.py",
-        needs=("hypothesis",),
-    ),
-    reach("fp16", 170, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
-    kernels("bf16", 75, "[4096]", later=True),
-    Part(
-        name="compiled step",
-        limit_s=75,
-        words=("-m", *GPT, "training.steps=150", "training.validate_every=50", "backend.compile=false,true"),
-        rows=found.compiled,
-        small=TINY,
-        later=True,
-    ),
-    precisions("jax", 200, COMPILED, "keras", later=True),
-    precisions("tensorflow", 80, COMPILED, "keras", later=True),
+    Part(name="profiler", limit_s=20, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
     Part(
         name="ladder",
-        limit_s=120,
+        limit_s=90,
         words=LADDER,
         rows=found.ladder,
         small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
-        later=True,
     ),
-    replace(pytest_of("loss in a third", 240, IN_A_THIRD), later=True),  # a plain loop of 5,000 steps
+    pytest_of("tests", 80, *FILES, f"--deselect={IN_A_THIRD}"),
+    reach("fp16", 170, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
+    kernels("bf16", 75, "[4096]", later=True),
+    precisions("jax", 200, COMPILED, "keras", later=True),
+    precisions("tensorflow", 80, COMPILED, "keras", later=True),
+    pytest_of("loss in a third", 240, IN_A_THIRD, later=True),  # a plain loop of 5,000 steps
     reach("bf16", 170, "stage.dtype=bf16", RIVALS, "stage.sizes=[6144,8192]"),
     reach("tf32", 60, "stage.dtype=tf32", f"stage.kernels={of_gpu('tf32')}", "stage.sizes=[4096]"),
     reach("int8", 60, "stage.dtype=int8", f"stage.kernels={of_gpu('int8')}", "stage.sizes=[4096]"),
