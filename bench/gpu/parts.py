@@ -14,7 +14,7 @@ from pipeline.kernels.nvrtc import PACKAGES
 from pipeline.machine.installed import is_installed
 
 SECONDS = 480  # of all parts together
-AT_ONCE = 8  # tests
+AT_ONCE, CORES = 12, 16  # tests, where there are so many cores: each takes two in turns, and waits in between
 Row = dict[str, Any]
 
 
@@ -116,8 +116,8 @@ def reach(what: str, limit_s: int, *words: str) -> Part:
 
 
 def several() -> bool:
-    """Whether tests run beside each other: each takes two cores or so."""
-    return (os.cpu_count() or 1) >= 2 * AT_ONCE and is_installed("xdist")
+    """Whether tests run beside each other."""
+    return (os.cpu_count() or 1) >= CORES and is_installed("xdist")
 
 
 def pytest_of(name: str, limit_s: int, *words: str, later: bool = False) -> Part:
