@@ -269,6 +269,19 @@ def test_variables_that_change_numbers() -> None:
     assert differences(deciding, deciding) == []
 
 
+def test_the_linkers_variables_are_those_that_the_process_began_with() -> None:
+    """OpenCV's import changes LD_LIBRARY_PATH: a run said so, and a grid then ran its cells again."""
+    code = (
+        "import json, os; os.environ['LD_LIBRARY_PATH'] = '/imported:/begun'; os.environ['LD_PRELOAD'] = '/none.so'; "
+        "from pipeline.machine.environment import environment; print(json.dumps(environment()))"
+    )
+    there = {**environment(), "LD_LIBRARY_PATH": "/begun"}
+    done = subprocess.run([sys.executable, "-c", code], env=there, capture_output=True, text=True, check=True)
+    assert {name: value for name, value in json.loads(done.stdout).items() if name.startswith("LD_")} == {
+        "LD_LIBRARY_PATH": "/begun"
+    }
+
+
 # The config
 
 

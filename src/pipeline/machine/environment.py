@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from pipeline.errors import UserError
 
@@ -121,7 +122,7 @@ SET_BY_IMPORTS = (
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """The deciding variables that are set (of `variables`, by default this process's), by name."""
-    found = dict(os.environ if variables is None else variables)
+    found = _own() if variables is None else variables
     return {name: found[name] for name in sorted(found) if _decides(name)}
 
 
@@ -152,6 +153,19 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """How two environments differ, in words: `XLA_FLAGS unset -> --xla_cpu_enable_fast_math=true`."""
     names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     return [f"{name} {_shown(then.get(name))} -> {_shown(now.get(name))}" for name in names]
+
+
+def _own() -> dict[str, str]:
+    """This process's variables; what the linker reads as it was when the process began, the only time that it reads it.
+
+    OpenCV's import adds a folder to LD_LIBRARY_PATH, which changes nothing for the process that it is in (ld.so(8)).
+    """
+    begun = Path("/proc/self/environ")  # of the program's start: proc(5)
+    if not begun.exists():
+        return dict(os.environ)
+    pairs = [os.fsdecode(line).partition("=") for line in begun.read_bytes().split(b"\0") if line.startswith(b"LD_")]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
+    return others | {name: value for name, _, value in pairs}
 
 
 def _decides(name: str) -> bool:
