@@ -94,16 +94,25 @@ def _kernels(dtype: str, part: str, sizes: str) -> tuple[Line, ...]:
 
 
 LINES = (
-    *_kernels("fp16", "kernels, fp16", "1024³ and 4096³"),
+    *_kernels("fp16", "kernels, fp16", "4096³"),
     *_kernels("fp16", "reach, fp16", "6144³ and 8192³"),
     Line("ceiling of matmuls in fp16: operands that are never fetched", "kernels, fp16", "highest ceiling: ", ceiling),
     *_kernels("bf16", "kernels, bf16", "4096³"),
     Line("ceiling of matmuls in bf16: operands that are never fetched", "kernels, bf16", "highest ceiling: ", ceiling),
+    *_kernels("tf32", "reach, tf32", "4096³"),
+    Line("matmuls in int8 at 4096³: the fastest kernel of ours", "reach, int8", "fastest: ", fastest),
+    Line(
+        "off multiples of 8 at 1024 in fp16: what padding gains with cuBLAS",
+        "reach, padding",
+        "padding/cublas/gain",
+        ratio,
+    ),
     *_precisions("torch", "PyTorch"),
     *_precisions("jax", "JAX"),
     *_precisions("tensorflow", "TensorFlow"),
-    Line("`experiment=amp_ladder`: the rung of mixed precision", "ladder", "amp/gain", ratio),
-    Line("`experiment=amp_ladder`: all rungs", "ladder", "gain", ratio),
+    Line("`experiment=amp_ladder`: its first rung", "ladder", "baseline/images_per_s", rate),
+    Line("`experiment=amp_ladder`: up to mixed precision", "ladder", "amp/images_per_s", rate),
+    Line("`experiment=amp_ladder`: all rungs", "ladder", "compiled/images_per_s", rate),
     Line("`experiment=gpt_gpu`", "gpt_gpu", "training", rate),
     Line("`experiment=gpt_gpu`: share of a matmul's FLOP/s", "gpt_gpu", "model FLOP utilization", share),
     Line("`experiment=gpt_gpu`: bits per byte of the test text", "gpt_gpu", "test/bits_per_byte", number),

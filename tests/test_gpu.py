@@ -214,9 +214,8 @@ def test_where_a_steps_time_goes(backend: str, tmp_path: Path) -> None:
     shares = {kind: share for kind, share in step_breakdown["shares"].items() if share is not None}
     assert sum(shares.values()) == pytest.approx(1, abs=0.02)
     assert shares["products"] > 0
-    assert step_breakdown["products"] and all(
-        product["ceiling_FLOP_per_s"] > 1e6 for product in step_breakdown["products"]
-    )
+    products = step_breakdown["products"]
+    assert products and not [one for one in products if not (one["ceiling_FLOP_per_s"] or 0) > 1e6]
     assert 0 <= step_breakdown["tensor_core_share"] <= 1
 
 

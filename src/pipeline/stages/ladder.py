@@ -15,6 +15,7 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result, Table, memory, seconds, training_rate
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -164,6 +165,7 @@ class Rung:
     process_bytes: float
     device_bytes: float | None
     compile_s: float | None
+    at_its_rate_s: float  # that the training would take if all of it went as fast as its rate
 
     def metrics(self) -> list[Metric]:
         """By the rung's name."""
@@ -200,9 +202,16 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
             process_bytes=receipt["peak_memory"]["process_bytes"],
             device_bytes=receipt["peak_memory"].get("device_bytes"),
             compile_s=receipt.get("compile_s"),
+            at_its_rate_s=seconds * as_fast_as(training_rate(entry.metrics), entry.run),
         )
         found.append(rung)
     return found
+
+
+def as_fast_as(rate: Metric, run: Path) -> float:
+    """The share of a training's time that it would take with every epoch, of equal length, at `rate`."""
+    rates = [found for record in read_metrics(run) if (found := record.metrics.get(f"epoch/{rate.name}"))]
+    return len(rates) / rate.value / sum(1 / each for each in rates) if rates else 1.0
 
 
 def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Table:
@@ -240,7 +249,18 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     seconds = [(rung.name, f"{rung.compile_s:.1f} s of compiling, in wall s only") for rung in found if rung.compile_s]
     lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
     where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
-    return [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}"), *seconds, *lost]
+    about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}")]
+    return [*about, *seconds, *_started_slowly(found), *lost]
+
+
+def _started_slowly(found: Sequence[Rung]) -> list[tuple[str, str]]:
+    """Trainings too short for what their rungs gain: a gain is of a whole training, a rate without the first epoch."""
+    slow = [rung for rung in found if rung.at_its_rate_s < rung.training_s / 2]
+    if not slow:
+        return []
+    named = ", ".join(f"{rung.name} ({rung.at_its_rate_s:.2g} s at its rate)" for rung in slow)
+    why = "first steps, libraries, a capture. More training.epochs show what a rung gains"
+    return [("start", f"more than half of the train s of {named}: {why}")]
 
 
 def metrics(found: Sequence[Rung]) -> tuple[Metric, ...]:

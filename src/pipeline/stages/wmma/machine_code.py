@@ -33,9 +33,7 @@ def built(
 def table(found: Built) -> tuple[Table, ...]:
     """A row for each build, those that were refused beside the others."""
     rows = tuple((name, f"{dtype}, sm_{one}", *_cells(made)) for (name, dtype, one), made in found.items())
-    title = (
-        "Compiled, not run: a thread's registers and spilled bytes, a block's shared memory, instructions in the code"
-    )
+    title = "As compiled: a thread's registers and spilled bytes, a block's shared memory, instructions in the code"
     return (Table(title, ("kernel", "for", "registers", "spilled", "shared", "instructions"), rows),) if rows else ()
 
 
