@@ -188,6 +188,16 @@ REFUSALS = {
     "--epochs=3": f"--epochs=3: no such flag; a setting is written training.epochs=<value>; {FLAGS}",
     "--model cnn": f"--model: no such flag; a choice is written model=<choice>; {FLAGS}",
     "stage=wmma stage.threads=1000": "stage.threads=1000: this machine has ...",
+    "experiment=diabetes stage=amp": (
+        "model.units=[16]: should be a valid integer; stage=amp chose model=mnist_cnn optimizer=adadelta, and the keys "
+        "of experiment=diabetes are for model=mlp optimizer=adam: add these"
+    ),
+    "experiment=diabetes stage=amp model=mlp optimizer=adam stage.repeats=0": (
+        "stage.repeats=0: should be greater than 0"
+    ),
+    "-m seed=1,2 hydra/launcher=nope": (
+        "hydra/launcher=nope: no such choice; choose from ray, submitit_local, submitit_slurm, workers"
+    ),
     "stage=compare stage.runs=[a,b]": "stage.runs=a: no such run in ...",
     "stage=pinn dataset=digits": "dataset=digits with stage=pinn: not a problem; this stage solves ...",
     "model._target_=os.system": (
@@ -376,10 +386,25 @@ def test_help_names_groups_choices_and_examples(tmp_path: Path) -> None:
 
 def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
     (tmp_path / "mine" / "model").mkdir(parents=True)
-    (tmp_path / "mine" / "model" / "wide.yaml").touch()
-    result = pipeline(tmp_path, "model=wide", "--config-dir=mine", "-h")
+    (tmp_path / "mine" / "model" / "wide.yaml").write_text("# Four times as wide.\nunits: [512]\n")
+    result = pipeline(tmp_path, "--config-dir=mine", "-h")
     assert "model: cnn, conv1d, encoder_decoder, fnn, gpt, gru, linear, mlp, mnist_cnn, vit, wide\n" in result.stdout
     assert message(pipeline(tmp_path, "--help", "--config-dir", "nope")) == "--config-dir nope: no such folder"
+
+
+def test_help_beside_choices_shows_their_keys(tmp_path: Path) -> None:
+    """`stage=wmma --help` showed what `--help` shows."""
+    test_help_lists_the_choices_of_a_folder_of_yours(tmp_path)
+    shown = pipeline(tmp_path, "stage=wmma", "model=wide", "--config-dir=mine", "--help")
+    assert shown.returncode == 0
+    wmma = (ROOT / "conf/stage/wmma.yaml").read_text()
+    assert shown.stdout == (
+        f"stage=wmma, in {ROOT}/conf/stage/wmma.yaml; a key is set by stage.<key>=<value>\n\n{wmma}\n"
+        "model=wide, in mine/model/wide.yaml; a key is set by model.<key>=<value>\n\n"
+        "# Four times as wide.\nunits: [512]\n\npython -m pipeline --help shows what else there is to choose.\n"
+    )
+    assert "; a key is set by <group>.<key>=<value>\n" in pipeline(tmp_path, "experiment=diabetes", "-h").stdout
+    assert "\naugmentation: " in pipeline(tmp_path, "stage=nope", "seed=3", "--help").stdout
 
 
 def test_traceback_on_request(tmp_path: Path) -> None:

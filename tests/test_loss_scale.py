@@ -139,6 +139,18 @@ def test_a_run_tells_of_it(tmp_path: Path, backend: str) -> None:
     assert "loss_scaling" not in receipt["precision"]
 
 
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_training_whose_every_step_was_skipped_has_failed(tmp_path: Path, backend: str) -> None:
+    """It ended well, with the numbers of the initial weights."""
+    words = ["precision=mixed_fp16", f"precision.initial_scale={LARGE}", f"backend={backend}", "tracking=none"]
+    result = pipeline(tmp_path, "dataset=digits", "training=quick", "training.steps=10", *words)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: all 10 steps were skipped, so that nothing was trained: gradients overflowed float16 at each loss "
+        "scale from 1.09951e+12 down; train longer (each skipped step halves it)"
+    )
+
+
 @pytest.mark.wide
 def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
     words = ["training.epochs=1", "backend=torch", "tracking=none"]

@@ -31,6 +31,7 @@ from pipeline.cli.overrides import (
     keys_of,
     prose_as_text,
 )
+from pipeline.cli.recipe import with_choices_to_add
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS
 from pipeline.hydra_settings import hydra_kept_in_bounds
@@ -103,7 +104,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
             raise
         raise explained(error, arguments) from error
     if task.trouble:
-        raise task.trouble[0]
+        raise with_choices_to_add(task.trouble[0], parsed.overrides, GROUPS)
     return max(task.statuses, default=0)
 
 

@@ -1,4 +1,6 @@
-"""`--help`: examples, and what there is to choose, read off the files in conf/ (Hydra takes half a second for it)."""
+"""`--help`: examples, and what there is to choose, read off the files in conf/ (Hydra takes half a second for it).
+
+Beside a choice it is the file of that choice: what its keys are, with their comments."""
 
 from __future__ import annotations
 
@@ -44,6 +46,7 @@ optimizer.learning_rate=0.01. `--cfg job` prints the whole configuration,
 gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
 Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration,
 --config-dir DIR add a folder of your own choices, --version.
+`stage=wmma --help` shows the keys of a choice.
 PIPELINE_TRACEBACK=1 shows where an error message comes from."""
 
 
@@ -62,9 +65,24 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
         if not Path(own).is_dir():
             raise UserError(f"--config-dir {own}: no such folder")
         folders.append(Path(own))
+    about = [text for word in arguments if (text := choice_about(word, folders))]
+    if about:
+        return "\n\n".join([*about, "python -m pipeline --help shows what else there is to choose."])
     width = get_terminal_size(fallback=(120, 24)).columns
     groups = [f"{group}: {', '.join(found)}" for group, found in choices(folders).items()]
     return TEXT.format(groups="\n".join(fill(line, width, subsequent_indent="  ") for line in groups))
+
+
+def choice_about(word: str, folders: Sequence[Path]) -> str | None:
+    """What the file of a choice (`stage=wmma`) says of its keys; None where the word names none."""
+    group, _, choice = word.partition("=")
+    for folder in reversed(folders):  # the user's own come first
+        path = folder / group / f"{choice}.yaml"
+        if choice and choice in choices([folder]).get(group, ()):
+            text = path.read_text(encoding="utf-8").rstrip()
+            key = "<group>.<key>" if "# @package _global_" in text else f"{group}.<key>"
+            return f"{word}, in {path}; a key is set by {key}=<value>\n\n{text}"
+    return None
 
 
 def choices(folders: Sequence[Path]) -> dict[str, list[str]]:

@@ -27,6 +27,7 @@ from pipeline.machine.device import canonical
 
 SHORT = {"lr": "learning_rate", "bs": "batch_size"}  # as other programs call them
 OF_GRIDS = ("launcher", "sweeper")  # of Hydra's own part, what says who runs the cells of a grid
+NOT_OURS = {("hydra/launcher", "basic")}  # a choice that Hydra has and the pipeline refuses
 LONGEST_KEY = 200
 OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
 PROSE = ("stage.prompt", "stage.samples.prompt")  # texts that may hold anything
@@ -240,7 +241,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         return UserError(f"a file of the configuration is not text in UTF-8 ({error})")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        options = error.options or []
+        options = [one for one in error.options or [] if (group, one) not in NOT_OURS]
         if group:
             return bad_choice(group, choice, options)
     cause: BaseException = error

@@ -201,6 +201,7 @@ class Watch:
         self.in_period = False
         over = self._over()
         if over:
+            self._refuse_untrained()
             self.keeper.after_last()
         else:
             self.keeper.after_block(ends_period=False)
@@ -237,6 +238,16 @@ class Watch:
         if self.ended_by is not None:
             self.run.say(f"{self.ended_by}: training ends at step {self.step:,} of {self.plan.steps:,}")
         return self.ended_by is not None
+
+    def _refuse_untrained(self) -> None:
+        """Raises RunError after a training whose every step was skipped: its numbers are the initial weights'."""
+        scale = self.loss_scale
+        if scale is not None and scale.skipped_steps == self.step:
+            raise RunError(
+                f"all {self.step:,} steps were skipped, so that nothing was trained: gradients overflowed float16 at "
+                f"each loss scale from {scale.initial:,.6g} down; train longer (each skipped step halves it), or take "
+                "precision=mixed_bf16"
+            )
 
     def kept(self) -> dict[str, object]:
         """Which weights are saved, for the receipt."""
@@ -287,7 +298,7 @@ class Watch:
 
 def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
     """The error of a training that has left the finite numbers: `what` happened, after which step."""
-    hints = {"fp16": "float16 without loss scaling underflows: precision=mixed_fp16 scales the loss"}
+    hints = {"fp16": "float16 holds 6e-8 to 65,504, and nothing scales the loss: precision=mixed_fp16 does"}
     hint = hints.get(precision, "try a smaller optimizer.learning_rate")
     return RunError(f"{what} at step {step} (epoch {epoch}); {hint}")
 
