@@ -75,6 +75,7 @@ def test_what_decides_and_what_does_not(source: Path) -> None:
 PINN = ("stage=pinn", "dataset=ode", "backend=jax", "precision=fp64")
 
 
+@pytest.mark.wide
 def test_a_solvers_code_decides_and_no_solver_is_no_part(source: Path) -> None:
     """Imports that wait until JAX is wanted are followed too: a change below them changes the hash."""
     before, found = ask(source, *PINN, "solver=ssbroyden")
@@ -127,6 +128,7 @@ def test_the_users_own_module_counts(source: Path) -> None:
     assert ask(source, *words, PIPELINE_MODULES="mine")[0] != before
 
 
+@pytest.mark.wide
 def test_a_file_that_a_setting_of_the_users_names_counts(source: Path) -> None:
     place = source.parents[1]
     (place / "mine.py").write_text(
@@ -150,6 +152,7 @@ def test_a_file_that_a_setting_of_the_users_names_counts(source: Path) -> None:
 # Stages with cells of their own
 
 
+@pytest.mark.wide
 def test_seeds_have_the_code_that_composes_their_configs(source: Path) -> None:
     before, found = ask(source, "stage=seeds")
     assert "sweep.compose" in found and "sweep.plan" not in found
@@ -196,6 +199,7 @@ def test_a_rung_that_runs_nowhere_hides_none_of_those_above_it(source: Path) -> 
     assert not any("keras" in name for name in found)
 
 
+@pytest.mark.wide
 def test_a_comparison_has_the_code_and_the_packages_of_its_rows(source: Path) -> None:
     _, found = ask(source, "stage=pinn_comparison", "stage.rows.adam='solver=deepxde backend=torch'")
     assert {"pinn.solvers.deepxde", "pinn.solvers.gauss_newton_step", "pinn.solvers.lbfgs_step"} <= found

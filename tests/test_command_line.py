@@ -435,6 +435,7 @@ def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
     result.stderr.close()
 
 
+@pytest.mark.wide
 def test_an_output_that_knows_only_ascii(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "stage=devices", PYTHONIOENCODING="ascii")
     assert (result.returncode, result.stderr) == (0, "")
@@ -444,6 +445,7 @@ def test_an_output_that_knows_only_ascii(tmp_path: Path) -> None:
     assert "output_dir: ?" in result.stdout
 
 
+@pytest.mark.wide
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -33,6 +33,7 @@ def expected(backend: str) -> str:
     return f"device=gpu:0: {NAMES[backend]} finds no gpu:0, though the driver has one{detail}; device=cpu runs here"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_gpu_that_the_framework_does_not_find_is_one_message(backend: str, tmp_path: Path) -> None:
     words = ("dataset=digits", "training=quick", f"backend={backend}")
@@ -70,6 +71,7 @@ EXCLUDES = "device=cpu: JAX_PLATFORMS={} excludes the CPU; unset it, or set JAX_
 DOES_NOT_START = "device=cpu: JAX does not start with JAX_PLATFORMS={} (Unable to initialize backend 'nope': "
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("words", "platforms", "message"),
     [

@@ -435,6 +435,7 @@ print("stopped and closed")
 """
 
 
+@pytest.mark.wide
 def test_a_stop_leaves_no_lock_locked(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", HUNDREDS_OF_STOPS], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -161,6 +161,7 @@ def test_cells_of_a_saved_run_have_that_runs_framework(trained: Any, tmp_path: P
     assert (grid.returncode, "2 done · 0 failed" in grid.stderr) == (0, True), grid.stderr
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("context", [16, 64])
 def test_another_context_than_the_saved_model_has_positions_for_is_refused(
     trained: Any, tmp_path: Path, context: int

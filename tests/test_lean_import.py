@@ -48,6 +48,7 @@ def run(script: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("before", "early"), [("", "False"), pytest.param("import scipy.signal", "True", marks=pytest.mark.wide)]
 )
@@ -61,6 +62,7 @@ def test_transformers_are_imported_by_the_metric_that_wants_them_and_not_before(
     assert run(TRANSFORMERS.format(names=("AutoModel", "AutoTokenizer"))) == ["False", "True"]
 
 
+@pytest.mark.wide
 def test_whoever_looks_at_every_module_does_not_wake_it() -> None:
     look = "import inspect\nfor module in list(sys.modules.values()):\n    hasattr(module, '__file__')\n"
     assert run(STEP + look + "print('torch._dynamo.eval_frame' in sys.modules)") == ["False", "False"]

@@ -93,6 +93,7 @@ def test_models_of_public_packages_train(mine: Path, tmp_path: Path, model: str,
     trained_and_evaluated(mine, tmp_path, f"model={model}", f"backend={backend}")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_module_takes_channels_first(mine: Path, tmp_path: Path, backend: str) -> None:
     trained_and_evaluated(mine, tmp_path, "model=channelsfirst", f"backend={backend}")
@@ -212,6 +213,7 @@ def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: 
         assert np.array_equal(before, after) == (number < 6), number
 
 
+@pytest.mark.wide
 def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: Path) -> None:
     """Labels by chance: what was trained on them seemed to know 81 % of a larger test set, and 90 % of another
     validation, both of them its training examples."""

@@ -239,6 +239,7 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
 
 
+@pytest.mark.wide
 def test_a_cell_of_a_grid_tries_a_metric_before_it_trains(folder: Path) -> None:
     """A cell has a run by then: it keeps the message, for the grid's table and for the next grid."""
     before = set(runs(folder))

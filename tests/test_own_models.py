@@ -85,6 +85,7 @@ def test_statistics_moved_across_give_the_same_logits(found: Outcomes[OwnModels]
     np.testing.assert_allclose(ours.logits, theirs.logits, rtol=0, atol=limit)
 
 
+@pytest.mark.wide
 def test_digest_and_file_hold_the_statistics(found: Outcomes[OwnModels]) -> None:
     kept = dict(zip(KEYS, found["torch"].normalized["fp32"].trained.values(), strict=True))
     moved = {**kept, "4 moving_mean": kept["4 moving_mean"] + 1}

@@ -196,6 +196,7 @@ def test_a_polygons_points_are_the_seeds(place: Path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", ON_BACKENDS)
 def test_a_recipes_hard_conditions_hold(place: Path, backend: str) -> None:
     """Allen and Cahn's source has them; the saved network says the same at the start and at an end."""
@@ -283,6 +284,7 @@ def test_a_problem_is_one_file(place: Path) -> None:
     assert rows[-1] < 0.1 * rows[0]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", ON_BACKENDS)
 def test_a_coefficient_is_found(place: Path, backend: str) -> None:
     folder = place / backend

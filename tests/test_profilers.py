@@ -169,6 +169,7 @@ def test_tensorboard_reads_its_event_files(backend: str) -> None:
     assert backend != "torch" or any("max_pool" in name for name in operations)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_xprof_opens_the_profile(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
     from xprof.convert import raw_to_tool_data as xprof

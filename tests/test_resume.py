@@ -364,6 +364,7 @@ class Mine(Model):
 """
 
 
+@pytest.mark.wide
 def test_a_module_of_a_computed_name_that_was_edited_is_another(tmp_path: Path) -> None:
     """Known by the checkpoint, also where the run was killed before its receipt had it."""
     part = "from torch import nn\nActivation = nn."

@@ -56,6 +56,7 @@ def check(folder: Path, words: tuple[str, ...], numbers: tuple[int, ...]) -> Non
         assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.wide
 def test_a_killed_solver_ends_as_one_that_nobody_killed(tmp_path: Path) -> None:
     words = (*PINN, "backend=jax", "dataset=function", "solver=adam", "solver.steps=3000", "solver.every=10")
     check(tmp_path, words, (signal.SIGTERM,))

@@ -64,6 +64,7 @@ def test_a_key_that_the_saved_group_does_not_have_is_refused(tmp_path: Path) -> 
     assert message(pipeline(tmp_path, *words, "dataset.cache=elsewhere")).startswith("dataset.cache: no such key")
 
 
+@pytest.mark.wide
 def test_the_name_of_a_group_brings_the_whole_group(tmp_path: Path) -> None:
     saved(tmp_path, "precision=fp64", "precision.strict=false", "backend=tensorflow", "backend.xla=false")
     experiment, _ = evaluated(tmp_path, "precision=bf16", "backend=torch", "backend.threads=1")

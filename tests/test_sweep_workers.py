@@ -318,6 +318,7 @@ def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Pat
     )
 
 
+@pytest.mark.wide
 def test_what_is_edited_while_it_is_imported_is_refused(place: Path) -> None:
     """A file of the closure that is newer than the time at which the imports began."""
     later = time.time() + 1000

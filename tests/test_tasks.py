@@ -113,6 +113,7 @@ def test_all_that_a_training_offers_is_the_same_on_every_backend(trained: Any, n
     assert other["normalisation"] == torch["normalisation"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_accumulated_gradients_of_a_scaled_loss_are_clipped_unscaled(trained: Any, backend: str) -> None:
     """Frameworks overflow at other scales, so other steps are skipped; a norm that is still scaled is 1e4 and more."""

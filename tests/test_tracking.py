@@ -447,6 +447,7 @@ def test_an_artifact_that_cannot_be_sent_costs_no_other_run_anything(uri: str, t
     assert "figures/gone.png" in files_of(uri, run_id_of(cells[0].folder))
 
 
+@pytest.mark.wide
 def test_what_mlflow_refuses_of_a_run_leaves_it_ended_and_its_grid_sent(uri: str, tmp_path: Path) -> None:
     """MLflow takes no second value of a param."""
     root = tmp_path / "runs"
@@ -467,6 +468,7 @@ def test_what_mlflow_refuses_of_a_run_leaves_it_ended_and_its_grid_sent(uri: str
     check(uri, run_id_of(second.folder), second)
 
 
+@pytest.mark.wide
 def test_without_artifacts(uri: str, tmp_path: Path) -> None:
     journal, tracker = track(tmp_path / "runs", uri, artifacts=False)
     train(journal)
@@ -568,6 +570,7 @@ def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     assert len(list(read_metrics(journal.folder))) == 51
 
 
+@pytest.mark.wide
 def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -582,6 +585,7 @@ def test_a_full_disk_keeps_no_half_made_database(tmp_path: Path) -> None:
     assert result.stdout == "1\nmlflow.db.lock\n"
 
 
+@pytest.mark.wide
 def test_read_only_database(uri: str, tmp_path: Path) -> None:
     """A read-only mount: even root cannot write there."""
     place = tmp_path / "a place"
@@ -640,6 +644,7 @@ def test_a_run_that_another_process_still_sends_says_so(tmp_path: Path) -> None:
     assert tracker.close(LONG).startswith("not reachable: this one gave up; ")
 
 
+@pytest.mark.wide
 def test_a_tracker_waits_for_the_one_before_it_as_long_as_the_run_goes_on(uri: str, tmp_path: Path) -> None:
     journal = Journal.begin(tmp_path, "run", CONFIG)
     records.write(journal.folder, records.Record(uri=uri, experiment="study"))
@@ -738,6 +743,7 @@ def test_record_file_is_json(tmp_path: Path) -> None:
     assert records.read(tmp_path) is None
 
 
+@pytest.mark.wide
 def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_answer(
     tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

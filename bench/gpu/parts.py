@@ -145,14 +145,14 @@ LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=1000
 # The limits are of an H200 with 16 cores, where a process takes 5 to 10 s to start and the host verifies each kernel.
 PARTS = (
     Part(name="machine", limit_s=20, words=("stage=devices",), rows=found.nothing, small=()),
-    precisions("torch", 75, EVERY),
-    kernels("fp16", 75, "[4096]"),
-    Part(name="gpt_gpu", limit_s=115, words=GPT, rows=found.training, small=TINY),
+    precisions("torch", 70, EVERY),
+    kernels("fp16", 70, "[4096]"),
+    Part(name="gpt_gpu", limit_s=110, words=GPT, rows=found.training, small=TINY),
     memory_limit("torch", 25),
     Part(name="profiler", limit_s=20, words=(*DIGITS, "profiler=torch"), rows=found.profiler, small=()),
     Part(
         name="ladder",
-        limit_s=90,
+        limit_s=85,
         words=LADDER,
         rows=found.ladder,
         small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
