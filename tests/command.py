@@ -59,7 +59,7 @@ def untracked(arguments: tuple[str, ...], changes: Mapping[str, str]) -> tuple[s
     """
     words = dict(word.lstrip("+").partition("=")[::2] for word in arguments)
     named = "resume" in words or any(key.partition(".")[0] == "tracking" for key in words)
-    runs_nothing = words.get("stage") in UNTRACKED or any(flag in words for flag in ("--help", "--cfg", "--info"))
+    runs_nothing = words.get("stage") in UNTRACKED or any(flag in words for flag in ("--help", "-h", "--cfg", "--info"))
     if named or runs_nothing or any(name.startswith("MLFLOW_") for name in changes):
         return arguments
     return (*arguments, "tracking=none")

@@ -107,14 +107,14 @@ class Outcomes(dict[str, Found], Generic[Found]):
     def __init__(self, task: Callable[[Bench], Found]) -> None:
         super().__init__()
         self.task = task
-        self.failures: dict[str, AssertionError] = {}  # a task that failed is not run again for every test
+        self.failures: dict[str, Exception] = {}  # a task that failed is not run again for every test
 
     def __missing__(self, backend: str) -> Found:
         if backend in self.failures:
             raise self.failures[backend]
         try:
             self[backend] = _found(backend, self.task)
-        except AssertionError as error:
+        except Exception as error:  # also that it took too long
             self.failures[backend] = error
             raise
         return self[backend]

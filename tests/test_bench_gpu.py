@@ -954,9 +954,13 @@ def test_a_training_that_was_stopped_has_its_epochs(tmp_path: Path) -> None:
         json.dumps({"step": n, "time": 0.0, "metrics": {"epoch/number": n, "epoch/tokens_per_s": rate}})
         for n, rate in enumerate((1.0, 10.0, 30.0))
     ]
-    write_files(tmp_path / "runs" / "a", {"status.json": "{}", "metrics.jsonl": "\n".join(lines) + '\n{"st'})
+    journal = "\n".join(lines) + '\n{"st'
+    for name, config in (("a", "backend: {compile: true}"), ("b", "backend: {compile: false}")):
+        write_files(tmp_path / "runs" / name, {"status.json": "{}", "metrics.jsonl": journal, "config.yaml": config})
     (one,) = found.training(tmp_path)
     assert (one["what"], one["median"], one["unit"], one["n"]) == ("training", 20, "tokens/s", 2)
+    (tmp_path / "runs" / "a" / "config.yaml").write_text("backend: {compile: false}")
+    assert found.training(tmp_path) == []  # what is not compiled is not the recipe
 
 
 def test_the_readmes_table_is_that_of_the_files() -> None:

@@ -189,8 +189,16 @@ REFUSALS = {
     "--model cnn": f"--model: no such flag; a choice is written model=<choice>; {FLAGS}",
     "stage=wmma stage.threads=1000": "stage.threads=1000: this machine has ...",
     "experiment=diabetes stage=amp": (
-        "model.units=[16]: should be a valid integer; stage=amp chose model=mnist_cnn optimizer=adadelta, and the keys "
-        "of experiment=diabetes are for model=mlp optimizer=adam: add these"
+        "experiment=diabetes with stage=amp: its keys are for model=mlp optimizer=adam, and stage=amp chose "
+        "model=mnist_cnn optimizer=adadelta; add the former (model.units=[16]: should be a valid integer)"
+    ),
+    "experiment=two_layer_net stage=ladder": (
+        "experiment=two_layer_net with stage=ladder: it sets stage.sizes, for its own stage=graph; leave experiment or "
+        "stage out, and say what else you want of it (stage.sizes: no such key; ..."
+    ),
+    "stage=laddr --help": "stage=laddr: no such choice (did you mean ladder?); choose from ...",
+    "experiment=diabetes stage=amp optimizer.learning_rate=-1 model=mlp": (
+        "optimizer.learning_rate=-1: should be greater than 0"
     ),
     "experiment=diabetes stage=amp model=mlp optimizer=adam stage.repeats=0": (
         "stage.repeats=0: should be greater than 0"
@@ -404,7 +412,12 @@ def test_help_beside_choices_shows_their_keys(tmp_path: Path) -> None:
         "# Four times as wide.\nunits: [512]\n\npython -m pipeline --help shows what else there is to choose.\n"
     )
     assert "; a key is set by <group>.<key>=<value>\n" in pipeline(tmp_path, "experiment=diabetes", "-h").stdout
-    assert "\naugmentation: " in pipeline(tmp_path, "stage=nope", "seed=3", "--help").stdout
+    two = pipeline(tmp_path, "-m", "optimizer=adamw_text,sgd", "+hydra/launcher=workers", "--help").stdout
+    assert [line.partition(", in ")[0] for line in two.splitlines() if ", in /" in line] == [
+        "optimizer=adamw_text", "optimizer=adamw", "optimizer=sgd", "hydra/launcher=workers",
+    ]  # fmt: skip
+    assert "a key is set by hydra.launcher.<key>=<value>" in two
+    assert "\naugmentation: " in pipeline(tmp_path, "name=nope", "seed=3", "--help").stdout
 
 
 def test_traceback_on_request(tmp_path: Path) -> None:

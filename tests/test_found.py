@@ -33,7 +33,6 @@ def expected(backend: str) -> str:
     return f"device=gpu:0: {NAMES[backend]} finds no gpu:0, though the driver has one{detail}; device=cpu runs here"
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_gpu_that_the_framework_does_not_find_is_one_message(backend: str, tmp_path: Path) -> None:
     words = ("dataset=digits", "training=quick", f"backend={backend}")

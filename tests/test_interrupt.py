@@ -166,6 +166,20 @@ def test_a_second_signal_ends_it_at_once(slow: dict[str, str], second: signal.Si
     assert not runs(tmp_path)  # a user's own data are loaded before a run begins
 
 
+@pytest.mark.wide
+def test_a_cell_that_does_not_stop_in_time_is_not_out_of_memory(slow: dict[str, str], tmp_path: Path) -> None:
+    """The grid kills it after 30 s, which was shown as what the system does when memory runs out."""
+    slow["PYTHONPATH"] += f":{environment().get('PYTHONPATH', '')}"
+    with begin(
+        tmp_path, "-m", "seed=0,1", "--config-dir", "conf_slow", "dataset=slow", "tracking=none", **slow
+    ) as process:
+        wait_until((tmp_path / "loading").exists, process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+    assert "did not stop within 30 s, so it was killed" in err and "memory" not in err
+
+
 def test_ctrl_c_stops_a_grid_and_its_cell(tmp_path: Path) -> None:
     with begin(tmp_path, "-m", *ENDLESS, "model=mlp,linear") as process:
         wait_until(trained_for(tmp_path, 5), process)

@@ -19,7 +19,7 @@ from command import COMMAND, Done, environment, pipeline, refused, runs, status
 from pipeline.models.gpt import Gpt
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric
-from pipeline.stages.ladder import Ladder, Rung, as_fast_as, notes
+from pipeline.stages.ladder import Ladder, Rung, at_rate, notes
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
 SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")
@@ -250,15 +250,19 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     rate = Metric("images_per_s", 900.0, "images/s", "time", "max")
-    share = as_fast_as(rate, tmp_path)
-    assert share == pytest.approx(0.2)  # 2 of 9 + 1 parts
-    assert as_fast_as(rate, tmp_path / "none") == 1.0
+    seconds = at_rate(3.0, rate, tmp_path)
+    assert seconds == pytest.approx(0.6)  # 2 of 9 + 1 parts
+    assert at_rate(3.0, rate, tmp_path / "none") is None
     rungs = [
         Rung(
             name=name, training_s=3.0, rate=rate, wall_time_s=5.0, gain=1.0, gain_in_total=1.0, score=rate,
-            process_bytes=1.0, device_bytes=None, compile_s=None, at_its_rate_s=3.0 * part,
+            process_bytes=1.0, device_bytes=None, compile_s=None, at_its_rate_s=at_its_rate,
         )
-        for name, part in (("baseline", 0.9), ("compiled", share))
+        for name, at_its_rate in (("baseline", 2.7), ("compiled", seconds), ("short", None))
     ]  # fmt: skip
-    assert dict(notes([], rungs))["start"].startswith("more than half of the train s of compiled (0.6 s at its rate): ")
-    assert "start" not in dict(notes([], rungs[:1]))
+    assert dict(notes([], rungs[:2]))["train s"] == (
+        "the start (first steps, libraries, a capture) is more than half of it at compiled (0.6 s at its rate); "
+        "a longer training shows what they gain"
+    )
+    assert "train s" not in dict(notes([], rungs[:1]))
+    assert dict(notes([], rungs))["train s"].startswith("of one epoch, the start (")

@@ -96,7 +96,7 @@ def test_a_saved_run_is_evaluated_and_predict_names_its_task(trained: Any) -> No
     now, then = metrics_of(again), metrics_of(run)
     assert now["test/bits_per_byte"].value == then["test/bits_per_byte"].value
     said = refused(run.parents[1], "stage=predict", f"run={run.name}")
-    assert said.endswith("of shape [32]; stage=predict takes images, stage=generate writes text")
+    assert said.endswith("of shape [32]; stage=predict is for classes of images; stage=generate writes text")
 
 
 def test_a_run_is_not_evaluated_with_another_vocabulary(trained: Any, tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ def run(script: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("before", "early"), [("", "False"), pytest.param("import scipy.signal", "True", marks=pytest.mark.wide)]
 )

@@ -147,7 +147,7 @@ def test_a_training_whose_every_step_was_skipped_has_failed(tmp_path: Path, back
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith(
         "error: all 10 steps were skipped, so that nothing was trained: gradients overflowed float16 at each loss "
-        "scale from 1.09951e+12 down; train longer (each skipped step halves it)"
+        "scale from 1.09951e+12 down; each of them halves it: train longer, begin lower (precision.initial_scale; "
     )
 
 

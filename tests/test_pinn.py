@@ -382,10 +382,10 @@ POINTS = {
     "1\nnan\n": "row 2 holds numbers that are not finite: nan",
     "t\n": "holds no points",
     "time\n1\n": "no readable points (its columns are time; a point is (t))",
-    "O.5\n1\n": "no readable points (could not convert string to float: 'O.5')",
+    "O.5\n1\n": "row 1 has 'O.5', which is not a number",
     "nan\n": "row 1 holds numbers that are not finite: nan",
     f"{'1' * 200_000}\n": "no readable points (field larger than field limit (131072))",
-    "1\nx\n": "no readable points (could not convert string to float: 'x')",
+    "1\nx\n": "row 2 has 'x', which is not a number",
 }
 
 

@@ -275,11 +275,35 @@ def test_the_first_row_of_a_table_may_be_names(
     assert note in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("N/A,N/A\n1,2\n", "row 1 has 'N/A', which is not a number"),  # it was taken for names
+        ("a,b\n1,2\n1,2,3\n", "row 2 has 3 numbers, the first row 2"),
+        ("1;2\n3;4\n", "row 1 is '1;2'; numbers in a .csv are separated by commas"),
+        ("a b\n1 2\n", "row 1 is '1 2'; numbers in a .csv are separated by commas"),
+        ("1,2\n3,oops\n", "row 2 has 'oops', which is not a number"),
+        ("1,2\n3,\n", "row 2 has '', which is not a number"),
+        ("1,2\ninf,-nan\n", "row 2 holds numbers that are not finite: inf, nan"),
+        ("1,2,3\n", "holds an array of shape (1, 3); rows of two"),
+        ("a,b\n", "holds no rows"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named_by_its_row(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(UserError) as refusal:
+        number_files.read("stage.rows", str(tmp_path / "rows.csv"), "row", 2, "rows of two")
+    assert str(refusal.value) == f"stage.rows={tmp_path / 'rows.csv'}: {said}"
+
+
 def test_other_examples_than_rows_are_refused(recipe: Path) -> None:
     folder = recipe.parents[1]
     for words, said in (
         (("stage.rows=none.csv",), "stage.rows=none.csv: no such file"),
-        (("stage.images=[a.png]",), "its task is regression of shape [10]; stage=predict takes images, stage.rows="),
+        (
+            ("stage.images=[a.png]",),
+            "its task is regression of shape [10]; give it rows of numbers: stage.rows=rows.csv",
+        ),
         (("stage.points=a.csv",), "this run solved no problem; use stage.images=[...] or stage.rows"),
         (("stage.rows=a.csv", "stage.images=[a.png]"), "with stage.images or stage.invert: a model takes one of them"),
     ):

@@ -284,9 +284,11 @@ def trained(run: Run) -> list[Row]:
 
 
 def epochs(folder: Path) -> list[Row]:
-    """Rates of a training that has no result, as its journal has them: all but the first epoch's, as in a receipt."""
+    """Rates of a compiled training without a result, by its journal: all but the first epoch's, as in a receipt."""
     found: dict[str, list[float]] = {}
     for path in run_folders(folder / "runs"):
+        if not read_config(path).get("backend", {}).get("compile"):  # the grid, or its other run
+            continue
         for record in read_metrics(path):
             for name, value in record.metrics.items():
                 if (rate := RATE.fullmatch(name)) is not None:

@@ -138,7 +138,7 @@ RIVALS = "stage.kernels=[tuned,triton,triton_tma,wgmma_persistent,cublas]"
 GRID = "{_target_: pipeline.kernels.cuda.grid_stride.GridStride,work: %d}"
 FILES = tuple(
     f"tests/test_{name}.py"
-    for name in ("compile", "cuda_kernels", "probes", "torch_kernels", "gpu", "solvers", "devices")  # the longest first
+    for name in ("cuda_kernels", "probes", "torch_kernels", "gpu", "solvers", "devices", "compile")  # the longest last
 )
 IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
 LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=5")

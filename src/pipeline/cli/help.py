@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from textwrap import fill
 
 from pipeline.cli.conf_path import conf_path
-from pipeline.errors import UserError
+from pipeline.errors import UserError, bad_choice
 
 TEXT = """\
 pipeline: declarative GPU machine-learning experiments, with a receipt of what
@@ -53,7 +53,7 @@ PIPELINE_TRACEBACK=1 shows where an error message comes from."""
 def help_asked_for(arguments: Sequence[str]) -> str | None:
     """The text for `--help` (with `--config-dir`, also the choices in there); None where it is not asked for.
 
-    Raises UserError for a `--config-dir` that is not there.
+    Raises UserError for a `--config-dir` or a choice that is not there.
     """
     if not {"-h", "--help"}.intersection(arguments):
         return None
@@ -65,7 +65,7 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
         if not Path(own).is_dir():
             raise UserError(f"--config-dir {own}: no such folder")
         folders.append(Path(own))
-    about = [text for word in arguments if (text := choice_about(word, folders))]
+    about = [text for word in arguments for text in choices_about(word, folders)]
     if about:
         return "\n\n".join([*about, "python -m pipeline --help shows what else there is to choose."])
     width = get_terminal_size(fallback=(120, 24)).columns
@@ -73,16 +73,38 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
     return TEXT.format(groups="\n".join(fill(line, width, subsequent_indent="  ") for line in groups))
 
 
-def choice_about(word: str, folders: Sequence[Path]) -> str | None:
-    """What the file of a choice (`stage=wmma`) says of its keys; None where the word names none."""
-    group, _, choice = word.partition("=")
-    for folder in reversed(folders):  # the user's own come first
-        path = folder / group / f"{choice}.yaml"
-        if choice and choice in choices([folder]).get(group, ()):
-            text = path.read_text(encoding="utf-8").rstrip()
-            key = "<group>.<key>" if "# @package _global_" in text else f"{group}.<key>"
-            return f"{word}, in {path}; a key is set by {key}=<value>\n\n{text}"
-    return None
+def choices_about(word: str, folders: Sequence[Path]) -> list[str]:
+    """What the files of choices (`stage=wmma`, `model=mlp,cnn`) say of their keys; nothing where a word names none.
+
+    Raises UserError for a choice that a group does not have.
+    """
+    group, _, names = word.lstrip("+").partition("=")
+    every = choices(folders).get(group)
+    if every is None:
+        return []
+    for name in names.split(","):
+        if name not in every:
+            raise bad_choice(group, name, every)
+    return [text for name in names.split(",") for text in _about(group, name, folders)]
+
+
+def _about(group: str, name: str, folders: Sequence[Path]) -> list[str]:
+    """A file, and those of its group that it begins from; the user's own come first."""
+    path = next((folder / group / f"{name}.yaml" for folder in reversed(folders) if _has(folder, group, name)), None)
+    if path is None:
+        return []
+    import yaml  # the other pages need it not
+
+    text = path.read_text(encoding="utf-8").rstrip()
+    key = "<group>.<key>" if "# @package _global_" in text else f"{group.replace('/', '.')}.<key>"
+    begins = yaml.safe_load(text) or {}
+    before = [one for one in begins.get("defaults", ()) if isinstance(one, str) and one not in ("_self_", name)]
+    inherited = [more for one in before for more in _about(group, one, folders)]
+    return [f"{group}={name}, in {path}; a key is set by {key}=<value>\n\n{text}", *inherited]
+
+
+def _has(folder: Path, group: str, name: str) -> bool:
+    return name in choices([folder]).get(group, ())
 
 
 def choices(folders: Sequence[Path]) -> dict[str, list[str]]:

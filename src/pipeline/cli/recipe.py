@@ -17,21 +17,30 @@ from pipeline.spec import group_of
 
 def with_choices_to_add(error: Exception, overrides: Sequence[str], groups: Collection[str]) -> Exception:
     """The error, with the recipe's choices that the command should have named, where it is about a key of theirs."""
-    given = {key: value for key, _, value in (one.partition("=") for one in overrides)}
+    given = {key.lstrip("+"): value for key, _, value in (one.partition("=") for one in overrides)}
+    about = str(error).partition("=")[0].partition(":")[0]
     recipe, stage = given.get("experiment"), given.get("stage")
-    if not (isinstance(error, UserError) and recipe and stage):
+    if (
+        not (isinstance(error, UserError) and recipe and stage) or about in given
+    ):  # what the user wrote is wrong by itself
         return error
     try:
         alone, beside = _chosen([f"experiment={recipe}"]), _chosen([f"experiment={recipe}", f"stage={stage}"])
     except (HydraException, OmegaConfBaseException):
         return error
+    if group_of(about) == "stage" and alone["stage"] != beside["stage"]:
+        return UserError(
+            f"experiment={recipe} with stage={stage}: it sets {about}, for its own stage={alone['stage']}; leave "
+            f"experiment or stage out, and say what else you want of it ({error})"
+        )
     lost = [group for group in groups if group not in {*given, "stage"} and alone[group] != beside[group]]
-    if group_of(str(error).partition("=")[0]) not in lost:
+    if group_of(about) not in lost:
         return error
     add = " ".join(f"{group}={alone[group]}" for group in lost)
     picked = " ".join(f"{group}={beside[group]}" for group in lost)
     return UserError(
-        f"{error}; stage={stage} chose {picked}, and the keys of experiment={recipe} are for {add}: add these"
+        f"experiment={recipe} with stage={stage}: its keys are for {add}, and stage={stage} chose {picked}; add the "
+        f"former ({error})"
     )
 
 

@@ -59,7 +59,9 @@ class Npz(Dataset):
             raise UserError(f"{shown}: {(error.strerror or str(error)).lower()}") from error
         except Exception as error:  # zipfile and zlib raise types of their own for damaged files
             if not is_zipfile(self.user_files[0]):
-                raise UserError(f"{shown}: not a .npz file, as np.savez writes one") from error
+                raise UserError(
+                    f"{shown}: not a .npz file; np.savez('mine.npz', x=x, y=y) writes one of arrays"
+                ) from error
             raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
         parts = _parts(arrays, shown)
         if self.layout == "channels_first":

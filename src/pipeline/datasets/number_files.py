@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +17,7 @@ from pipeline.machine.regular_file import fault_of, open_regular
 from pipeline.spec import is_number
 
 SUFFIXES = (".npy", ".csv")
+MISSING = ("", "na", "n/a", "null", "none", "-", "?")  # no names of columns
 
 
 def check_there(key: str, text: str) -> None:
@@ -36,7 +38,8 @@ def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequenc
     path = Path(text).expanduser()
     try:
         with open_regular(path) as file:
-            found = np.load(file, allow_pickle=False) if path.suffix == ".npy" else _csv(file, names, what)
+            read_csv = path.suffix != ".npy"
+            found = _csv(file, names, f"{key}={text}", what) if read_csv else np.load(file, allow_pickle=False)
         rows = np.asarray(found).astype(np.float64, casting="same_kind")
     except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
         raise UserError(f"{key}={text}: no readable {what}s ({error})") from error
@@ -55,8 +58,8 @@ def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequenc
     return rows
 
 
-def _csv(file: BinaryIO, names: Sequence[str], what: str) -> np.ndarray:
-    """Columns in the order of `names`, whatever order the file's first row has."""
+def _csv(file: BinaryIO, names: Sequence[str], where: str, what: str) -> np.ndarray:
+    """Columns in the order of `names`, whatever order the file's first row has. Raises UserError, which names a row."""
     with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         rows = [row for row in csv.reader(text) if row]
     order = list(range(len(names)))
@@ -67,19 +70,38 @@ def _csv(file: BinaryIO, names: Sequence[str], what: str) -> np.ndarray:
         if sorted(head) != sorted(names):
             raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
         order = [head.index(name) for name in names]
-    found = np.array([[float(cell) for cell in row] for row in rows])
+    found = np.array(_numbers(rows, where))
     return found[:, order] if names and found.ndim == 2 and found.shape[1] == len(names) else found
+
+
+def _numbers(rows: Sequence[Sequence[str]], where: str) -> list[list[float]]:
+    """The cells as numbers, as many in each row. Raises UserError for the first row that has others."""
+    for number, row in enumerate(rows, start=1):
+        if _is_unseparated(row):
+            raise UserError(f"{where}: row {number} is {cut(row[0])!r}; numbers in a .csv are separated by commas")
+        if len(row) != len(rows[0]):
+            raise UserError(f"{where}: row {number} has {len(row)} numbers, the first row {len(rows[0])}")
+        for cell in row:
+            if not is_number(cell):
+                raise UserError(f"{where}: row {number} has {cut(cell)!r}, which is not a number")
+    return [[float(cell) for cell in row] for row in rows]
+
+
+def _is_unseparated(row: Sequence[str]) -> bool:
+    """Whether its numbers stand in one cell, with something else than commas between them."""
+    return len(row) == 1 and not is_number(row[0]) and any(map(is_number, re.split(r"[;\s]+", row[0].strip())))
 
 
 def _begins_with_names(rows: Sequence[Sequence[str]], what: str) -> bool:
     """Whether the first row has no number, or counts the columns from 0 on, as pandas names them, which is said."""
-    if not rows:
+    if not rows or _is_unseparated(rows[0]):
         return False
     counted = len(rows[0]) > 1 and [cell.strip() for cell in rows[0]] == [str(at) for at in range(len(rows[0]))]
     if counted:
         say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is taken for the names of the columns, and for no {what}")
-    return counted or not any(map(is_number, rows[0]))
+    cells = [cell.strip().lower() for cell in rows[0]]
+    return counted or not (any(map(is_number, cells)) or all(cell in MISSING for cell in cells))
 
 
 def _is_name(text: str) -> bool:
-    return text.strip().isidentifier() and text.strip().lower() not in ("nan", "inf", "infinity")
+    return text.strip().isidentifier() and not is_number(text)

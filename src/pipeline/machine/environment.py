@@ -160,10 +160,11 @@ def _own() -> dict[str, str]:
 
     OpenCV's import adds a folder to LD_LIBRARY_PATH, which changes nothing for the process that it is in (ld.so(8)).
     """
-    begun = Path("/proc/self/environ")  # of the program's start: proc(5)
-    if not begun.exists():
+    try:
+        begun = Path("/proc/self/environ").read_bytes()  # of the program's start: proc(5)
+    except OSError:
         return dict(os.environ)
-    pairs = [os.fsdecode(line).partition("=") for line in begun.read_bytes().split(b"\0") if line.startswith(b"LD_")]
+    pairs = [os.fsdecode(line).partition("=") for line in begun.split(b"\0") if line.startswith(b"LD_")]
     others = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
     return others | {name: value for name, _, value in pairs}
 

@@ -165,7 +165,7 @@ class Rung:
     process_bytes: float
     device_bytes: float | None
     compile_s: float | None
-    at_its_rate_s: float  # that the training would take if all of it went as fast as its rate
+    at_its_rate_s: float | None  # that the training would take if all of it went as fast as its rate; None: one epoch
 
     def metrics(self) -> list[Metric]:
         """By the rung's name."""
@@ -202,16 +202,17 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
             process_bytes=receipt["peak_memory"]["process_bytes"],
             device_bytes=receipt["peak_memory"].get("device_bytes"),
             compile_s=receipt.get("compile_s"),
-            at_its_rate_s=seconds * as_fast_as(training_rate(entry.metrics), entry.run),
+            at_its_rate_s=at_rate(seconds, training_rate(entry.metrics), entry.run),
         )
         found.append(rung)
     return found
 
 
-def as_fast_as(rate: Metric, run: Path) -> float:
-    """The share of a training's time that it would take with every epoch, of equal length, at `rate`."""
+def at_rate(training_s: float, rate: Metric, run: Path) -> float | None:
+    """Seconds that a training would take with every epoch, of equal length, at `rate`; None of one epoch, which has
+    no other to be held against."""
     rates = [found for record in read_metrics(run) if (found := record.metrics.get(f"epoch/{rate.name}"))]
-    return len(rates) / rate.value / sum(1 / each for each in rates) if rates else 1.0
+    return training_s * len(rates) / rate.value / sum(1 / each for each in rates) if len(rates) > 1 else None
 
 
 def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Table:
@@ -255,12 +256,12 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
 
 def _started_slowly(found: Sequence[Rung]) -> list[tuple[str, str]]:
     """Trainings too short for what their rungs gain: a gain is of a whole training, a rate without the first epoch."""
-    slow = [rung for rung in found if rung.at_its_rate_s < rung.training_s / 2]
-    if not slow:
-        return []
-    named = ", ".join(f"{rung.name} ({rung.at_its_rate_s:.2g} s at its rate)" for rung in slow)
-    why = "first steps, libraries, a capture. More training.epochs show what a rung gains"
-    return [("start", f"more than half of the train s of {named}: {why}")]
+    start, longer = "the start (first steps, libraries, a capture)", "a longer training shows what they gain"
+    if any(rung.at_its_rate_s is None for rung in found):
+        return [("train s", f"of one epoch, {start} included; {longer}")]
+    rates = {rung.name: one for rung in found if (one := rung.at_its_rate_s or 0) < rung.training_s / 2}
+    named = ", ".join(f"{name} ({seconds:.2g} s at its rate)" for name, seconds in rates.items())
+    return [("train s", f"{start} is more than half of it at {named}; {longer}")] if rates else []
 
 
 def metrics(found: Sequence[Rung]) -> tuple[Metric, ...]:

@@ -172,13 +172,13 @@ def model_card(source: Path) -> dict[str, Any]:
             f"run={source.name}: holds no trained model ({source / 'artifacts/model/card.json'} is missing or damaged)"
         )
     if "classes" not in card or len(card["x"]) != 3:
-        also = {"languagemodelling": "stage=generate writes text" if "tokens" in card else ""}
-        also |= {task: "stage.rows=rows.csv rows" for task in ("classification", "regression") if len(card["x"]) == 1}
-        also |= {"regression": "and predicts no numbers from them"} if len(card["x"]) == 3 else {}
-        other = also.get(card["task"])
+        rows = "; give it rows of numbers: stage.rows=rows.csv"
+        also = {"languagemodelling": "; stage=generate writes text" if "tokens" in card else ""}
+        also |= dict.fromkeys(("classification", "regression"), rows) if len(card["x"]) == 1 else {}
+        also |= {"regression": ", and predicts no numbers from them"} if len(card["x"]) == 3 else {}
+        images = "" if also.get(card["task"]) == rows else "; stage=predict is for classes of images"
         raise UserError(
-            f"run={source.name}: its task is {card['task']} of shape {card['x']}; stage=predict takes images"
-            f"{f', {other}' if other else ''}"
+            f"run={source.name}: its task is {card['task']} of shape {card['x']}{images}{also.get(card['task'], '')}"
         )
     return card
 

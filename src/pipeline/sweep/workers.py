@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.experiment.settings import Sweep
 from pipeline.sweep.cards import Cards, devices_of, on_gpu
-from pipeline.sweep.cell import log_file, violent
+from pipeline.sweep.cell import GRACE_SECONDS, log_file, violent
 from pipeline.sweep.plan import Cell
 
 
@@ -85,6 +85,9 @@ class Worker:
         self.process.wait()
 
 
+TOO_LATE = f"did not stop within {GRACE_SECONDS:.0f} s, so it was killed"
+
+
 class Workers:
     """Warm workers, and which cell runs where."""
 
@@ -95,6 +98,7 @@ class Workers:
         self.workers: dict[str, Worker] = {}
         self.selector = selectors.DefaultSelector()
         self.cards = Cards(settings.jobs)
+        self.killed: set[int] = set()  # which were asked to stop before, and did not
 
     def room(self, cell: Cell) -> bool:
         running = [cores for worker in self.workers.values() for cores in worker.cells.values()]
@@ -119,13 +123,14 @@ class Workers:
                 self.selector.unregister(key.fileobj)
         for number, _ in ended:
             self.cards.leave(number)
-        return ended
+        return [(number, TOO_LATE if reason and number in self.killed else reason) for number, reason in ended]
 
     def stop(self, number: int, *, kill: bool) -> None:
         for worker in self.workers.values():
             if number in worker.pids:
                 with suppress(ProcessLookupError):
                     if kill:
+                        self.killed.add(number)
                         os.killpg(worker.pids[number], signal.SIGKILL)
                     else:
                         os.kill(worker.pids[number], signal.SIGTERM)

@@ -245,8 +245,8 @@ class Watch:
         if scale is not None and scale.skipped_steps == self.step:
             raise RunError(
                 f"all {self.step:,} steps were skipped, so that nothing was trained: gradients overflowed float16 at "
-                f"each loss scale from {scale.initial:,.6g} down; train longer (each skipped step halves it), or take "
-                "precision=mixed_bf16"
+                f"each loss scale from {scale.initial:,.6g} down; each of them halves it: train longer, begin lower "
+                "(precision.initial_scale; of stage=amp stage.initial_scale), or take precision=mixed_bf16"
             )
 
     def kept(self) -> dict[str, object]:
