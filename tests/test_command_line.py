@@ -436,7 +436,7 @@ def test_console_script(tmp_path: Path) -> None:
     assert message(result) == f"model=nope: no such choice; choose from {CHOICES['model']}"
 
 
-@pytest.mark.parametrize("typed", ["--help", "--cfg job", "stage=devices"])
+@pytest.mark.parametrize("typed", ["--help", "--cfg job", pytest.param("stage=devices", marks=pytest.mark.wide)])
 def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
     result = subprocess.Popen(
         [*COMMAND, *typed.split()], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -157,6 +157,7 @@ def test_other_tensors_fail_the_export() -> None:
             compare(wrote, read, EXPECTED, "safetensors")
 
 
+@pytest.mark.wide
 def test_an_operation_that_a_format_cannot_hold_is_named_with_its_layer(tmp_path: Path) -> None:
     import torch
 

@@ -124,6 +124,7 @@ def test_a_number_of_tokens_that_nothing_learns_is_refused(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.wide
 def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any, tmp_path: Path) -> None:
     """The run stays readable where the one that the tokens came from is gone."""
     base, mine = tmp_path / trained("torch").name, tmp_path / "notes [1].txt"

@@ -256,6 +256,7 @@ def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> Non
     assert json.loads((run / "receipt.json").read_text())["initial_weights"]["loaded"] == taken
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_all_layers_from_an_export(mine: Path, start: Path, tmp_path: Path, backend: str) -> None:
     """Under the framework's own names: `0.weight` (out, in) in torch, `sequential/dense/kernel` in Keras."""

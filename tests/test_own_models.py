@@ -92,6 +92,7 @@ def test_digest_and_file_hold_the_statistics(found: Outcomes[OwnModels]) -> None
     assert digest(kept) != digest(moved)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_a_layer_of_unknown_layout_keeps_its_tensors_names_and_start(found: Outcomes[OwnModels], backend: str) -> None:
     result = found[backend].unknown

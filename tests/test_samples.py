@@ -17,6 +17,7 @@ SMALL = (*TINY, "model.dropout=0.2", "training.steps=20", "schedule.warm_up=1", 
 SAMPLED = ("stage.samples.prompt=[The,def]", "stage.samples.tokens=40")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_samples_are_written_at_each_validation_and_change_no_bit(tmp_path: Path, backend: str) -> None:
     words = (*SMALL, f"backend={backend}")

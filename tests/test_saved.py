@@ -74,7 +74,7 @@ def test_the_name_of_a_group_brings_the_whole_group(tmp_path: Path) -> None:
     assert (kept.precision.name, kept.backend.name, kept.backend.xla) == ("fp64", "tensorflow", False)
 
 
-@pytest.mark.parametrize("loader", ["threads", "tfdata"])
+@pytest.mark.parametrize("loader", ["threads", pytest.param("tfdata", marks=pytest.mark.wide)])
 def test_a_loader_is_refused_since_nothing_is_trained(tmp_path: Path, loader: str) -> None:
     run = saved(tmp_path, "backend=tensorflow")
     result = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "

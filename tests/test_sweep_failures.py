@@ -101,6 +101,7 @@ def test_first_cells_that_fail_alike_end_the_sweep(tmp_path: Path) -> None:
         pytest.param(
             "model.freeze=[nothing*],[tokens]",
             "model.freeze=[nothing*]: matches no weight; this model has tokens.embeddings, ",
+            marks=pytest.mark.wide,
             id="freeze",
         ),
         pytest.param(

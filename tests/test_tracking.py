@@ -338,6 +338,7 @@ def test_eight_runs_at_once_on_a_cold_database(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.wide
 def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
     script = (
         "import sys, time, pathlib\nfrom pipeline.runs.journal import Journal\n"

@@ -259,7 +259,7 @@ def test_biases_of_two_dimensions_do_not_decay() -> None:
     assert [name for name, shape in shapes.items() if optimizer.decays(name, shape)] == ["gru.kernel"]
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_the_step_under_way_is_finished_when_time_is_over(tmp_path: Path, backend: str) -> None:
     """Of more batches than a block holds: JAX ended at step 0, with the initial weights."""
     words = ("training.batch_size=5", "training.accumulate=100", "training.max_time=0.0001", "training.epochs=3")
