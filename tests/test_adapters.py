@@ -215,6 +215,7 @@ def test_the_merged_model_is_evaluated_and_generates(tuned: Path) -> None:
     assert (made / "artifacts" / "generated" / "1.txt").read_text().startswith("The")
 
 
+@pytest.mark.wide
 def test_adapters_of_another_run_are_gone_on_with_or_refused(base: Path, tuned: Path) -> None:
     """With next to no learning rate they stay what they are; on the merged model they are of another base."""
     wanted = (*TINY, f"model.adapters.start={tuned.name}", "training.steps=1", "schedule.warm_up=0")

@@ -799,6 +799,7 @@ def test_images_that_cannot_be_read(
     assert said.startswith(WRONG[name].format(path=path))
 
 
+@pytest.mark.wide
 def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     wanted = ("stage=predict", f"run={trained['torch']}")
     there, absent = pictures[0] / "grey.png", pictures[0] / "absent.png"

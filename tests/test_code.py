@@ -97,6 +97,7 @@ def test_every_solver_of_our_own_is_followed(source: Path, solver: str, step: st
     assert {"pinn.solvers.training", "pinn.solvers.system", f"pinn.solvers.{step}"} <= found
 
 
+@pytest.mark.wide
 def test_a_stage_that_says_not_what_it_reads_has_its_solver(source: Path) -> None:
     _, found = ask(source, "stage=pinn_comparison")
     assert "pinn.solvers.gauss_newton_step" in found
@@ -191,6 +192,7 @@ def test_a_ladder_has_the_files_that_the_settings_of_every_rung_name(source: Pat
         before = after
 
 
+@pytest.mark.wide
 def test_a_rung_that_runs_nowhere_hides_none_of_those_above_it(source: Path) -> None:
     """They stand on the last rung that goes together, as when the ladder is climbed."""
     never = "stage.rungs.transfer='backend=jax'"  # loader=dataloader, of the rung below, feeds torch alone

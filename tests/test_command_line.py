@@ -637,6 +637,7 @@ def test_full_disk(size: str, tmp_path: Path) -> None:
     assert "RUNNING" not in result.stdout
 
 
+@pytest.mark.wide
 def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *DIGITS, MLFLOW_TRACKING_URI="./mlruns")
     assert message(result).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")

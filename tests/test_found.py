@@ -45,6 +45,7 @@ def test_a_problem_says_the_same(backend: str, tmp_path: Path) -> None:
     assert said(tmp_path, *words) == expected(backend)
 
 
+@pytest.mark.wide
 def test_a_solver_of_ours_says_the_same(tmp_path: Path) -> None:
     assert said(tmp_path, "stage=pinn", "dataset=function", "backend=jax") == expected("jax")
 

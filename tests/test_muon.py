@@ -82,6 +82,7 @@ def test_a_kernel_of_inputs_first_moves_as_its_transpose() -> None:
     torch.testing.assert_close(first.detach().T, second.detach(), rtol=0, atol=1e-12)
 
 
+@pytest.mark.wide
 def test_tied_embeddings_leave_every_kernel_to_it(tmp_path: Path) -> None:
     words = ("stage=transformer", "dataset=python_docs", "dataset.context=16", "training.steps=2", "tracking=none")
     quick = ("schedule.warm_up=1", "stage.baselines=false", "stage.attention=false", "optimizer=muon")

@@ -409,6 +409,7 @@ def test_data_that_the_model_is_not_for_are_refused_before_the_run(
     assert refused(tmp_path, *QUICK[:2], *words, **KNOWN) == said
 
 
+@pytest.mark.wide
 def test_images_that_look_turned_are_noted(tmp_path: Path) -> None:
     """Trained as they are, since 12 channels may be meant; a table is trained by a model that takes any shape."""
     np.savez(tmp_path / "turned.npz", x=np.zeros((60, 3, 12, 12), np.float32), y=np.arange(60) % 2)

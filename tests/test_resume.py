@@ -394,6 +394,7 @@ def test_the_part_that_has_changed_is_named(stopped: Path, tmp_path: Path) -> No
     assert "(code of pipeline.models.linear, or files that it reads); training.checkpoint.strict" in said
 
 
+@pytest.mark.wide
 def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> None:
     run = copied(stopped, tmp_path)
     result = pipeline(tmp_path, "resume=latest", MKL_CBWR="COMPATIBLE")

@@ -551,6 +551,7 @@ def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) 
 CASES = ("a folder", *(pytest.param(case, marks=pytest.mark.wide) for case in ("not a database", "below a file")))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", CASES)
 def test_database_that_cannot_be_written(tmp_path: Path, case: str) -> None:
     path = tmp_path / "mlflow.db"
