@@ -417,7 +417,7 @@ def test_help_beside_choices_shows_their_keys(tmp_path: Path) -> None:
         "optimizer=adamw_text", "optimizer=adamw", "optimizer=sgd", "hydra/launcher=workers",
     ]  # fmt: skip
     assert "a key is set by hydra.launcher.<key>=<value>" in two
-    assert "\naugmentation: " in pipeline(tmp_path, "name=nope", "seed=3", "--help").stdout
+    assert "\naugmentation: " in pipeline(tmp_path, "name=nope", "experiment=null", "--help").stdout
 
 
 def test_traceback_on_request(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_losses_and_gradients(found: Both, name: str, dtype: str, close: float, 
     outputs, targets = in_backend.outputs_and_targets(in_backend.loss_of(LOSSES[name]), 3, dtype)
     value, gradient = REFERENCES[name](outputs.astype("float64"), targets)
     result = found[backend].losses[name, dtype]
-    assert result.value == pytest.approx(value, rel=close, abs=close)  # a squared error of numbers is 19
+    assert result.value == pytest.approx(value, rel=close / 4, abs=close)  # a squared error of numbers is 19
     np.testing.assert_allclose(result.gradient, gradient, rtol=0, atol=close / 10)
 
 

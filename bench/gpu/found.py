@@ -264,11 +264,9 @@ def training(folder: Path) -> list[Row]:
     if eager is not None and "training_rate" in eager.receipt:
         rows.append(eager.rate("eager"))
     rates = {one["what"]: one for one in rows}
-    return (
-        [*rows, against(rates, "training", "eager")]
-        if run is not None and {"training", "eager"} <= set(rates)
-        else rows
-    )
+    if run is not None and {"training", "eager"} <= set(rates):
+        rows.append(against(rates, "training", "eager"))
+    return rows
 
 
 def trained(run: Run) -> list[Row]:

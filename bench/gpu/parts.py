@@ -142,7 +142,7 @@ FILES = tuple(
 )
 IN_A_THIRD = "tests/test_gpu.py::test_a_gpt_reaches_a_plain_loops_loss_in_a_third_of_its_time"
 LADDER = ("experiment=amp_ladder", "dataset=mnist_20k", "dataset.train_size=10000", "training.epochs=5")
-# The limits are of an H200 with 16 cores, where a process takes 5 to 10 s to start and the host verifies each kernel.
+# The limits are of an H200 with 16 cores, where a process takes 9 to 14 s to start and the host verifies each kernel.
 PARTS = (
     Part(name="machine", limit_s=20, words=("stage=devices",), rows=found.nothing, small=()),
     precisions("torch", 70, EVERY),

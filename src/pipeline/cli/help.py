@@ -80,11 +80,11 @@ def choices_about(word: str, folders: Sequence[Path]) -> list[str]:
     """
     group, _, names = word.lstrip("+").partition("=")
     every = choices(folders).get(group)
-    if every is None:
+    if every is None or names == "null":  # experiment=null: none
         return []
-    for name in names.split(","):
-        if name not in every:
-            raise bad_choice(group, name, every)
+    wrong = next((name for name in names.split(",") if name not in every), None)
+    if wrong is not None:
+        raise bad_choice(group, wrong, every)
     return [text for name in names.split(",") for text in _about(group, name, folders)]
 
 

@@ -18,11 +18,11 @@ from pipeline.spec import group_of
 def with_choices_to_add(error: Exception, overrides: Sequence[str], groups: Collection[str]) -> Exception:
     """The error, with the recipe's choices that the command should have named, where it is about a key of theirs."""
     given = {key.lstrip("+"): value for key, _, value in (one.partition("=") for one in overrides)}
-    about = str(error).partition("=")[0].partition(":")[0]
     recipe, stage = given.get("experiment"), given.get("stage")
-    if (
-        not (isinstance(error, UserError) and recipe and stage) or about in given
-    ):  # what the user wrote is wrong by itself
+    about = str(error).partition("=")[0].partition(":")[0]
+    if not (isinstance(error, UserError) and recipe and stage):
+        return error
+    if about in given:  # what the user wrote is wrong by itself
         return error
     try:
         alone, beside = _chosen([f"experiment={recipe}"]), _chosen([f"experiment={recipe}", f"stage={stage}"])

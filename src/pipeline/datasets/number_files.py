@@ -43,7 +43,6 @@ def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequenc
         rows = np.asarray(found).astype(np.float64, casting="same_kind")
     except (OSError, ValueError, TypeError, EOFError, MemoryError, csv.Error) as error:
         raise UserError(f"{key}={text}: no readable {what}s ({error})") from error
-
     rows = rows[:, None] if rows.ndim == 1 and width == 1 and len(rows) else rows
     if not rows.size:
         raise UserError(f"{key}={text}: holds no {what}s")

@@ -259,9 +259,12 @@ def _started_slowly(found: Sequence[Rung]) -> list[tuple[str, str]]:
     start, longer = "the start (first steps, libraries, a capture)", "a longer training shows what they gain"
     if any(rung.at_its_rate_s is None for rung in found):
         return [("train s", f"of one epoch, {start} included; {longer}")]
-    rates = {rung.name: one for rung in found if (one := rung.at_its_rate_s or 0) < rung.training_s / 2}
-    named = ", ".join(f"{name} ({seconds:.2g} s at its rate)" for name, seconds in rates.items())
-    return [("train s", f"{start} is more than half of it at {named}; {longer}")] if rates else []
+    slow = [
+        f"{rung.name} ({rung.at_its_rate_s:.2g} s at its rate)"
+        for rung in found
+        if rung.at_its_rate_s is not None and rung.at_its_rate_s < rung.training_s / 2
+    ]
+    return [("train s", f"{start} is more than half of it at {', '.join(slow)}; {longer}")] if slow else []
 
 
 def metrics(found: Sequence[Rung]) -> tuple[Metric, ...]:

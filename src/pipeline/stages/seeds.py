@@ -226,4 +226,4 @@ def _mean(values: Sequence[float]) -> str:
     if half is None:
         return f"{mean} (mean; n={len(values)}, {why_none(values)} for an interval)"
     low, high = figure(min(values)), figure(max(values))
-    return f"{mean} +-{half:.2g} (mean, 95 % interval, n={len(values)}; {low} to {high})"
+    return f"{mean} +-{figure(half)} (mean, 95 % interval, n={len(values)}; {low} to {high})"
