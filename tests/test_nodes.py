@@ -70,6 +70,18 @@ def test_the_submitting_machine_does_not_judge_a_node(monkeypatch: pytest.Monkey
     assert impossible.startswith("precision=tf32 with backend=torch on cpu: ")
 
 
+def test_the_reason_to_run_again_is_that_of_the_nearest_run(tmp_path: Path) -> None:
+    """A later run of other code and another device was named where an earlier one differed in its device alone."""
+    local, _ = cell("device=cpu", here=True)
+    near = finished(tmp_path, local, {"name": "an abacus"})
+    far = finished(tmp_path, local, {"name": "an abacus"})
+    assert far.name > near.name
+    written = read_json(far / "receipt.json")
+    (far / "receipt.json").write_text(json.dumps({**written, "code_sha256": "0", "git": None}))
+    reason = decide_one(local, "killed", History(tmp_path)).reason
+    assert reason.startswith(f"changed since {near.name}: the device (an abacus -> ")
+
+
 def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
     local, impossible = cell("device=auto", here=True)
     assert impossible is None

@@ -174,7 +174,8 @@ def decide_one(cell: Cell, retry: str, history: History) -> Decision:
 def _why_again(past: Sequence[Past]) -> str:
     if not past:
         return "new"
-    last = next((run for run in past if run.status.state == "FINISHED"), past[0])
+    # The nearest: of runs that differ in as much a finished one, and of those the newest.
+    last = min(past, key=lambda run: (len(run.differs), run.status.state != "FINISHED"))
     if not last.differs and last.status.state == "RUNNING":
         quiet = f"has written nothing for {seconds(silence(last.folder))}"
         return f"{last.folder.name} on {last.status.host} {quiet}, and its process cannot be seen from here"
