@@ -9,6 +9,8 @@ ARGS ?=
 EXTRA ?=
 WHEELS ?=
 DEV := $(VENV)/.dev
+# Some containers set it; as pip compiles nothing here, every process would then compile what it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run study test wide slow gpu wheels cluster lint format bench constraints clean
 

@@ -687,6 +687,7 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert probabilities(inverted)["dark.png"] == pytest.approx(found["grey.png"], abs=1e-4)
 
 
+@pytest.mark.wide
 def test_a_grid_knows_the_images_that_were_predicted(
     trained: dict[str, Path], pictures: tuple[Path, np.ndarray], place: Path
 ) -> None:
@@ -790,7 +791,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", ["cut.png", "shoes.idx", *(pytest.param(name, marks=pytest.mark.wide) for name in [*WRONG][2:])]
+)
 def test_images_that_cannot_be_read(
     trained: dict[str, Path], pictures: tuple[Path, np.ndarray], tmp_path: Path, name: str
 ) -> None:

@@ -90,7 +90,12 @@ def test_a_solvers_code_decides_and_no_solver_is_no_part(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("solver", "step"), [("adam", "adam_step"), ("lbfgs", "quasi_newton"), ("gauss_newton", "gauss_newton_step")]
+    ("solver", "step"),
+    [
+        ("adam", "adam_step"),
+        pytest.param("lbfgs", "quasi_newton", marks=pytest.mark.wide),
+        pytest.param("gauss_newton", "gauss_newton_step", marks=pytest.mark.wide),
+    ],
 )
 def test_every_solver_of_our_own_is_followed(source: Path, solver: str, step: str) -> None:
     _, found = ask(source, *PINN, f"solver={solver}")

@@ -230,6 +230,7 @@ def test_what_the_probe_does_while_it_is_timed_is_checked(monkeypatch: pytest.Mo
         cpu_ceilings.stream(1)
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(missing_compiler() is not None, reason="needs a C++ compiler")
 def test_bytes_are_streamed_once_and_not_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_ceilings, "array_bytes", lambda: 2**16)

@@ -326,6 +326,7 @@ def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     }
 
 
+@pytest.mark.wide
 def test_the_peak_does_not_fall_with_threads_that_have_to_be_started() -> None:
     """Threads beyond the cores add nothing, and their start is not part of the time."""
     cores = len(ceilings.allowed_cores())

@@ -226,6 +226,7 @@ def test_maps_of_another_model_are_refused(tmp_path: Path) -> None:
     assert said == "stage.attention=true with model=gru: maps are drawn of model=gpt alone; leave it out"
 
 
+@pytest.mark.wide
 def test_what_is_not_drawn_is_not_announced(tmp_path: Path) -> None:
     """Of other models than gpt neither maps nor a matmul, whose FLOP are counted."""
     words = [word for word in DOCS if not word.startswith("model.heads")]

@@ -206,15 +206,17 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
     ("words", "said"),
     [
         (("stage.distances=[]",), "distances=[]: give at least one, each once"),
-        (("stage.lengths=[64,64]",), "lengths=[64, 64]: give at least one, each once"),
-        (("stage.lengths=[1]",), "stage.lengths"),
+        pytest.param(
+            ("stage.lengths=[64,64]",), "lengths=[64, 64]: give at least one, each once", marks=pytest.mark.wide
+        ),
+        pytest.param(("stage.lengths=[1]",), "stage.lengths", marks=pytest.mark.wide),
         (
             ("dataset.distance=9",),
             "dataset.distance: set for every cell by stage.models, stage.distances and stage.lengths; set it there",
         ),
         (("model=gru",), "model: set for every cell by stage.models"),
         (("+stage.models.wide='model=gru model.width=0'",), "model.width=0: should be greater than 0 (cell 46: "),
-        (("+stage.models.wide='model=gur'",), "stage.models.wide='model=gur'"),
+        pytest.param(("+stage.models.wide='model=gur'",), "stage.models.wide='model=gur'", marks=pytest.mark.wide),
         (("dataset=moby_dick",), "its task is LanguageModelling, not Recall"),
     ],
 )

@@ -168,6 +168,7 @@ def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
     assert "loss scaling" not in again.stderr
 
 
+@pytest.mark.wide
 def test_an_optimizer_whose_squares_vanish_in_float16_is_named(tmp_path: Path) -> None:
     """With Adam a training ended at a loss of 1,300, and the note spoke of gradients alone."""
     words = (*DIGITS[:2], "training.steps=5", "precision=fp16")

@@ -232,8 +232,8 @@ def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("dataset.interior=2", "solver.lbfgs_steps=300"), 50),
-        (("solver.lbfgs_steps=1",), 2),
+        pytest.param(("dataset.interior=2", "solver.lbfgs_steps=300"), 50, marks=pytest.mark.wide),
+        pytest.param(("solver.lbfgs_steps=1",), 2, marks=pytest.mark.wide),
         (("solver.lbfgs_steps=400",), 401),
     ],
     ids=["nothing to gain", "one", "more than a block"],

@@ -165,29 +165,34 @@ def test_products_on_another_device_fail_the_run_if_strict(names: list[str]) -> 
         assert error == (problem + LET_PASS if strict else None)
 
 
-def test_a_mismatch_on_the_command_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(  # the first step ends the long one
+    ("strict", "epochs", "ends"),
+    [
+        ("true", 1_000_000, (1, "FAILED", PROBLEM)),
+        pytest.param("false", 1, (0, "FINISHED", PROBLEM), marks=pytest.mark.wide),
+    ],
+)
+def test_a_mismatch_on_the_command_line(strict: str, epochs: int, ends: tuple[int, str, str], tmp_path: Path) -> None:
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "model" / "planted.yaml").write_text("_target_: planted.Planted\n")
     words = ["model=planted", "dataset=digits", "training=quick", "tracking=none", "device=cpu"]
-    command = [sys.executable, "-m", "pipeline", "--config-dir", str(tmp_path / "conf"), *words]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PIPELINE_MODULES": "planted"}
-    ends = {}
-    for strict, epochs in (("true", 1_000_000), ("false", 1)):  # its first step ends the long one
-        done = subprocess.run(
-            [*command, f"precision.strict={strict}", f"output_dir={tmp_path / strict}", f"training.epochs={epochs}"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        (folder,) = (path.parent for path in (tmp_path / strict).glob("*/status.json"))
-        status, receipt = (json.loads((folder / f"{name}.json").read_text()) for name in ("status", "receipt"))
-        ends[strict] = done.returncode, status["state"], receipt["precision"]["problem"]
-        assert ("error: " + PROBLEM + LET_PASS in done.stderr) == (strict == "true")
-        assert "Traceback" not in done.stderr
-    assert ends == {"true": (1, "FAILED", PROBLEM), "false": (0, "FINISHED", PROBLEM)}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pipeline", "--config-dir", str(tmp_path / "conf"), *words),
+            *(f"precision.strict={strict}", f"output_dir={tmp_path / 'runs'}", f"training.epochs={epochs}"),
+        ],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PIPELINE_MODULES": "planted"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/status.json"))
+    status, receipt = (json.loads((folder / f"{name}.json").read_text()) for name in ("status", "receipt"))
+    assert (done.returncode, status["state"], receipt["precision"]["problem"]) == ends
+    assert ("error: " + PROBLEM + LET_PASS in done.stderr) == (strict == "true")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])

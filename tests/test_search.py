@@ -404,6 +404,11 @@ def test_mistakes(tmp_path: Path) -> None:
         "test/macro_recall, train/accuracy, "
         "train/gradient_norm, train/learning_rate, train/loss, validation/accuracy, validation/loss"
     )
+
+
+@pytest.mark.wide
+def test_mistakes_of_a_metric(tmp_path: Path) -> None:
+    one = (*OPTUNA, "optimizer=adam,sgd")
     for metric in ("validation/loss", "test/brier"):
         wrong = (f"hydra.sweeper.metric={metric}", "hydra.sweeper.direction=maximize")
         said = refused(tmp_path, *one, *wrong, "training.metrics=[brier]")

@@ -193,11 +193,17 @@ def test_how_often_the_history_is_written_changes_nothing(more: dict[str, Any], 
     ("solver", "units", "wanted"),
     [
         ("ssbroyden", "[1000,1000]", "solver=ssbroyden with 1,005,002 parameters and 72 residuals needs at least "),
-        ("gauss_newton", "[1000,1000] dataset.interior=200000", "1,005,002 parameters and 400,002 residuals needs "),
-        (
+        pytest.param(
+            "gauss_newton",
+            "[1000,1000] dataset.interior=200000",
+            "1,005,002 parameters and 400,002 residuals needs ",
+            marks=pytest.mark.wide,
+        ),
+        pytest.param(
             "lbfgs",
             "[2000,2000] solver.remembered=1000 solver.seeds=9",
             "parameters and 72 residuals, 9 seeds at once, needs ",
+            marks=pytest.mark.wide,
         ),
     ],
 )

@@ -581,6 +581,10 @@ def test_a_refusal_is_one_line_and_exit_status_2(some: Copy) -> None:
     with some.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):
         result = refused(some, "run", "classifier_torch")
     assert result.startswith("composed.yaml: classifier_torch: the code has changed since it was written (pipeline.mod")
+
+
+@pytest.mark.wide
+def test_a_mistake_in_a_file_of_the_study_names_the_file(some: Copy) -> None:
     with some.edited("params.yaml", "backend: jax", "backend: jaxx"):
         assert refused(some, "compose").startswith("params.yaml: classifier_jax: backend=jaxx: no such choice (did ")
     result = refused(some, "compose", PIPELINE_CONF=str(ROOT / "conf"))

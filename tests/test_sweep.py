@@ -267,6 +267,10 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "-m", "modell=mlp,cnn").startswith("modell: no such key (did you mean model?); ")
     assert refused(tmp_path, "-m", "seed=1,2", "seed=3").startswith("seed: set 2 times (seed=1,2, seed=3); ")
     assert refused(tmp_path, "-m", "training.epochs=3,-1").endswith("(cell 2: training.epochs=-1)")
+
+
+@pytest.mark.wide
+def test_a_mistake_of_one_cell_names_the_cell(tmp_path: Path) -> None:
     long = refused(tmp_path, "-m", "schedule=cosine,step", "training.steps=10")  # known without the data
     assert long.endswith("the training has 10 optimizer steps; choose fewer (cell 2: schedule=step)")
     lacking = refused(tmp_path, "-m", "model=mlp,linear", "model.units=[8],[16]")

@@ -167,6 +167,7 @@ def test_a_grid_of_what_only_a_gpu_can_time_says_what_was_found(folder: Path, ow
         assert dict(found.table)["verified"] == f"1 kernel, {right:.0f} problems, each run twice"
 
 
+@pytest.mark.wide
 def test_a_word_that_no_folder_has_is_refused(folder: Path, own: dict[str, str]) -> None:
     write_files(folder, {"conf/kernel/torn.yaml": "file: mine.cpp\n"})
     for word, said in (
