@@ -22,7 +22,7 @@ def test_others_on_the_cores_are_named_by_the_lowest_share(monkeypatch: pytest.M
     shares = iter([0.99, 0.98, 0.99, 0.6])
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: None)
     monkeypatch.setattr(ceilings, "cores_had", lambda _: next(shares))
-    had = CoresHad(2)
+    had = CoresHad(2, pinned=True)
     with had.during():
         pass
     assert (had.shares, had.note()) == ([0.99, 0.98], None)
@@ -36,7 +36,7 @@ def test_who_came_and_went_between_the_probes_is_seen(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: None)
     monkeypatch.setattr(ceilings, "cores_had", lambda _: 1.0)
     cores = len(os.sched_getaffinity(0))
-    had = CoresHad(cores)
+    had = CoresHad(cores, pinned=True)
     with had.during():
         subprocess.run([sys.executable, "-c", APART], check=True)  # nobody's child once this has ended
         time.sleep(1.5)
@@ -47,10 +47,32 @@ def test_who_came_and_went_between_the_probes_is_seen(monkeypatch: pytest.Monkey
 def test_without_a_compiler_linux_says_what_others_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked, and shares of a BLAS that others held back were kept as certain."""
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: "a C++ compiler")
-    had = CoresHad(2)
+    had = CoresHad(2, pinned=True)
     for share, kept in ((None, []), (0.4, [0.6])):
         monkeypatch.setattr(Others, "share", lambda _, share=share: share)
         with had.during():
             pass
         assert had.shares == kept
     assert "they left 60% of 2 cores" in str(had.note())
+
+
+@pytest.mark.parametrize(
+    ("cores", "pinned", "watched", "left"),
+    [
+        (2, True, [4, 5], 0.75),
+        (2, False, [4, 5, 6, 7], 1.0),
+        (4, True, [4, 5, 6, 7], 0.75),
+        (3, False, [4, 5, 6, 7], 1.0),
+    ],
+)
+def test_it_is_the_cores_of_what_is_measured_that_are_watched(
+    cores: int, pinned: bool, watched: list[int], left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One core of two was said to be half taken by whoever had the other; of 64, another job on ours was lost."""
+    monkeypatch.setattr(cores_had, "missing_compiler", lambda: "a C++ compiler")
+    monkeypatch.setattr(cores_had, "allowed_cores", lambda: [4, 5, 6, 7])
+    monkeypatch.setattr(Others, "share", lambda others: 0.25 if list(others.cores) == watched else None)
+    had = CoresHad(cores, pinned=pinned)
+    with had.during():
+        pass
+    assert had.shares == [pytest.approx(left)]

@@ -24,6 +24,7 @@ from pipeline.kernels.cpu.of_file import Source
 from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, decode, encode, matrix, operands, views
 from pipeline.kernels.timing import in_turns
 from pipeline.kernels.verify import WHOLE_FLOP, Case, all_cases, verify
+from pipeline.machine.others import allowed_cores
 
 CPU = [kernel for kernel in named.every() if kernel.processor == "cpu" and kernel.missing() is None]
 TAKEN = [(kernel, dtype) for kernel in CPU for dtype in kernel.dtypes]
@@ -310,7 +311,7 @@ def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
 def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     """And may go where they could before, afterwards: this process computes other things too."""
-    before, cores, seen = os.sched_getaffinity(0), len(ceilings.allowed_cores()), set[frozenset[int]]()
+    before, cores, seen = os.sched_getaffinity(0), len(allowed_cores()), set[frozenset[int]]()
     work = ceilings.MultiplyAdds(cores, "float32")
     rounds = ceilings._enough(work.seconds, 1000)
     busy = threading.Thread(target=work.seconds, args=(100 * rounds,))  # 0.4 s
@@ -329,7 +330,7 @@ def test_threads_are_kept_on_different_cores_while_they_work() -> None:
 @pytest.mark.wide
 def test_the_peak_does_not_fall_with_threads_that_have_to_be_started() -> None:
     """Threads beyond the cores add nothing, and their start is not part of the time."""
-    cores = len(ceilings.allowed_cores())
+    cores = len(allowed_cores())
     few, many = ceilings.measured(cores), ceilings.measured(16 * cores)
     assert many.peak > 0.4 * few.peak
     assert many.cores_had > 0.5 * few.cores_had  # of the cores, not of the threads

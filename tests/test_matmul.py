@@ -406,6 +406,7 @@ REFUSED = {
     "stage.frameworks=theano: no such choice; choose from jax, numpy, tensorflow, torch": {"frameworks": ("theano",)},
     "stage.kernels=cpu_thread: no such choice (did you mean cpu_threads?)": {"kernels": ("cpu_thread",)},
     "stage.kernels=wgmma: is a GPU's": {"kernels": ("wgmma",)},
+    "stage.kernels=numpy: stage.frameworks has it too; leave one of them out": {"kernels": ("numpy",)},
     "stage.longest=0.0: should be greater than 0": {"longest": 0.0},
     "stage.cores=100000: this process may use ": {"cores": 100000},
 }

@@ -38,13 +38,13 @@ def test_what_this_process_started_is_none_of_the_others() -> None:
     others, began = Others(), time.perf_counter()
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.8: pass"], check=True)
     share, seconds = others.share(), time.perf_counter() - began
-    own, busy = sum(own_s().values()) - sum(others.own.values()), busy_s()
+    own, busy = sum(own_s().values()) - sum(others.own.values()), busy_s(others.cores)
     assert own > 0.75 and others.busy is not None and busy is not None and share is not None
     assert share * seconds * len(os.sched_getaffinity(0)) == pytest.approx(busy - others.busy - own, abs=0.2)
 
 
 def test_one_who_has_ended_does_not_make_the_others_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "busy_s", lambda: 100.0)  # nobody has worked since
+    monkeypatch.setattr(module, "busy_s", lambda _: 100.0)  # nobody has worked since
     others = Others()
     others.own[-1, 0.0] = 1e6  # a process that is gone, with all that it had done before
     time.sleep(module.SHORTEST_S + 0.1)
@@ -60,9 +60,8 @@ def test_counts_that_are_not_there_give_no_share(
     if stat is not None:
         file.write_text(stat, encoding="ascii")
     monkeypatch.setattr(module, "STAT", file)
-    monkeypatch.setattr(module, "_cores", lambda: [0, 9])
-    assert busy_s() is None
-    others = Others()
+    assert busy_s([0, 9]) is None
+    others = Others([0, 9])
     time.sleep(module.SHORTEST_S + 0.1)
     assert others.share() is None
 

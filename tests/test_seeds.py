@@ -7,6 +7,7 @@ import io
 import json
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,25 @@ def trained_at(images_per_s: float) -> Metric:
 
 def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
     runs = [
-        Trained("0", Path(), {}, speed, {"training_s": seconds, "peak_memory": {"process_bytes": peak}}, [], ())
-        for seconds, speed, peak in ((1.0, trained_at(10.0), 7), (2.0, trained_at(40.0), 9), (4.0, trained_at(20.0), 8))
+        Trained(
+            *("0", Path(), {}, speed),
+            {
+                "training_s": seconds,
+                "peak_memory": {"process_bytes": peak},
+                "training_rate": {"cold": peak == 9, "cores_of_others": share},
+            },
+            *([], ()),
+        )
+        for seconds, speed, peak, share in (
+            (1.0, trained_at(10.0), 7, None),
+            (2.0, trained_at(40.0), 9, 0.5),
+            (4.0, trained_at(20.0), 8, 0.25),
+        )
     ]
+    rates = {"unit": "images/s", "median": 20.0, "min": 10.0, "max": 40.0, "n": 3}
     assert timings(runs) == {
         "training_s": 7.0,
-        "training_rate": {"unit": "images/s", "median": 20.0, "min": 10.0, "max": 40.0, "n": 3},
+        "training_rate": {**rates, "cold": True, "cores_of_others": 0.5},
         "peak_memory": {"process_bytes": 9},
     }
 
@@ -162,9 +176,17 @@ def test_equal_differences_have_no_interval(base: float, change: float, seeds: i
     values = [base + 0.01 * seed for seed in range(seeds)]
     result = differences({"a": outcome(*values), "b": outcome(*(value + change for value in values))})
     _, mean, interval, n, shown = result.splitlines()[2].split(" | ")
-    assert (interval, n, shown.strip(" |")) == ("the same difference each time: no interval", str(seeds), "")
+    assert (interval, n, shown.strip(" |")) == ("the same each time, too little for an interval", str(seeds), "")
     assert float(mean) == pytest.approx(-change, abs=1e-4)
     assert half_width([change] * seeds) is None
+
+
+def test_the_report_has_what_a_run_noted() -> None:
+    """That others had the cores stood in the run's own folder alone."""
+    one = outcome(0.7, 0.8, 0.9)
+    noted = replace(one, receipt={**one.receipt, "notes": ["others had 40% of the cores", "1 of 3 cells failed"]})
+    text = section({"a": noted, "b": one})
+    assert "\n- a: others had 40% of the cores\n- a: 1 of 3 cells failed\n" in text and "- b:" not in text
 
 
 def test_the_report_says_that_nothing_is_corrected() -> None:

@@ -18,10 +18,12 @@ from rich.console import Console
 
 from pipeline.datasets.python_docs import PythonDocs
 from pipeline.experiment.settings import Sweep
+from pipeline.machine.others import Others
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
-from pipeline.stages.cells import caveats
+from pipeline.runs.run import Run
+from pipeline.stages.cells import caveats, run_cells
 from pipeline.stages.train import Train
 from pipeline.sweep.ledger import Ledger, outcome_text
 from pipeline.sweep.plan import Cell, label_of
@@ -342,6 +344,24 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     """stage=amp compared the images/s of first epochs; warm they were three times as many."""
     found = [_with_receipt(tmp_path, at, {"training_rate": {"cold": at > 0}}) for at in range(3)]
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
+
+
+@pytest.mark.parametrize(("shares", "noted"), [((0.5, None), True), ((0.5, 0.5), False), ((None,), True), ((), False)])
+def test_cells_too_short_to_count_their_others_are_noted_together(
+    shares: tuple[float | None, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ladder of trainings of 0.05 s on a busy machine showed its gains plainly."""
+    found = [
+        _with_receipt(tmp_path, number, {"training_rate": {"cores_of_others": share}})
+        for number, share in enumerate(shares)
+    ]
+    monkeypatch.setattr("pipeline.sweep.session.run_below", lambda *_, **__: ([], 0))
+    monkeypatch.setattr("pipeline.sweep.summary.entries", lambda *_: found)
+    monkeypatch.setattr(Others, "share", lambda _: 0.4)
+    run = Run(Journal.begin(tmp_path, "cells", {}), Console(file=io.StringIO()))
+    assert run_cells(run, []) == found
+    said = "others had 40% of the cores while the cells ran, some for too short a time to be counted alone: "
+    assert [note.startswith(said) for note in run.notes] == [True] * noted
 
 
 def _with_receipt(folder: Path, number: int, receipt: Mapping[str, Any]) -> Entry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 SHORTEST_S = 0.5  # the kernel counts in hundredths of a second
@@ -14,23 +15,24 @@ TOLD_FROM = 0.05  # a system has a little to do of its own
 
 
 class Others:
-    """From its making on, by Linux's counts of the cores that this process may use.
+    """From its making on, by Linux's counts of the cores that this process may use, or of those that are named.
 
     A process that this one started, and what that started, is none of the others. What a quota of a container leaves
     to others counts as theirs.
     """
 
-    def __init__(self) -> None:
-        self.began, self.busy, self.own = time.perf_counter(), busy_s(), own_s()
+    def __init__(self, cores: Sequence[int] | None = None) -> None:
+        self.cores = allowed_cores() if cores is None else cores
+        self.began, self.busy, self.own = time.perf_counter(), busy_s(self.cores), own_s()
 
     def share(self) -> float | None:
         """Of the cores' time, from 0 to 1; None where less than SHORTEST_S has passed, or the counts are not known."""
-        seconds, busy = time.perf_counter() - self.began, busy_s()
+        seconds, busy = time.perf_counter() - self.began, busy_s(self.cores)
         if seconds < SHORTEST_S or self.busy is None or busy is None:
             return None
         now = own_s()  # what has ended since counts in whoever waited for it, or not at all
         own = sum(max(0.0, spent - self.own.get(key, 0.0)) for key, spent in now.items())
-        return min(1.0, max(0.0, (busy - self.busy - own) / (seconds * len(_cores()))))
+        return min(1.0, max(0.0, (busy - self.busy - own) / (seconds * len(self.cores))))
 
 
 def said_of(share: float | None) -> str | None:
@@ -53,8 +55,8 @@ def own_s() -> dict[tuple[int, float], float]:
     return found
 
 
-def busy_s() -> float | None:
-    """Seconds for which the cores have worked, for whomever; what a hypervisor kept from them counts.
+def busy_s(cores: Sequence[int]) -> float | None:
+    """Seconds for which these cores have worked, for whomever; what a hypervisor kept from them counts.
 
     None where the kernel does not say it of all of them: the counts of a container may be numbered otherwise.
     """
@@ -63,14 +65,15 @@ def busy_s() -> float | None:
     except (OSError, UnicodeDecodeError):
         return None
     of_core = {name: counts for name, *counts in lines if name.startswith("cpu")}
-    cores = [of_core.get(f"cpu{core}") for core in _cores()]
-    if None in cores:
+    found = [of_core.get(f"cpu{core}") for core in cores]
+    if None in found:
         return None
-    working = (count for counts in cores if counts for place, count in enumerate(counts) if place in WORKING)
+    working = (count for counts in found if counts for place, count in enumerate(counts) if place in WORKING)
     return sum(map(int, working)) / os.sysconf("SC_CLK_TCK")
 
 
-def _cores() -> list[int]:
+def allowed_cores() -> list[int]:
+    """Those that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -21,7 +21,7 @@ from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
-from pipeline.machine.others import said_of
+from pipeline.machine.others import Others, said_of
 from pipeline.report.table import in_cells
 from pipeline.runs.json_files import read_json
 from pipeline.spec import group_of
@@ -138,23 +138,36 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
         if decision.verdict == "skipped":
             run.say(f"impossible here: {decision.cell.label}: {decision.reason}")
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
-    settings = Sweep(jobs=1, stop_after=0)
+    settings, others = Sweep(jobs=1, stop_after=0), Others()
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, resumes=False)
     beside = code_beside.edited(code_beside.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.say(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
-    return summary.entries(decisions, outcomes)
+    entries = summary.entries(decisions, outcomes)
+    if (of_others := said_of(others.share())) and None in _of_others(entries):
+        run.note(
+            f"{of_others} while the cells ran, some for too short a time to be counted alone: their times show that"
+        )
+    return entries
 
 
 def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
-    receipts = [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
-    return (*_disturbed(receipts), *_cold(receipts), *_ended_early(receipts))
+    receipts = _receipts(entries)
+    return (*_disturbed(_of_others(entries)), *_cold(receipts), *_ended_early(receipts))
 
 
-def _disturbed(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _receipts(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
+    return [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
+
+
+def _of_others(entries: Sequence[Entry]) -> list[float | None]:
+    """The share of the cores that others had while each cell trained; None where that took too short a time."""
+    return [one["training_rate"].get("cores_of_others") for one in _receipts(entries) if "training_rate" in one]
+
+
+def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
     """Where other processes had enough of the cores while cells were timed to disturb that."""
-    shares = [receipt.get("training_rate", {}).get("cores_of_others") for receipt in receipts]
     busy = [share for share in shares if share is not None and said_of(share)]
     if busy:
         yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"

@@ -8,18 +8,21 @@ from contextlib import contextmanager
 from pipeline.errors import Readable
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
-from pipeline.machine.others import Others
+from pipeline.machine.others import Others, allowed_cores
 
 
 class CoresHad:
-    """The share of the cores that were there for a stage, by a probe before and after it measures, and by Linux's
+    """The share of `cores` cores that were there for a stage, by a probe before and after it measures, and by Linux's
     counts of what others had meanwhile: a probe alone does not see who came and went.
 
-    `shares`: each answer. The probe needs a compiler, and counts half a second; empty where neither could say.
+    `pinned`: what is measured runs on the first of our cores, as own_process.on_cores has it; else on any of them,
+    where what others have of some leaves room on the rest. `shares`: each answer. The probe needs a compiler, and
+    counts half a second; empty where neither could say.
     """
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, *, pinned: bool) -> None:
         self.cores, self.shares = cores, list[float]()
+        self.watched = allowed_cores()[:cores] if pinned else allowed_cores()
 
     @contextmanager
     def during(self) -> Iterator[None]:
@@ -32,10 +35,10 @@ class CoresHad:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """A part of it, so that a second in which others came is not lost in minutes."""
-        others = Others()
+        others = Others(self.watched)
         yield
         share = others.share()
-        self.shares += [] if share is None else [1 - share]
+        self.shares += [] if share is None else [min(1.0, (1 - share) * len(self.watched) / self.cores)]
 
     def note(self) -> str | None:
         """That others are at work, by the lowest share; None where none are."""

@@ -24,7 +24,7 @@ from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result, Table, read_result, training_rate, values
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, checked, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, caveats, checked, run_cells, variant, without_result
 from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Seeds(Stage):
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
                 *of_lengths(trained),
+                *caveats(entries),
             ),
             failed=without_result(entries),
         )
@@ -147,6 +148,8 @@ def rates(trained: Sequence[Trained]) -> list[float]:
 def timings(trained: Sequence[Trained]) -> dict[str, Any]:
     """Of all seeds together, as a receipt has them of one run. `n`: seeds."""
     found = rates(trained)
+    each = [one.receipt["training_rate"] for one in trained]
+    of_others = [one["cores_of_others"] for one in each if one["cores_of_others"] is not None]
     peaks = [one.receipt["peak_memory"] for one in trained]
     return {
         "training_s": sum(one.receipt["training_s"] for one in trained),
@@ -156,6 +159,8 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
             "min": min(found),
             "max": max(found),
             "n": len(found),
+            "cold": any(one["cold"] for one in each),
+            "cores_of_others": max(of_others, default=None),
         },
         "peak_memory": {key: max(peak[key] for peak in peaks) for key in peaks[0]},
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pipeline.errors import RunError
 from pipeline.kernels.cpu.compiled import Library, compiled
 from pipeline.kernels.cpu.cpp import function
 from pipeline.machine.free_memory import free_bytes
+from pipeline.machine.others import allowed_cores
 from pipeline.report.table import size as in_bytes
 
 HERE = Path(__file__).parent
@@ -198,13 +198,6 @@ def doubt(array: int, caches: int) -> str | None:
     if array < TIMES * caches:
         return f"an array has {in_bytes(array)}, less than {TIMES} times the {in_bytes(caches)} of the caches"
     return None
-
-
-def allowed_cores() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _share_of_cores(work: Callable[[], object], cores: int) -> float:

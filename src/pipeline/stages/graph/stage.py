@@ -144,7 +144,7 @@ class Graph(Stage):
         run.journal.write_receipt(receipt)
         absent = by_framework.cannot_use(self.frameworks, resolved.place)
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
-        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores)
+        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores, pinned=True)
         with had.during():
             bench.measure_forms("numpy", *self.frameworks)
             tables.write_csv(samples, bench)  # what an interrupted run leaves

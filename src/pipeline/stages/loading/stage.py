@@ -127,6 +127,8 @@ class Loading(Stage):
         examples = min(self.examples_of(data, source) for source in self.sources)
         if examples > len(data.train):
             raise UserError(f"stage.examples={examples}: there are {len(data.train):,} training examples")
+        if examples < 2:
+            raise UserError(f"stage.examples={examples}: a pass needs two batches at least; choose 2 or more")
         for size in self.batch_sizes:
             if size > examples // 2:
                 raise UserError(
@@ -157,7 +159,7 @@ class Loading(Stage):
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
-        had = CoresHad(bench.job.cores)
+        had = CoresHad(bench.job.cores, pinned=True)
         with had.during():
             for source in made:
                 for framework in self.frameworks:

@@ -64,6 +64,8 @@ class Matmul(Stage):
         if self.sizes == ():
             raise UserError("stage.sizes=[]: name one at least")
         for kernel in self._kernels:
+            if kernel.name in self.frameworks:  # their rows and metrics would have one name
+                raise UserError(f"stage.kernels={kernel.name}: stage.frameworks has it too; leave one of them out")
             if kernel.processor != "cpu":
                 raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
             if kernel.refusal(Gemm(m=64, n=64, k=64, order="row")) is not None:
@@ -143,7 +145,7 @@ class Matmul(Stage):
         place = resolved.place
         absent = {f"{name} {place}": why for name, why in by_framework.cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
-        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.plan.cores)
+        samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.plan.cores, pinned=True)
         with had.during():
             for number in range(1, self.starts + 1):
                 for side in bench.plan.sides:

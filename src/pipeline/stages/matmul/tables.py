@@ -66,7 +66,7 @@ def of_misplaced(bench: Bench) -> Table:
 
 def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     """What was verified, what the columns are, what was not measured and why, and where a GPU wins."""
-    every = [one for found in bench.products.values() for one in found if one.missing is None]
+    every = [one for found in bench.products.values() for one in found if one.missing is None or one.fault]
     right = sum(one.fault is None for one in every)
     yield "verified", f"{right} of {len(every)} products, against float64, before they were timed"
     yield "95 %", _of_interval(bench.plan)

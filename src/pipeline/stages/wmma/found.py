@@ -83,7 +83,7 @@ class Found:
         self.card_ceilings: CardCeilings | None = None
         gpu = card()
         self.index, self.card = card_index(), None if gpu is None else gpu.name
-        self.cores_had = CoresHad(plan.cores)  # before, between and after the times
+        self.cores_had = CoresHad(plan.cores, pinned=False)  # before, between and after the times
         for kernel in plan.kernels:
             refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
             if missing and plan.any_dtype:
