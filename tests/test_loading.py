@@ -269,6 +269,16 @@ def test_those_of_the_best_values_are_counted_by_themselves() -> None:
         assert {one.name: one.value for one in tables.metrics(bench)}["verified"] == verified
 
 
+def test_the_best_rate_is_of_what_was_timed_again() -> None:
+    """The highest of many settings that were each looked at once was shown, beside a table that had half of it."""
+    fastest = Found(Setting("memory", 1), batches=3, samples=timed("", 300).final, final=timed("", 150).final)
+    second = Found(Setting("threads", 1), batches=3, samples=timed("", 290).final)
+    bench = StageBench(SimpleNamespace(step_s=0.01, cores=2), {}, NOTHING)  # type: ignore[arg-type]
+    for found, rate in (([fastest, second], 150), ([second], 290)):
+        bench.found = {("memory", "torch"): found}
+        assert {one.name: one.value for one in tables.metrics(bench)}["best_rate"] == pytest.approx(rate)
+
+
 def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:
     mounts = sorted(psutil.disk_partitions(all=True), key=lambda one: len(one.mountpoint))
     held = [one.fstype for one in mounts if tmp_path.is_relative_to(one.mountpoint)][-1]
@@ -484,6 +494,11 @@ def test_a_folder_of_damaged_pictures_is_one_message(tmp_path: Path) -> None:
     [
         (("stage.rounds=0",), "stage.rounds=0: should be greater than 0"),
         (("stage.examples=5000",), "stage.examples=5000: there are 1,257 training examples"),
+        pytest.param(
+            ("stage.examples=1",),
+            "stage.examples=1: a pass needs two batches at least; choose 2 or more",
+            marks=pytest.mark.wide,
+        ),
         (
             ("stage.batch_sizes=[700]",),
             "stage.batch_sizes=700: a pass of 1,024 examples needs two batches at least; choose 1 to 512",

@@ -19,7 +19,7 @@ from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
-from pipeline.stages.long_range import Cost, LongRange, Measured, costs, metrics, parameters, recalls
+from pipeline.stages.long_range import Cost, LongRange, Measured, costs, draw, metrics, parameters, recalls
 
 LENGTH, VOCABULARY = 12, 9
 SHAPES = Shapes((LENGTH,), (LENGTH, VOCABULARY), vocabulary=VOCABULARY)
@@ -228,3 +228,12 @@ def test_images_and_pairs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="takes tokens, and the examples of this dataset have shape"):
         Gru().torch(Shapes((8, 8, 1), (10,)))
     assert "it takes tokens" in refused(tmp_path, "model=conv1d", "dataset=digits")
+
+
+@pytest.mark.parametrize("accuracies", [{}, {4: []}, {4: [0.5, 1.0]}])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_figure_of_what_there_is(accuracies: dict[int, list[float]], timed: bool, tmp_path: Path) -> None:
+    """Where every training of a kind had failed, the figure lost the results of the others."""
+    found = Measured("one", accuracies, {64: Cost(0.002, 0.001, 0.003, 3, 2**20, False)} if timed else {}, (1,))
+    draw(tmp_path / "drawn.png", [found], 0.1, "a title")
+    assert (tmp_path / "drawn.png").stat().st_size > 5000

@@ -21,7 +21,7 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Sought
 from pipeline.experiment.training import Checkpoints
-from pipeline.report.table import show, show_table
+from pipeline.report.table import digits, markdown_rows, show, show_table
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
@@ -551,3 +551,26 @@ def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> No
     assert "run=null with stage=show: name the saved run" in refused(tmp_path, "stage=show")
     assert "no such run in" in refused(tmp_path, "stage=show", "run=2020")
     assert "stage=show: this stage is about saved runs" in refused(tmp_path, "stage=show", "run=latest", "seed=1")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234.5, "1,234"),
+        (12.34, "12.3"),
+        (0.5, "0.50"),
+        (0.0996, "0.10"),
+        (0.04, "0.040"),
+        (0.0034, "0.0034"),
+        (0, "0.00"),
+    ],
+)
+def test_what_is_small_keeps_its_digits(value: float, text: str) -> None:
+    """Of a product of one number stage=matmul showed 0.00 (0.00 to 0.00) GFLOP/s."""
+    assert digits(value) == text
+
+
+def test_a_cell_of_several_lines_stays_in_its_row() -> None:
+    """The study's report had half of a row of stage=loading outside of its table."""
+    text = markdown_rows(("name", "gain"), [("a|b", "too few rounds:\n1.95")])
+    assert text.splitlines()[2:] == ["| a\\|b | too few rounds: 1.95 |"]

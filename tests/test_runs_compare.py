@@ -10,7 +10,7 @@ from command import pipeline, refused
 
 from pipeline.runs.differences import account_of, by_seed, differing
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import write_json
+from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.result import Metric, Result, rate
 from pipeline.stages.about_runs.compare import signed
 
@@ -71,6 +71,32 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     ):
         assert row in found, text
     assert "The same: data." in text and "python" not in text
+
+
+def test_a_run_that_failed_is_called_so(tmp_path: Path) -> None:
+    """A run of two cells of three stood beside a whole one, and nothing differed."""
+    root = tmp_path / "runs"
+    runs = [a_run(root, 0.5), a_run(root, 0.5)]
+    status = read_json(runs[1] / "status.json")
+    write_json(runs[1] / "status.json", {**status, "state": "FAILED", "error": "1 of 3 cells came to nothing"})
+    lines = compared(*runs).splitlines()
+    (failed,) = [line for line in lines if "FAILED" in line]
+    assert failed.split()[:4] == ["b", runs[1].name, "FAILED:", "1"]
+
+
+def test_of_many_runs_no_range_is_of_different_losses(tmp_path: Path) -> None:
+    made = []
+    entropy, hinge = "cross_entropy.CrossEntropy", "hinge.Hinge"
+    for seed, kind in enumerate((entropy, entropy, hinge, entropy, hinge)):
+        loss = {"_target_": f"pipeline.losses.{kind}"}
+        journal = Journal.begin(tmp_path / "runs", "of", {"loss": loss, "model": {"width": seed}})
+        journal.write_receipt(RECEIPT)
+        journal.write_result(Result((Metric("test/loss", 1.5), Metric("test/accuracy", 0.5, direction="max"))))
+        journal.finish("FINISHED")
+        made.append(journal.folder)
+    found = words(compared(*made))
+    assert ["test/loss", "of", "different", "losses", "or", "examples,", "n=5"] in found
+    assert ["test/accuracy", "0.5000", "(0.5000", "to", "0.5000,", "n=5)"] in found
 
 
 def test_a_loss_of_another_kind_is_not_subtracted(tmp_path: Path) -> None:

@@ -43,19 +43,24 @@ def figure(
         memory.plot([*peaks[name]], [*peaks[name].values()], ms=4, **style)
     accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
     accuracy.set_ylim(0, 1.03)
-    for axes, across, up in (
-        (accuracy, "distance, positions", "test accuracy"),
-        (time, "length, tokens", "a sequence in training, ms"),
-        (memory, "length, tokens", f"peak memory of the {whose}, MiB"),
+    memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
+    for axes, found, across, up in (
+        (accuracy, recalled, "distance, positions", "test accuracy"),
+        (time, times, "length, tokens", "a sequence in training, ms"),
+        (memory, peaks, "length, tokens", f"peak memory of the {whose}, MiB"),
     ):
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        if not any(found.values()):  # a logarithmic scale has no place for nothing
+            axes.text(0.5, 0.5, "no result", transform=axes.transAxes, ha="center")
+            axes.set_xticks([])
+        else:
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         plain(axes)
-    time.set_yscale("log")
-    log_labels(time.yaxis)
-    memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
+    if any(times.values()):
+        time.set_yscale("log")
+        log_labels(time.yaxis)
     drawn.legend(*accuracy.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     drawn.suptitle(title, fontsize=10)
     drawn.savefig(path)

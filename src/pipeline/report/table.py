@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import statistics
@@ -150,7 +151,8 @@ def in_markdown(rows: Iterable[tuple[str, str]], tables: Iterable[Table]) -> str
 def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows in Markdown, the first column to the left and the others to the right."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = ([" ".join(cell.split("\n")).replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def size(number: float) -> str:
@@ -175,12 +177,14 @@ def figure_of(value: float, kind: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Three digits of what was measured: 1.23, 12.3, 1,234."""
+    """Three digits of what was measured: 1.23, 12.3, 1,234; two below a tenth: 0.012."""
     return f"{value:,.{_places(value)}f}"
 
 
 def _places(value: float) -> int:
-    """How many behind the point make three digits."""
+    """How many behind the point make three digits, or two below a tenth: more would be of the clock."""
+    if 0 < value < 0.0995:
+        return 1 - math.floor(math.log10(value))
     return 0 if value >= 99.5 else 1 if value >= 9.95 else 2
 
 

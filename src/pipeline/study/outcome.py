@@ -1,6 +1,6 @@
 """study/<stage>/: what DVC keeps of a run. Results apart from times, so that the same study gives the same bytes.
 
-metrics.json   what came out                 receipt.json   the run's receipt, and which run it was
+metrics.json   what came out                 receipt.json   the run's receipt, which run it was, and what it noted
 timings.json   times, rates, memory          curves.csv     a row for each epoch
 figures/, the tables (*.csv) and the summary (summary.md) of the run's artifacts
 """
@@ -40,7 +40,10 @@ def keep(name: str, run: Path) -> None:
         write_json(folder / "metrics.json", nested(values(one for one in metrics if not one.of_machine)))
         write_json(folder / "timings.json", timings(run, receipt, metrics))
         roles = {one.name: one.role for one in metrics if one.role != "value"}
-        write_json(folder / "receipt.json", {"stage": name, "run": run.name, **receipt, "roles": roles})
+        result = read_result(run)
+        notes = [*result.notes, *([result.failed] if result.failed else [])] if result else []
+        about = {"stage": name, "run": run.name, **receipt, "roles": roles, "notes": notes}
+        write_json(folder / "receipt.json", about)
         write_curves(folder / "curves.csv", run)
         copy_artifacts(run / "artifacts", folder)
     except OSError as error:
@@ -106,7 +109,7 @@ class Outcome:
     """What a stage left, as others read it. `metrics` by their full names; `curves`: a row for each epoch.
 
     `summary`: Markdown; empty where the stage has written none. The receipt's `roles`: of the metrics that are an end
-    of an interval or one seed's.
+    of an interval or one seed's; its `notes`: what the run has noted, and why it failed where it did.
     """
 
     metrics: Mapping[str, Any]

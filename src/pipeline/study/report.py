@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.intervals import LEAST_RUNS, half_width
+from pipeline.report.intervals import LEAST_RUNS, half_width, why_none
 from pipeline.report.table import figure, markdown_rows
 from pipeline.runs.json_files import cannot_write
 from pipeline.study import composed
@@ -60,6 +60,8 @@ def section(outcomes: Mapping[str, Outcome]) -> str:
     """The stages of one kind: a table, what they have written, with its figures, their differences by seed."""
     text = table(outcomes)
     for name, outcome in outcomes.items():
+        noted = "".join(f"\n- {name}: {note}" for note in outcome.receipt.get("notes", ()))
+        text += f"{noted}\n" if noted else ""
         if outcome.summary:
             text += f"\n{name}:\n\n{outcome.summary}"
             text += figures(name)
@@ -110,7 +112,7 @@ def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping
         return []
     mean = statistics.fmean(changes)
     if half is None:
-        return [f"{one} - {other}", f"{mean:+.4f}", "the same difference each time: no interval", str(len(changes)), ""]
+        return [f"{one} - {other}", f"{mean:+.4f}", f"{why_none(changes)} for an interval", str(len(changes)), ""]
     shown = "none shown" if abs(mean) <= half else f"{one if mean > 0 else other} is higher, here"
     interval = f"{mean - half:+.4f} to {mean + half:+.4f}"
     return [f"{one} - {other}", f"{mean:+.4f}", interval, str(len(changes)), shown]

@@ -31,6 +31,7 @@ from pipeline.runs.differences import (
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
 from pipeline.runs.listing import WHICH
 from pipeline.runs.lookup import find_run
+from pipeline.runs.records import read_status
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
 
@@ -60,7 +61,7 @@ class Compare(AboutRuns):
                 raise UserError(f"stage.runs: {folder.name} is named twice")
         accounts = [account_of(folder) for folder in folders]
         console = results()
-        named = zip(letters(len(accounts)), (one.folder.name for one in accounts), strict=True)
+        named = zip(letters(len(accounts)), (called(one.folder) for one in accounts), strict=True)
         show(console, "", list(named))
         found = print_differences(console, accounts, letters(len(accounts)))
         _print_metrics(console, accounts)
@@ -68,6 +69,14 @@ class Compare(AboutRuns):
         for line in conclusion(accounts, found):
             console.print(line, highlight=False, markup=False)
         return 0
+
+
+def called(folder: Path) -> str:
+    """A run's id, and where it has not finished, how it stands: its metrics may be of a part of it."""
+    status = read_status(folder)
+    if status is None or status.state == "FINISHED":
+        return folder.name
+    return f"{folder.name}  {status.state}{f': {status.error}' if status.error else ''}"
 
 
 def letters(count: int) -> list[str]:
@@ -167,7 +176,7 @@ def _print_values(console: Console, accounts: Sequence[Account], names: Sequence
         last = (f"{names[1]} - {names[0]}",) if len(accounts) == 2 else ()
         show_table(console, Table("metrics", ("", *names, *last), rows))
     else:
-        lines = [(name, _range([one.metrics[name].value for one in accounts if name in one.metrics])) for name in named]
+        lines = [(name, _range([one for one in accounts if name in one.metrics], name)) for name in named]
         show(console, f"metrics of {', '.join(names)}: median (lowest to highest)", lines)
 
 
@@ -224,5 +233,8 @@ def signed(difference: float) -> str:
     return f"{difference:+,.0f}" if abs(difference) >= 99.5 else f"{difference:+.2g}"
 
 
-def _range(values: Sequence[float]) -> str:
+def _range(accounts: Sequence[Account], name: str) -> str:
+    if any(_are_unlike((accounts[0], other), name) for other in accounts[1:]):
+        return f"of different losses or examples, n={len(accounts)}"
+    values = [one.metrics[name].value for one in accounts]
     return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, n={len(values)})"

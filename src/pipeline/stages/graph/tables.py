@@ -122,7 +122,9 @@ def metrics(bench: Bench) -> Iterator[Metric]:
     """Of each form and way: its times, and its differences; of each way the crossover, where there is one."""
     right = [one for one in bench.every if one.samples and one.weights is not None]
     if right:
-        yield Metric("largest_difference", max(one.weights or 0 for one in right), direction="min")
+        yield Metric(
+            "largest_difference", max(max(one.losses or 0, one.weights or 0) for one in right), direction="min"
+        )
     yield count("verified", len(right), "forms")
     for one in right:
         yield Metric(f"{one.name}/losses_difference", one.losses or 0, direction="min")
