@@ -29,7 +29,7 @@ from rich.console import Console
 
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets.pixels import pixels
-from pipeline.errors import RunError
+from pipeline.errors import RunError, UserError
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.report.figures import by, image_sheet
 from pipeline.runs import weights
@@ -760,6 +760,29 @@ def test_16_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
     Image.fromarray(shades).save(tmp_path / "deep.png")
     _, images, _ = read_images((str(tmp_path / "deep.png"),), (8, 8, 1), invert=False)
     assert images[0, ..., 0] == pytest.approx(shades / 65535, abs=0.5 / 255 + 1e-9)
+
+
+def test_a_picture_is_not_changed_in_silence(tmp_path: Path) -> None:
+    """32-bit grey was cut to its last bits, a photograph lay on its side, and of two files of one name nobody knew."""
+    drawn = np.zeros((8, 8), np.uint8)
+    drawn[0, :] = 255
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: its first row is the right-hand side
+    Image.fromarray(drawn).save(tmp_path / "photo.png", exif=turned)
+    names, images, notes = read_images((str(tmp_path / "photo.png"),), (8, 8, 1), invert=False)
+    assert (names, notes) == (["photo.png"], [])
+    assert np.array_equal(images[0, ..., 0] * 255, np.rot90(drawn, -1))
+    Image.fromarray(np.full((8, 8), 200_000, np.int32)).save(tmp_path / "wide.tif")
+    with pytest.raises(UserError, match=r"wide\.tif: holds an image of Pillow's mode I, of more than 8 bits"):
+        read_images((str(tmp_path / "wide.tif"),), (8, 8, 1), invert=False)
+    frames = [Image.fromarray(drawn), Image.fromarray(255 - drawn)]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    (tmp_path / "more").mkdir()
+    shutil.copyfile(tmp_path / "photo.png", tmp_path / "more/photo.png")
+    paths = tuple(str(tmp_path / name) for name in ("photo.png", "more/photo.png", "film.gif"))
+    names, _, notes = read_images(paths, (8, 8, 1), invert=False)
+    assert names == [*paths[:2], "film.gif"]
+    assert notes == ["film.gif: holds 2 images; this is of the first"]
 
 
 def test_a_picture_is_that_of_a_folder_of_images(tmp_path: Path) -> None:

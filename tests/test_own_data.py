@@ -19,6 +19,7 @@ from pipeline.datasets.huggingface import HuggingFace
 from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.npz import Npz
 from pipeline.errors import UserError
+from pipeline.machine.regular_file import as_named
 from pipeline.runs.result import metrics_of
 from pipeline.stages.predict import read_images
 
@@ -438,3 +439,11 @@ def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:
     assert refused(tmp_path, *words, **KNOWN) == (
         "dataset.train=own_examples.nubmer: module own_examples has no nubmer (did you mean number?)"
     )
+
+
+def test_a_home_of_nobody_is_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """pathlib's RuntimeError ended the command with a traceback."""
+    assert as_named("~nobody-of-that-name/x.npz") == Path("~nobody-of-that-name/x.npz")
+    assert as_named("~/x.npz") == Path.home() / "x.npz"
+    said = refused(tmp_path, "dataset=npz", "dataset.file='~nobody-of-that-name/x.npz'", "model=linear")
+    assert said.startswith("dataset.file=~nobody-of-that-name/x.npz: ")

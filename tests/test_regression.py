@@ -304,7 +304,7 @@ def test_other_examples_than_rows_are_refused(recipe: Path) -> None:
             ("stage.images=[a.png]",),
             "its task is regression of shape [10]; give it rows of numbers: stage.rows=rows.csv",
         ),
-        (("stage.points=a.csv",), "this run solved no problem; use stage.images=[...] or stage.rows"),
+        (("stage.points=a.csv",), "stage.points=a.csv: this run solved no problem; leave it out"),
         (("stage.rows=a.csv", "stage.images=[a.png]"), "with stage.images or stage.invert: a model takes one of them"),
     ):
         assert said in message(pipeline(folder, "stage=predict", f"run={recipe.name}", *words))

@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.datasets.idx import GZIP_MAGIC
 from pipeline.datasets.sources import File, Source, SourceError, find, say
 from pipeline.errors import UserError
-from pipeline.machine.regular_file import open_regular
+from pipeline.machine.regular_file import as_named, open_regular
 
 CACHE_VARIABLE = "PIPELINE_CACHE"
 INCOMING = "incoming"  # below the cache: what is on its way, compressed and not yet verified
@@ -29,7 +29,7 @@ def cache_root(configured: str | None) -> Path:
     """The cache folder: as configured (`dataset.cache`), else the environment's, else the user's cache folder."""
     named = configured or os.environ.get(CACHE_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        return as_named(named).absolute()
     import pooch
 
     return Path(pooch.os_cache("pipeline"))

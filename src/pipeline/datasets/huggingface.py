@@ -18,6 +18,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, data_of, named_parts, say_left_out
 from pipeline.datasets.pixels import GREY, pixels
 from pipeline.errors import UserError, cut
+from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 
@@ -53,7 +54,7 @@ class HuggingFace(Dataset):
     @property
     def user_files(self) -> tuple[Path, ...]:
         """What decides the result beside the config."""
-        root = Path(self.path or "").expanduser()
+        root = as_named(self.path or "")
         if self.path is None or not any((root / name).is_file() for name in MARKS):
             return ()  # not such a folder, which may hold anything
         return tuple(sorted(path for path in root.rglob("*") if path.is_file()))
@@ -91,7 +92,7 @@ class HuggingFace(Dataset):
         except ImportError as error:  # a folder of the user's with that name
             raise UserError(f"dataset=huggingface: {error}; `import datasets` finds another module here") from error
         try:
-            found: Any = load_from_disk(str(Path(str(self.path)).expanduser()))
+            found: Any = load_from_disk(str(as_named(str(self.path))))
         except Exception as error:  # pyarrow raises its own types for damaged files
             raise UserError(
                 f"{shown}: not a folder that Dataset.save_to_disk wrote ({type(error).__name__}: {cut(error, 200)})"

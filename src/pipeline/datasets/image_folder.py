@@ -14,6 +14,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.own import classification, named_parts, say_left_out
 from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
+from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
@@ -61,7 +62,7 @@ class ImageFolder(Dataset):
 
     def _folders(self) -> dict[str, Path]:
         """The folder of each part: of train alone where the classes lie in the folder itself."""
-        if self.folder is None or not (root := Path(self.folder).expanduser()).is_dir():
+        if self.folder is None or not (root := as_named(self.folder)).is_dir():
             return {}
         called = named_parts([path.name for path in _below(root)])
         parts = [root / name for name in called.values()]
@@ -72,7 +73,7 @@ class ImageFolder(Dataset):
 
     def _say_left_out(self, found: Mapping[str, Path], shown: str) -> None:
         """Folders beside the parts, images that lie deeper than a class's, and files that are none of its images."""
-        root = Path(str(self.folder)).expanduser()
+        root = as_named(str(self.folder))
         beside = [] if root in found.values() else [path for path in _below(root) if path not in found.values()]
         deeper = [
             folder

@@ -14,6 +14,7 @@ from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, channels_last, data_of, named_parts, say_left_out
 from pipeline.errors import UserError, cut
+from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 
@@ -45,7 +46,7 @@ class Npz(Dataset):
     @property
     def user_files(self) -> tuple[Path, ...]:
         """What decides the result beside the config."""
-        return () if self.file is None else (Path(self.file).expanduser(),)
+        return () if self.file is None else (as_named(self.file),)
 
     def load(self, root: Path, seed: int) -> Data:
         """Read the file. Raises UserError for one that is missing, damaged or lacks arrays."""

@@ -6,14 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from pipeline.cli.streams import say_at_once
 from pipeline.errors import UserError, cut
-from pipeline.machine.regular_file import fault_of, open_regular
+from pipeline.machine.regular_file import as_named, fault_of, open_regular
 from pipeline.spec import is_number
 
 SUFFIXES = (".npy", ".csv")
@@ -22,7 +21,7 @@ MISSING = ("", "na", "n/a", "null", "none", "-", "?")  # no names of columns
 
 def check_there(key: str, text: str) -> None:
     """Refuse a file that is not there, or is of another kind. Raises UserError."""
-    path = Path(text).expanduser()
+    path = as_named(text)
     if fault := fault_of(path):
         raise UserError(f"{key}={text}: {fault}")
     if path.suffix not in SUFFIXES:
@@ -35,7 +34,7 @@ def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequenc
     `what` a row is, and what is `wanted` of it, for messages. `names` of the columns, in the order that is wanted;
     none: whatever they are, if the first row is of names.
     """
-    path = Path(text).expanduser()
+    path = as_named(text)
     try:
         with open_regular(path) as file:
             read_csv = path.suffix != ".npy"

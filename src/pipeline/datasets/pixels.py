@@ -13,18 +13,20 @@ GREY = ("1", "L")  # Pillow's modes of one channel of bytes
 
 
 def pixels(image: Any, size: tuple[int, int] | None, channels: int, who: str, ground: str = "black") -> np.ndarray:
-    """A Pillow image as (height, width, channels) uint8, as it looks on a ground of one colour where it is transparent.
+    """A Pillow image as (height, width, channels) uint8, as it looks: turned as its camera says, and on a ground of
+    one colour where it is transparent.
 
     Raises UserError for one of more than 8 bits a channel.
     """
+    from PIL import Image, ImageOps
+
     if image.mode[0] in "IF":  # to bytes Pillow does not scale them: it cuts what is above 255
         raise UserError(
             f"{who}: holds an image of Pillow's mode {image.mode}, of more than 8 bits; "
             "save it with 8, or its numbers as arrays (dataset=npz)"
         )
+    ImageOps.exif_transpose(image, in_place=True)
     if image.has_transparency_data:  # below which any colour may stand
-        from PIL import Image
-
         image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image.convert("RGBA"))
     made = image.convert("L" if channels == 1 else "RGB")
     height, width = size or (made.height, made.width)

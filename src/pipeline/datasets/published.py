@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.datasets.fetch import ensure, read_cached, read_folder
 from pipeline.datasets.sources import File, Source
+from pipeline.machine.regular_file import as_named
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class PublishedFiles:
         Missing files are fetched to the cache. Raises UserError for a file that is missing or damaged.
         """
         if folder is not None:
-            return [read_folder(file, Path(folder).expanduser()) for file in self.files]
+            return [read_folder(file, as_named(folder)) for file in self.files]
         cache = root / self.name
         ensure(self.files, self.sources, cache)
         return [read_cached(file, cache) for file in self.files]

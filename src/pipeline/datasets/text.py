@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import Document, File, sha256
 from pipeline.errors import UserError
+from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tokens import characters
 
@@ -60,7 +61,7 @@ class Text(Corpus):
         """The files, sorted. Raises UserError where there are none."""
         if self.path is None:
             raise UserError("dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'")
-        path = Path(self.path).expanduser()
+        path = as_named(self.path)
         missing = "no such file"
         if path.is_dir():
             missing = "a folder without files"

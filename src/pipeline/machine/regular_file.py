@@ -1,4 +1,4 @@
-"""Reading files that somebody else has put there: only regular ones. Opening a named pipe would wait for ever."""
+"""Files that somebody else has put there and named: only regular ones. Opening a named pipe would wait for ever."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def read_regular(path: Path) -> bytes:
     """All of the file at `path`. Raises OSError as `open_regular` does."""
     with open_regular(path) as file:
         return file.read()
+
+
+def as_named(text: str) -> Path:
+    """A path as the user writes it: `~` is a home folder, if there is one of that name."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  # pathlib raises RuntimeError for an unknown user
 
 
 def fault_of(path: Path) -> str | None:

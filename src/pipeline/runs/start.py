@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.errors import UserError, cut
 from pipeline.machine.installed import check_installed
+from pipeline.machine.regular_file import as_named
 from pipeline.runs import adapters
 from pipeline.runs.lookup import find_run
 from pipeline.runs.weights import SAFETENSORS
@@ -60,7 +61,7 @@ def _of_dataset(config: Config) -> dict[str, Any]:
 def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[str]) -> str:
     """The file that a run has as `saved`, or the one that is named."""
     shown = f"{key}={cut(text, 300)}"
-    path = Path(text).expanduser()
+    path = as_named(text)
     if path.suffix not in suffixes:
         try:
             path = find_run(Path(str(filled(config["output_dir"], "output_dir"))), text, holding=saved) / saved

@@ -27,6 +27,7 @@ from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
+from pipeline.machine.regular_file import as_named
 from pipeline.report.table import size
 from pipeline.runs import receipt
 from pipeline.runs.json_files import cannot_write
@@ -86,7 +87,7 @@ class Export(Stage):
                 f"{others} writes {self.format}, if the model has a builder for it"
             )
         check_installed({f"stage.format={self.format}": PACKAGES.get(self.format, ())})
-        if self.path is not None and Path(self.path).expanduser().exists():
+        if self.path is not None and as_named(self.path).exists():
             raise UserError(f"stage.path={self.path}: exists already; name a new folder")
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
@@ -141,7 +142,7 @@ class Export(Stage):
         """Where the export lies in the end: in the run, or where `path` wants it."""
         if self.path is None:
             return folder
-        target = Path(self.path).expanduser().absolute()
+        target = as_named(self.path).absolute()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder, target)
@@ -166,9 +167,12 @@ def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[s
         if x.dtype == np.float64:
             environment["JAX_ENABLE_X64"] = "true"
         command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target)]
-        done = subprocess.run(
-            command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"stage.format={form}: was not read within {LONG:.0f} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")

@@ -20,7 +20,7 @@ from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
-from pipeline.machine.regular_file import fault_of, open_regular
+from pipeline.machine.regular_file import as_named, fault_of, open_regular
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.runs import receipt, weights
@@ -76,9 +76,7 @@ class Predict(Stage):
             return
         source = Path(str(experiment.settings.run))
         if self.points is not None:
-            raise UserError(
-                f"stage.points={self.points}: this run solved no problem; use stage.images=[...] or stage.rows"
-            )
+            raise UserError(f"stage.points={self.points}: this run solved no problem; leave it out")
         if self.rows is not None:
             if self.images or self.invert:
                 raise UserError(f"stage.rows={self.rows} with stage.images or stage.invert: a model takes one of them")
@@ -89,7 +87,7 @@ class Predict(Stage):
             raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
         check_range(source)
         for text in self.images:
-            path = Path(text).expanduser()
+            path = as_named(text)
             if fault := fault_of(path):
                 raise UserError(f"stage.images={text}: {fault}")
             if _is_image(path):
@@ -217,12 +215,14 @@ def read_images(
     names: list[str] = []
     found: list[np.ndarray] = []
     notes: list[str] = []
+    called = [as_named(text).name for text in paths]
     for text in paths:
-        path = Path(text).expanduser()
+        path = as_named(text)
         ground = "white" if invert else "black"
         images = _image(path, shape, ground, notes)[None] if _is_image(path) else _idx(path, shape)
         found.append(images)
-        names += [path.name] if len(images) == 1 else [f"{path.name}[{number}]" for number in range(len(images))]
+        name = path.name if called.count(path.name) == 1 else text
+        names += [name] if len(images) == 1 else [f"{name}[{number}]" for number in range(len(images))]
     together = np.concatenate(found)
     return names, 1 - together if invert else together, notes
 
@@ -234,11 +234,14 @@ def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str
     height, width, channels = shape
     try:
         with _opened(path) as stored:
-            deep = stored.mode.startswith("I")  # 16-bit grey, which Pillow's own conversion clips at 255
+            deep = stored.mode.startswith("I;16")  # grey, which Pillow's own conversion clips at 255
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
+            frames = getattr(stored, "n_frames", 1)
             image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"stage.images={path}: not a readable image ({error})") from error
+    if frames > 1:
+        notes.append(f"{path.name}: holds {frames} images; this is of the first")
     if shallow.size != (width, height):
         notes.append(f"{path.name}: resized from {shallow.width}x{shallow.height} to {width}x{height}")
     return image / np.float64(255)

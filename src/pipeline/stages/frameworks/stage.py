@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pipeline.contracts import Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.machine.regular_file import as_named
 from pipeline.runs.json_files import cannot_write
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
@@ -45,7 +46,7 @@ class Frameworks(Stage):
             table = [(duty, list(cells(duty, checked, runs))) for duty in DUTIES]
         rows = list(_rows(table))
         if self.markdown is not None:
-            _write(Path(self.markdown).expanduser(), page(table))
+            _write(as_named(self.markdown), page(table))
             rows += [("", ""), ("written", self.markdown)]
         return Result(metrics=(), table=tuple(rows))
 
