@@ -13,6 +13,7 @@ from pydantic import Field
 from pipeline.contracts import Model, Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
+from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -251,7 +252,22 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
     where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
     about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}")]
-    return [*about, *seconds, *_started_slowly(found), *lost]
+    return [*about, *seconds, *_started_slowly(found), *_learned_less(found), *lost]
+
+
+def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
+    """Rungs whose score is worse than the first one's by a tenth: a training that is ruined may be fast."""
+    first = found[0].score if found else None
+    if first is None:
+        return []
+    limit = first.value * (0.9 if first.direction == "max" else 1.1)
+    worse = [
+        f"{rung.name} ({figure(rung.score.value)})"
+        for rung in found
+        if (rung.score.value < limit if first.direction == "max" else rung.score.value > limit)
+    ]
+    said = f"worse than the first rung's {figure(first.value)} by more than a tenth at {', '.join(worse)}"
+    return [(first.name.replace("/", " "), f"{said}: it is not the same training there")] if worse else []
 
 
 def _started_slowly(found: Sequence[Rung]) -> list[tuple[str, str]]:
