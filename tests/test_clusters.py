@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ ON_A_CLUSTER = (pytest.mark.wide, pytest.mark.cluster)
 
 @pytest.fixture(scope="module")
 def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ray_cluster(tmp_path_factory, RAY_AUTH_MODE="disabled") as address:  # whoever has left a token at home
+        yield address
+
+
+@contextmanager
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory, **changes: str) -> Iterator[str]:
     """A Ray cluster of one machine, begun by Ray's own command."""
     ray = Path(sys.executable).with_name("ray")
     port = free_port()
@@ -28,7 +35,7 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--num-cpus=2", "--disable-usage-stats", place]
     started = subprocess.run(
         [str(ray), "start", "--head", f"--port={port}", "--object-store-memory=80000000", *words],
-        env=environment(),
+        env=environment(**changes),
         capture_output=True,
         text=True,
         check=False,
@@ -36,6 +43,22 @@ def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert started.returncode == 0, started.stderr
     yield f"127.0.0.1:{port}"
     subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
+
+
+@pytest.mark.wide
+@pytest.mark.cluster
+def test_a_cluster_that_wants_a_token(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    """As `ray start` does wherever Ray has ever been at work, since it leaves a token at home."""
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("0123456789abcdef" * 4)
+    home = {"HOME": str(tmp_path)}
+    with ray_cluster(tmp_path_factory, **home) as address:
+        words = ("-m", "hydra/launcher=ray", f"hydra.launcher.address={address}", "seed=0,1", *QUIET)
+        said = refused(tmp_path, *words, **home).splitlines()[-1]
+        assert said.endswith("; a cluster that wants a token is given it with RAY_AUTH_MODE=token")
+        result = pipeline(tmp_path, *words, **home, RAY_AUTH_MODE="token")
+        assert result.returncode == 0, result.stderr
+        assert "2 done · 0 failed" in result.stderr
 
 
 @pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=ON_A_CLUSTER)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ from pipeline.sweep.cell import add_environment, in_new_process, write_environme
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
 
+AUTH = "RAY_AUTH_MODE"
+
 
 class RayTasks:
     """Tasks of Ray. The journals, on the shared file system, say how their cells ended."""
@@ -28,11 +31,17 @@ class RayTasks:
             import ray
         except ModuleNotFoundError as error:
             raise UserError(f"hydra/launcher=ray: {not_installed(('ray',), ('ray',))}") from error
+        failed = f"hydra.launcher.address={address}: no Ray cluster answers there"
         try:
             _knock(address)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{failed} ({error})") from error
+        try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
-            raise UserError(f"hydra.launcher.address={address}: no Ray cluster answers there ({error})") from error
+            # To a named address Ray gives no token by itself, although `ray start` wants one where the home has one.
+            token = "" if AUTH in os.environ else f"; a cluster that wants a token is given it with {AUTH}=token"
+            raise UserError(f"{failed} ({error}){token}") from error
         write_environment(folder)
         self.ray, self.limit, self.cpus, self.gpus = ray, settings.jobs, cpus, gpus
         self.task = ray.remote(max_retries=0)(in_new_process)
