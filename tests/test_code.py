@@ -72,6 +72,50 @@ def test_what_decides_and_what_does_not(source: Path) -> None:
         assert name not in torch | jax
 
 
+BY_NAME = {
+    "experiment=gpt_tiny dataset.tokens=bytes": "tokens.byte",
+    "experiment=gpt_tiny dataset.tokens=bpe backend=jax": "tokens.bpe",
+    "stage=generate run=x": "backends.torch.generate",
+    "stage=generate run=x backend=jax": "backends.keras.generate",
+    "stage=export run=x": "backends.torch.export",
+    "stage=export run=x backend=tensorflow": "backends.keras.export",
+    "stage=lightning stage.module=own_lightning.Lit": "backends.torch.own",
+    "stage=keras backend=jax stage.model=own_keras.model stage.data=own_keras.data": "backends.keras.own",
+}
+
+
+@pytest.mark.parametrize(
+    "words", [next(iter(BY_NAME)), *(pytest.param(words, marks=pytest.mark.wide) for words in [*BY_NAME][1:])]
+)
+def test_what_is_imported_by_name_counts(source: Path, words: str) -> None:
+    """An edit of a tokenizer passed a run's old result off as today's, and the study's too."""
+    _, found = ask(source, *words.split(), PIPELINE_MODULES="own_lightning,own_keras")
+    assert BY_NAME[words] in found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "stage=lightning stage.module=mine.Lit +stage.arguments.table=table.txt",
+        pytest.param(
+            "stage=lightning stage.module=mine.Lit +stage.data_arguments.a.b=[table.txt]", marks=pytest.mark.wide
+        ),
+        pytest.param(
+            "dataset=examples dataset.train=mine.train +dataset.arguments.f=table.txt", marks=pytest.mark.wide
+        ),
+    ],
+)
+def test_a_file_that_the_arguments_of_the_users_code_name_counts(source: Path, words: str) -> None:
+    """A grid over a LightningModule that reads a table gave the results of the table before."""
+    place = source.parents[1]
+    (place / "mine.py").write_text("class Lit: pass\n\ndef train(f): pass\n")
+    (place / "table.txt").write_text("1")
+    before, _ = ask(source, *words.split(), PIPELINE_MODULES="mine")
+    (place / "table.txt").write_text("2")
+    after, _ = ask(source, *words.split(), PIPELINE_MODULES="mine")
+    assert after != before
+
+
 PINN = ("stage=pinn", "dataset=ode", "backend=jax", "precision=fp64")
 
 

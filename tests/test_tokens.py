@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline import tokens
 from pipeline.errors import UserError
 
-KINDS = tuple(tokens.MODULES)
+KINDS = tokens.KINDS
 SAMPLE = "Call me Ishmael. Some years ago—never mind how long precisely—\nhaving little or no money".encode()
 
 

@@ -28,7 +28,7 @@ class Stage(Part):
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
     precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
     `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
-    processes.
+    processes. `by`: the module of the backend that it works by, beside those that train; it decides its result.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -40,6 +40,7 @@ class Stage(Part):
     otherwise: ClassVar[tuple[str, ...]] = ()
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
+    by: ClassVar[str | None] = None
 
     if TYPE_CHECKING:
 
@@ -132,6 +133,10 @@ class Backend(Part):
             """Whether it is compiled by XLA; None: as is best."""
     else:
         threads, compile, xla = None, False, None
+
+    def module(self, name: str) -> str:
+        """The full name of one of its builder's modules."""
+        return f"pipeline.backends.{self.builder}.{name}"
 
     @abstractmethod
     def load(self) -> ModuleType:

@@ -81,8 +81,8 @@ class Corpus(Dataset):
     stride: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens not in vocabularies.MODULES and Path(self.tokens).suffix != ".json":
-            raise bad_choice("dataset.tokens", self.tokens, (*vocabularies.MODULES, "the card.json of a saved run"))
+        if self.tokens not in vocabularies.KINDS and Path(self.tokens).suffix != ".json":
+            raise bad_choice("dataset.tokens", self.tokens, (*vocabularies.KINDS, "the card.json of a saved run"))
         vocabularies.check_size(self.tokens, self.vocabulary)
         if self.validation + self.test >= 1:
             raise UserError(
@@ -97,19 +97,19 @@ class Corpus(Dataset):
     @property
     def kind(self) -> str:
         """What a token is, also of a saved run's. Raises UserError where its card does not say."""
-        return self.tokens if self.tokens in vocabularies.MODULES else str(self._kept()["kind"])
+        return self.tokens if self.tokens in vocabularies.KINDS else str(self._kept()["kind"])
 
     def _kept(self) -> Mapping[str, Any]:
         """The tokens that the card of a saved run describes. Raises UserError."""
         found: Mapping[str, Any] | None = read_json(Path(self.tokens)).get("tokens")
-        if not isinstance(found, Mapping) or found.get("kind") not in vocabularies.MODULES:
+        if not isinstance(found, Mapping) or found.get("kind") not in vocabularies.KINDS:
             raise UserError(f"dataset.tokens={self.tokens}: is missing, or says nothing of tokens; name a run of text")
         return found
 
     @property
     def user_files(self) -> tuple[Path, ...]:
         """The card whose tokens these are."""
-        return () if self.tokens in vocabularies.MODULES else (Path(self.tokens),)
+        return () if self.tokens in vocabularies.KINDS else (Path(self.tokens),)
 
     def documents(self, root: Path) -> Sequence[Document]:
         """The texts, in an order that is always the same. Raises UserError."""
@@ -141,7 +141,7 @@ class Corpus(Dataset):
 
     def _tokens(self, text: Divided, who: str) -> Tokens:
         """Those of a saved run, or learned."""
-        if self.tokens not in vocabularies.MODULES:
+        if self.tokens not in vocabularies.KINDS:
             return self._kept_tokens()
         # The alphabet is that of the whole text: otherwise a rare character of the test could not be encoded.
         known = [text.train, text.validation, text.test] if self.tokens == "characters" else [text.train]

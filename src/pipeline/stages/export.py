@@ -46,11 +46,6 @@ WRITTEN_BY = {  # the formats of each backend
     "jax": ("safetensors", "keras"),
 }
 WEIGHTS_ALONE = ("safetensors", "torch")  # the others are programs, which compute outputs
-MODULES = {
-    "torch": "pipeline.backends.torch.export",
-    "tensorflow": "pipeline.backends.keras.export",
-    "jax": "pipeline.backends.keras.export",
-}
 PACKAGES = {"safetensors": ("safetensors",), "onnx": ("onnx", "onnxscript", "onnxruntime")}
 EXAMPLES = 64  # of the test set, on which the outputs are compared
 # The largest difference that rounding explains, in parts of the largest output, by the narrowest dtype that computes.
@@ -67,6 +62,7 @@ class Export(Stage):
     """
 
     starts_from_run: ClassVar[bool] = True
+    by: ClassVar[str] = "export"
     headline: ClassVar[str] = "export/largest_difference"
 
     format: str = "safetensors"
@@ -110,7 +106,7 @@ class Export(Stage):
         if data.normalisation is not None:
             expected = predict(data.normalisation.of_rounded(x))
         folder = run.artifact(f"export/{self.format}")
-        module = importlib.import_module(MODULES[experiment.backend.name])
+        module = importlib.import_module(experiment.backend.module(self.by))
         try:
             folder.mkdir()
             wrote = module.write(experiment, data, saved, plain, self.format, folder, x[:2])

@@ -34,7 +34,7 @@ from pipeline.tokens import Tokens
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-MODULES = {"torch": "pipeline.backends.torch.generate", "keras": "pipeline.backends.keras.generate"}  # by builder
+BY = "generate"  # the module of each backend that makes tokens
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Generate(Stage):
 
     starts_from_run: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model")  # the text is not read again
+    by: ClassVar[str] = BY
     headline: ClassVar[str] = "decode/tokens_per_s"
 
     @property
@@ -213,7 +214,6 @@ def steps_of(experiment: Experiment, card: Card, saved: weights.Weights, resolve
         any_length = experiment.backend.name == "torch" and offers(experiment.data_model, Model.torch_cached)
         predict = loaded.predictor(experiment, shapes, saved, resolved)
         return Uncached(predict, card.context, None if any_length else card.context)
-    made: Steps = importlib.import_module(MODULES[experiment.backend.builder]).Steps(
-        experiment, shapes, saved, resolved
-    )
+    module = importlib.import_module(experiment.backend.module(BY))
+    made: Steps = module.Steps(experiment, shapes, saved, resolved)
     return made

@@ -29,6 +29,7 @@ class Keras(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = own.READS
+    by: ClassVar[str] = "own"
     imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.own", "pipeline.runs.receipt")
 
     model: str | None = None
@@ -62,13 +63,13 @@ class Keras(Stage):
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Make the model and the data once, before the run begins."""
         experiment.backend.load()
-        keras_own = importlib.import_module("pipeline.backends.keras.own")
+        keras_own = importlib.import_module(experiment.backend.module(self.by))
         keras_own.check(*self._called(), self.fit, experiment, resolved)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""
         experiment.backend.load()
-        keras_own = importlib.import_module("pipeline.backends.keras.own")
+        keras_own = importlib.import_module(experiment.backend.module(self.by))
         receipt = own.begun(experiment, resolved, run)
         fit = keras_own.fit(*self._called(), self.epochs, self.fit, experiment, resolved, run)
         return own.finished(experiment, resolved, run, fit, receipt)

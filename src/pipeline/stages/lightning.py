@@ -28,6 +28,7 @@ class Lightning(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = own.READS
+    by: ClassVar[str] = "own"
     imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.own", "pipeline.runs.receipt")
 
     module: str | None = None
@@ -59,13 +60,13 @@ class Lightning(Stage):
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Make the module and the data once, before the run begins."""
         experiment.backend.load()
-        torch_own = importlib.import_module("pipeline.backends.torch.own")
+        torch_own = importlib.import_module(experiment.backend.module(self.by))
         torch_own.check(*self._called(), self.trainer, experiment.seed)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""
         experiment.backend.load()
-        torch_own = importlib.import_module("pipeline.backends.torch.own")
+        torch_own = importlib.import_module(experiment.backend.module(self.by))
         receipt = own.begun(experiment, resolved, run)
         fit = torch_own.fit(*self._called(), self.epochs, self.trainer, experiment, resolved, run)
         return own.finished(experiment, resolved, run, fit, receipt)

@@ -193,6 +193,8 @@ def _followed(experiment: Experiment) -> tuple[tuple[str, Path], ...]:
         starts += experiment.backend.modules
         if experiment.stage.probe:
             starts.append(experiment.backend.probe)
+        if experiment.stage.by is not None:
+            starts.append(experiment.backend.module(experiment.stage.by))
     return _closure(tuple(sorted(set(starts))), experiment.backend.builder)
 
 
@@ -212,16 +214,24 @@ def specs(experiment: Experiment) -> list[Part]:
 
 
 def _files_of_settings(experiment: Experiment) -> dict[str, list[tuple[str, Path]]]:
-    """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing."""
+    """The files that settings of the user's specs name, by the spec's module; `locations` decide nothing.
+
+    And those that the arguments name with which a spec of ours calls the user's code, by that code's module.
+    """
     found: dict[str, list[tuple[str, Path]]] = {}
     for part in specs(experiment):
         module = type(part).__module__
-        path = None if code_sources.is_ours(module) else code_sources.source(module)
-        if path is not None:
-            chosen = [value for name, value in vars(part).items() if name not in part.locations]
-            texts = [text for value in chosen for text in _texts(value)]
-            named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
-            found[module] = [*found.get(module, []), *named]
+        chosen = [value for name, value in vars(part).items() if name not in part.locations]
+        readers = [module]
+        if code_sources.is_ours(module):
+            chosen = [value for value in chosen if isinstance(value, Mapping)]
+            readers = [target.rpartition(".")[0] for target in part.user_code]
+        texts = [text for value in chosen for text in _texts(value)]
+        for name in readers:
+            path = None if code_sources.is_ours(name) else code_sources.source(name)
+            if path is not None:
+                named = [one for text in texts for one in code_files.of_value(text, path, Path.cwd())]
+                found[name] = [*found.get(name, []), *named]
     return {name: files for name, files in found.items() if files}
 
 
