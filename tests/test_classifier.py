@@ -346,6 +346,7 @@ def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: 
     assert now == then
     receipt = read(again / "receipt.json")
     assert receipt["source_run"] == trained[backend].name
+    assert receipt["held_out"] == read(trained[backend] / "receipt.json")["held_out"]
     assert receipt["weights_sha256"] == read(trained[backend] / "receipt.json")["weights_sha256"]
     assert receipt["precision"]["observed"] is None
     assert receipt["precision"]["not_observed_because"] == "only a training step is observed; none ran"

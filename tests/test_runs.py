@@ -27,6 +27,7 @@ from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import where_it_goes_on
+from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
 
@@ -574,3 +575,18 @@ def test_a_cell_of_several_lines_stays_in_its_row() -> None:
     """The study's report had half of a row of stage=loading outside of its table."""
     text = markdown_rows(("name", "gain"), [("a|b", "too few rounds:\n1.95")])
     assert text.splitlines()[2:] == ["| a\\|b | too few rounds: 1.95 |"]
+
+
+def test_a_folder_that_may_not_be_read_hides_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a disk with a lost+found no run was found at all."""
+    journal = Journal.begin(tmp_path, "mine", {})
+    (tmp_path / "lost+found").mkdir()
+    exists = Path.exists
+
+    def refused(path: Path) -> bool:
+        if path.parent.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert run_folders(tmp_path) == [journal.folder]

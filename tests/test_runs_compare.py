@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_a_run_that_failed_is_called_so(tmp_path: Path) -> None:
     lines = compared(*runs).splitlines()
     (failed,) = [line for line in lines if "FAILED" in line]
     assert failed.split()[:4] == ["b", runs[1].name, "FAILED:", "1"]
+
+
+def test_a_metric_that_is_no_number_is_counted_and_not_ordered(tmp_path: Path) -> None:
+    """The median of five runs was that of their order, and could be nan in a range of numbers."""
+    values = (0.1, math.nan, 0.3, 0.5, 0.4)
+    runs = [a_run(tmp_path / "runs", value, lr=0.1 * at) for at, value in enumerate(values)]
+    for order in (runs, runs[::-1]):
+        assert ["test/accuracy", "0.3500", "(0.1000", "to", "0.5000,", "n=4,", "1", "nan)"] in words(compared(*order))
+    seeds = [a_run(tmp_path / "more" / "runs", value, seed=at) for at, value in enumerate(values[:4])]
+    (row,) = [line for line in words(compared(*seeds)) if line[:1] == ["test/accuracy"]]
+    assert row[1:6] == ["3,", "1", "nan", "0.3000", "0.2000"]
 
 
 def test_of_many_runs_no_range_is_of_different_losses(tmp_path: Path) -> None:

@@ -181,11 +181,10 @@ def test_a_later_seed_that_diverges_is_found_where_it_does(found: dict[str, Any]
 @pytest.mark.wide
 @pytest.mark.parametrize("name", ["lbfgs", "ssbroyden", "gauss_newton"])
 def test_how_often_the_history_is_written_changes_nothing(more: dict[str, Any], name: str) -> None:
-    """Steps after the end change no parameter and count no evaluation."""
+    """Steps after the end change no parameter, and neither they nor their evaluations are counted."""
     each = more["every"][name]
     assert each[0]["steps"] < 1000, "a training that does not end before its last step proves nothing"
-    assert each[2]["steps"] == 1000
-    assert len({one["evaluations"] for one in each}) == 1
+    assert len({one["steps"] for one in each}) == len({one["evaluations"] for one in each}) == 1
     assert max(one["loss"] for one in each) <= min(one["loss"] for one in each) * (1 + 1e-6)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -108,6 +109,34 @@ def test_receipts_say_which_cells_the_same_examples_judge(tmp_path: Path) -> Non
     sizes = [entry(at, {"dataset.size": f"{8 * at}"}, {"test/loss": at}) for at in range(2)]  # the same pictures
     (tmp_path / "sizes").mkdir()
     assert Pivot(with_examples(sizes, tmp_path / "sizes", "a", "b")).best() == {(("0",), "")}
+
+
+@pytest.mark.parametrize("key", ["experiment", "run"])
+def test_a_recipe_or_a_saved_run_may_name_other_data(key: str, tmp_path: Path) -> None:
+    """Two recipes on two files of their own were compared, and the easier one was the best."""
+    found = [entry(at, {key: name}, {"test/loss": at}) for at, name in enumerate("ab")]
+    assert Pivot(with_examples(found, tmp_path, "a", "b")).best() == set()
+    (tmp_path / "same").mkdir()
+    assert Pivot(with_examples(found, tmp_path / "same", "a", "a")).best() == {(("a",), "")}
+
+
+def test_what_is_no_number_is_not_the_best_and_spoils_no_median() -> None:
+    """The median of values with a NaN among them was that of their order."""
+    values = {"a": (math.nan, 0.1, 0.3), "b": (0.5, math.nan, 0.7), "c": (math.nan,) * 3}
+    found = [
+        entry(3 * at + seed, {"model": name, "seed": str(seed)}, {"test/loss": value})
+        for at, (name, each) in enumerate(values.items())
+        for seed, value in enumerate(each)
+    ]
+    lines = shown(found)
+    assert "0.2000 (0.1000 to 0.3000, n=2, 1 nan)" in "".join(lines)
+    assert "0.6000 (0.5000 to 0.7000, n=2, 1 nan)" in "".join(lines) and "nan (n=3)" in "".join(lines)
+    assert Pivot(
+        [
+            entry(at, {"model": name}, {"test/loss": value})
+            for at, (name, value) in enumerate((("a", math.nan), ("b", 0.5), ("c", 0.7)))
+        ]
+    ).best() == {(("b",), "")}
 
 
 def test_a_cell_that_failed_is_of_no_other_data(tmp_path: Path) -> None:

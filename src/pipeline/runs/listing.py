@@ -139,7 +139,7 @@ def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
         examples.setdefault(seed, set()).add(examples_of(run.folder, metric))
     keys = says_which(key for run in runs for key in run.config)
     if any(None in one for one in examples.values()):
-        return _differing(runs, DATA)
+        return _differing(runs, WHICH if metric.startswith("validation/") else (*DATA, "dataset.test"))
     if all(len(one) == 1 for one in examples.values()):
         return _differing(runs, WHICH) if len(examples) > 1 else []
     return _differing(runs, keys) or ([] if _differing(runs, GIVEN_OTHERWISE) else ["examples that differ"])

@@ -22,9 +22,17 @@ PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not wai
 def run_folders(root: Path) -> list[Path]:
     """The runs below `root`, oldest first (ids begin with the time)."""
     try:
-        return sorted(folder for folder in root.iterdir() if (folder / "status.json").exists())
+        return sorted(folder for folder in root.iterdir() if _has_status(folder))
     except OSError:
         return []
+
+
+def _has_status(folder: Path) -> bool:
+    """Not one of a folder that this user may not read: others may lie beside it."""
+    try:
+        return (folder / "status.json").exists()
+    except OSError:
+        return False
 
 
 def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:

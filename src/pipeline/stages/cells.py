@@ -136,13 +136,13 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
 
     for decision in decisions:
         if decision.verdict == "skipped":
-            run.say(f"impossible here: {decision.cell.label}: {decision.reason}")
+            run.note(f"impossible here: {decision.cell.label}: {decision.reason}")
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings, others = Sweep(jobs=1, stop_after=0), Others()
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, resumes=False)
     beside = code_beside.edited(code_beside.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
-        run.say(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
+        run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
     entries = summary.entries(decisions, outcomes)
     if (of_others := said_of(others.share())) and None in _of_others(entries):
         run.note(

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.contracts import Metric, Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets.loading import check_saved, load_ahead, load_data
+from pipeline.datasets.split import held_out
 from pipeline.errors import UserError
 from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
@@ -58,7 +59,8 @@ class Evaluate(Stage):
             check_outputs(outputs, "test example {}", first, source, resolved.precision)
 
         found = measure(experiment, resolved, data, predict, judge, check)
-        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, data.sha256))
+        written = receipt.of_saved(experiment, resolved, saved, data.sha256)
+        run.journal.write_receipt({**written, "held_out": held_out(data)})
         return Result(
             metrics=found.kept,
             table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),

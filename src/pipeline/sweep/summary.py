@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -148,6 +149,8 @@ class Pivot:
             if position in self.partly_lost:
                 continue
             median = statistics.median(self.value(*position, self.judge))
+            if math.isnan(median):  # of a metric of the user's: neither more nor less than anything
+                continue
             medians.setdefault(self.judged_on[position], {})[position] = median
         choose = max if better == "max" else min
         several = [found for found in medians.values() if len(found) > 1]
@@ -163,11 +166,13 @@ class Pivot:
         """Which data the cells of a position are judged by, of those that the grid goes over, if the user compares
         none: by the receipts, of the seed that all positions have, else by the settings."""
         swept = self.at(*position)[0].cell.swept
-        if self.chosen or not says_which(swept):
+        if self.chosen:
             return ()
         by_receipt = self._examples.get(position)
         if by_receipt is not None and not any(key in GIVEN_OTHERWISE for key in swept):
-            return (by_receipt,)
+            return (by_receipt,)  # whatever is swept: a recipe or a saved run may name the data, too
+        if not says_which(swept):
+            return ()
         named = tuple(swept[key] for key in DATA if key in swept and not NUMBER.fullmatch(swept[key]))
         held_out = ("dataset.test", "dataset.validation") if self.judge.startswith(VALIDATION) else ("dataset.test",)
         return named + tuple(f"{key}={swept[key]}" for key in held_out if key in swept)
@@ -297,9 +302,13 @@ def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = No
 
 
 def _spread(values: Sequence[float], kind: str) -> str:
-    """Median and range."""
-    median, low, high = (figure_of(value, kind) for value in (statistics.median(values), min(values), max(values)))
-    return f"{median} ({low} to {high}, n={len(values)})"
+    """Median and range, of the numbers among them."""
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers:
+        return f"nan (n={len(values)})"
+    of = f"n={len(numbers)}{f', {len(values) - len(numbers)} nan' if len(numbers) < len(values) else ''}"
+    median, low, high = (figure_of(value, kind) for value in (statistics.median(numbers), min(numbers), max(numbers)))
+    return f"{median} ({low} to {high}, {of})"
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:

@@ -29,6 +29,7 @@ def contents(training: Training) -> Contents:
     progress = {
         **{name: getattr(training, name) for name in CLOCKS},
         "wall_s": time.perf_counter() - training.called,
+        "taken": training.steps_taken(),
         "generators": [generator.bit_generator.state for generator in training.generators],
         "history": [solution.history_as_plain(rows) for rows in training.history],
     }
@@ -45,6 +46,7 @@ def restore(training: Training, checkpoint: Checkpoint, like: Any) -> None:
     for name in CLOCKS:
         setattr(training, name, kept[name])
     training.step = checkpoint.step
+    training.taken = jnp.asarray(kept["taken"] if training.several else kept["taken"][0])
     training.called -= kept["wall_s"]
     for generator, state in zip(training.generators, kept["generators"], strict=True):
         generator.bit_generator.state = state

@@ -84,7 +84,8 @@ class Training:
         self.data = self._together(alike(self.drawn))
         self.theta = self._together([system.initial(seed) for seed in seeds])
         self.compile_s = self.seconds = 0.0
-        self.step = 0
+        self.step = 0  # of the run, in whole blocks
+        self.taken = self._together([0 for _ in seeds])  # by each seed
         self.beside = 0  # points of each seed at which residuals were evaluated outside of the steps
         self.fits = 0  # evaluations at all points outside of the steps
         self.programs: dict[Any, Any] = {}
@@ -126,7 +127,7 @@ class Training:
         """
         started, system = time.perf_counter(), self.system
         n = self._block_length()
-        wanted: dict[Any, tuple[Any, ...]] = {("block", n): (self._block(n), state, self.data)}
+        wanted: dict[Any, tuple[Any, ...]] = {("block", n): (self._block(n), state, self.taken, self.data)}
         if self.watch.checkpoint is None:
             if self.solver.start == "features":
                 wanted["linear"] = (system.linear_model, self.theta, self.data)
@@ -185,7 +186,7 @@ class Training:
                 self._renew()
         before, first, n = self.state, self.step, self._block_length()
         with self._clock():
-            self.state = self._compiled(("block", n), self._block(n), before, self.data)
+            self.state, self.taken = self._compiled(("block", n), self._block(n), before, self.taken, self.data)
         self.step += n
         self._tell(before, first)
         progress.advance(n, f"step {self.step:,}/{solver.steps:,}  loss {self._best():.3e}")
@@ -222,19 +223,21 @@ class Training:
         return min(nearest)
 
     def _block(self, n: int) -> Any:
-        """Steps; those of a method that has nothing left to gain change nothing and evaluate nothing."""
+        """Steps, and how many were taken: those of a method that has nothing left to gain change nothing, evaluate
+        nothing and count for nothing."""
 
-        def steps(state: State, data: Data) -> State:
-            def step(state: State) -> State:
-                return self.method.step(self.system, state, data)
+        def steps(state: State, taken: Any, data: Data) -> tuple[State, Any]:
+            def step(so_far: tuple[State, Any]) -> tuple[State, Any]:
+                state, taken = so_far
+                return self.method.step(self.system, state, data), taken + 1
 
-            def unless_done(state: State) -> State:
-                return jax.lax.cond(state.done, lambda state: state, step, state)
+            def unless_done(so_far: tuple[State, Any]) -> tuple[State, Any]:
+                return jax.lax.cond(so_far[0].done, lambda so_far: so_far, step, so_far)
 
             one = unless_done if self.method.ends else step
             if n == 1:
-                return one(state)
-            return jax.lax.scan(lambda state, _: (one(state), None), state, length=n)[0]
+                return one((state, taken))
+            return jax.lax.scan(lambda so_far, _: (one(so_far), None), (state, taken), length=n)[0]
 
         return steps
 
@@ -266,7 +269,7 @@ class Training:
         """
         found = self._compiled("terms", self.system.terms, self.state.theta, self.data)
         terms, self.loss_dtype = np.asarray(found, np.float64), str(found.dtype)
-        thetas = np.asarray(self.state.theta)
+        thetas, taken = np.asarray(self.state.theta), self.steps_taken()
         for at, seed_terms in enumerate(terms if self.several else terms[None]):
             named = dict(zip(self.system.names, map(float, seed_terms), strict=True))
             loss = sum(self.system.weight(name) * value for name, value in named.items())
@@ -274,9 +277,13 @@ class Training:
                 raise self._diverged(before, first, named)
             fitted = self.system.fitted(thetas[at] if self.several else thetas)
             wall_s = time.perf_counter() - self.called
-            self.history[at].append(Moment(self.step, self.seconds, loss, named, fitted, wall_s))
+            self.history[at].append(Moment(int(taken[at]), self.seconds, loss, named, fitted, wall_s))
         best = min((rows[-1] for rows in self.history), key=lambda moment: moment.loss)
-        self.watch.log({"train/loss": best.loss, **{f"train/{name}": v for name, v in best.terms.items()}}, self.step)
+        self.watch.log({"train/loss": best.loss, **{f"train/{name}": v for name, v in best.terms.items()}}, max(taken))
+
+    def steps_taken(self) -> list[int]:
+        """By each seed: fewer than `step` where a method had nothing left to gain within a block."""
+        return np.atleast_1d(np.asarray(self.taken)).tolist()
 
     def _best(self) -> float:
         return min(rows[-1].loss for rows in self.history)
@@ -285,7 +292,7 @@ class Training:
         """Which step it was, and which term: the block is run again, step by step."""
         step, state, terms_of = self.step, before, self.system.terms
         for number in range(first + 1, self.step + 1):
-            state = self._compiled(("block", 1), self._block(1), state, self.data)
+            state, _ = self._compiled(("block", 1), self._block(1), state, self.taken, self.data)
             found = np.atleast_2d(np.asarray(self._compiled("terms", terms_of, state.theta, self.data)))
             bad = np.argwhere(~np.isfinite(found))
             if len(bad):
@@ -312,7 +319,7 @@ class Training:
             fitted=last.fitted,
             points=points,
             history=tuple(self.history[at]),
-            steps=self.step,
+            steps=self.steps_taken()[at],
             seconds=self.seconds,
             compile_s=self.compile_s,
             parameters=int(self.theta.shape[-1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import string
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from pipeline.runs.differences import (
     differing_metrics,
     edited,
 )
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.listing import WHICH
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
@@ -185,13 +186,18 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
     seeds = ", ".join(str(one.sections["config"].get("seed")) for one in accounts)
     rows = []
     for name in dict.fromkeys(name for one in accounts for name in one.metrics):
-        values = [one.metrics[name].value for one in accounts if name in one.metrics]
+        each = [one.metrics[name].value for one in accounts if name in one.metrics]
+        values = [value for value in each if not math.isnan(value)]
+        if not values:
+            rows.append((name, f"{len(each)} nan", *[""] * 5))
+            continue
         width = half_width(values)
         scatter = deviation(values)
         interval = f"±{figure(width)}" if width is not None else ""
         spread = "" if scatter is None else figure(scatter)
         row = (figure(statistics.fmean(values)), spread, figure(min(values)), figure(max(values)), interval)
-        rows.append((name, str(len(values)), *row))
+        of = f"{len(values)}{f', {len(each) - len(values)} nan' if len(values) < len(each) else ''}"
+        rows.append((name, of, *row))
     heads = ("", "n", "mean", "deviation", "lowest", "highest", "95 %")
     show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))
 
@@ -218,9 +224,11 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
         if losses[0] != losses[1]:
             return True
     examples = {examples_of(one.folder, name) for one in accounts}
-    if len(examples - {None}) < 2:
-        return False
     changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
+    if None in examples:  # a run of before receipts held it: by the settings
+        return name.partition("/")[0] in SPLITS and not changed.isdisjoint(WHICH)
+    if len(examples) < 2:
+        return False
     if name.startswith("validation/") and "seed" in changed:  # which draws other ones
         return not changed.isdisjoint(WHICH)
     return bool(says_which(changed)) or changed.isdisjoint(GIVEN_OTHERWISE)
@@ -236,5 +244,9 @@ def signed(difference: float) -> str:
 def _range(accounts: Sequence[Account], name: str) -> str:
     if any(_are_unlike((accounts[0], other), name) for other in accounts[1:]):
         return f"of different losses or examples, n={len(accounts)}"
-    values = [one.metrics[name].value for one in accounts]
-    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, n={len(values)})"
+    values = [one.metrics[name].value for one in accounts if not math.isnan(one.metrics[name].value)]
+    lost = len(accounts) - len(values)
+    if not values:
+        return f"nan (n={lost})"
+    of = f"n={len(values)}{f', {lost} nan' if lost else ''}"
+    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, {of})"
