@@ -56,3 +56,27 @@ def real() -> Any:
 
 def number() -> Any:
     return 7
+
+
+def missing() -> Any:
+    return Path("/nowhere/x.csv").read_text()
+
+
+class Broken:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> Any:
+        raise ValueError(f"example {number} is damaged")
+
+
+def uneven_targets() -> Any:
+    return [(np.zeros(3), np.zeros(1)), (np.zeros(3), np.zeros(2))]
+
+
+def columns() -> Any:
+    return {"image": np.zeros((4, 3)), "label": np.zeros(4, np.int64)}
+
+
+def needs_more(where: str) -> Any:
+    return where

@@ -105,6 +105,31 @@ def test_parts_of_a_file_have_their_usual_names_and_are_whole(
         assert str(caught.value).startswith(f"dataset.file={path}: {said}")
 
 
+def test_names_beside_integers_are_refused(tmp_path: Path) -> None:
+    """As names, 0 to 10 are in the order 0, 1, 10: the accuracy of the test was 0.14 instead of 1."""
+    x, y = np.zeros((22, 4), np.float32), np.arange(22) % 11
+    path = tmp_path / "mixed.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y.astype(str))
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path)).load(tmp_path, 0)
+    dtype = y.astype(str).dtype
+    said = f"dataset.file={path}: y of train int64 and test {dtype}; give all parts names, or all of them integers"
+    assert str(caught.value) == said
+    names = tuple(map(str, range(11)))  # in the order of their numbers
+    data = Npz(file=str(path), classes=names).load(tmp_path, 0)
+    assert np.array_equal(data.test.y, y)
+
+
+def test_one_value_is_no_array_of_examples(tmp_path: Path) -> None:
+    path = tmp_path / "one.npz"
+    for arrays, single in (({"x": 1.0, "y": np.arange(3)}, "x"), ({"x": np.zeros((3, 2)), "y": "a"}, "y")):
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        with pytest.raises(UserError) as caught:
+            Npz(file=str(path)).load(tmp_path, 0)
+        said = f"dataset.file={path}: {single} is one value and not an array of examples; give (N, ...)"
+        assert str(caught.value) == said
+
+
 def test_numbers_that_are_no_classes_are_refused_with_names_too(tmp_path: Path) -> None:
     x, y = digits()
     path = tmp_path / "real.npz"
@@ -355,6 +380,16 @@ WRONG = {
     "number": "dataset.train=own_examples.number: gives a int; give a torch Dataset, a tf.data.Dataset or pairs (x, y)",
     "as_mappings": "dataset.train=own_examples.as_mappings: an example has pixels, digit; name x and y by dataset.keys",
     "nothing": "dataset.train=own_examples.nothing: module own_examples has no nothing",
+    "missing": "dataset.train=own_examples.missing raises FileNotFoundError: [Errno 2] No such file or directory: "
+    "'/nowhere/x.csv'; PIPELINE_TRACEBACK=1 shows where",
+    "Broken": "dataset.train=own_examples.Broken raises ValueError: example 0 is damaged; PIPELINE_TRACEBACK=1 shows "
+    "where",
+    "needs_more": "dataset.train=own_examples.needs_more raises TypeError: needs_more() missing 1 required positional "
+    "argument: 'where'; PIPELINE_TRACEBACK=1 shows where",
+    "uneven_targets": "dataset.train=own_examples.uneven_targets: gives targets of the shapes (1,) and (2,); make them "
+    "one",
+    "columns": "dataset.train=own_examples.columns: gives a dict of image, label; give pairs (x, y), as list(zip(x, "
+    "y))",
 }
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, channels_last, data_of
-from pipeline.errors import UserError
+from pipeline.errors import Readable, UserError, cut
 from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
 
@@ -71,18 +71,20 @@ class Examples(Dataset):
 
     def _read(self, target: str, key: str) -> tuple[np.ndarray, np.ndarray]:
         shown = f"{key}={target}"
+        function = named_object(target, key)
         try:
-            made = named_object(target, key)(**self.arguments)
-        except TypeError as error:
-            raise UserError(f"{shown}: {error}") from error
-        pairs = [self._pair(example, shown) for example in _each(made, shown)]
+            pairs = [self._pair(example, shown) for example in _each(function(**self.arguments), shown)]
+        except Exception as error:  # the user's code may raise anything
+            if isinstance(error, Readable):
+                raise
+            why = f"{type(error).__name__}: {error}"
+            raise UserError(f"{shown} raises {why}; PIPELINE_TRACEBACK=1 shows where") from error
         if not pairs:
             raise UserError(f"{shown}: gives no example")
-        shapes = {x.shape for x, _ in pairs}
-        if len(shapes) > 1:
-            raise UserError(
-                f"{shown}: gives examples of the shapes {' and '.join(map(str, sorted(shapes)[:2]))}; make them one"
-            )
+        for at, what in enumerate(("examples", "targets")):
+            shapes = sorted({pair[at].shape for pair in pairs})
+            if len(shapes) > 1:
+                raise UserError(f"{shown}: gives {what} of the shapes {shapes[0]} and {shapes[1]}; make them one")
         x, y = (np.stack([pair[at] for pair in pairs]) for at in (0, 1))
         return (
             channels_last(x, f"{shown} with dataset.layout=channels_first") if self.layout == "channels_first" else x
@@ -101,6 +103,9 @@ class Examples(Dataset):
 
 def _each(made: Any, shown: str) -> Iterable[Any]:
     """Every example: of a tf.data.Dataset as arrays, of a torch Dataset by its number."""
+    if isinstance(made, Mapping):
+        keys = cut(", ".join(map(str, made)), 200)
+        raise UserError(f"{shown}: gives a {type(made).__name__} of {keys}; give pairs (x, y), as list(zip(x, y))")
     if hasattr(made, "as_numpy_iterator"):
         return made.as_numpy_iterator()
     if hasattr(made, "__len__") and hasattr(made, "__getitem__"):

@@ -92,5 +92,8 @@ def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.n
         alone = f"{'y' if lacking[0] == 'x' else 'x'}{lacking[1:]}"
         raise UserError(f"{shown}: has {alone} and no {lacking}; give both, or leave both out")
     used = {name for pair in pairs.values() for name in pair}
+    single = next((name for name in arrays if name in used and not arrays[name].ndim), None)
+    if single is not None:
+        raise UserError(f"{shown}: {single} is one value and not an array of examples; give (N, ...)")
     say_left_out([name for name in arrays if name not in used], shown)
     return {part: (arrays[x], arrays[y]) for part, (x, y) in pairs.items()}

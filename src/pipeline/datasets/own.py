@@ -44,6 +44,8 @@ def data_of(
 
 def classification(parts: Parts, classes: Sequence[str], validation: float, test: float, seed: int, who: str) -> Data:
     """`data_of` classes."""
+    if not classes:
+        _check_kinds({name: y for name, (_, y) in parts.items()}, who)
     named = list(classes) or class_names([y for _, y in parts.values()], who)
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
@@ -76,6 +78,15 @@ def _data(
     bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
     ordered = (splits["train"], splits["validation"], splits["test"])
     return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
+
+
+def _check_kinds(targets: Mapping[str, np.ndarray], who: str) -> None:
+    """Refuse names beside integers: as names, integers would be numbered in another order."""
+    named = {name: y.dtype.kind in "US" for name, y in targets.items()}
+    odd = next((name for name, one in named.items() if one != named["train"]), None)
+    if odd is not None:
+        dtypes = [f"{name} {targets[name].dtype}" for name in ("train", odd)]
+        raise UserError(f"{who}: y of {' and '.join(dtypes)}; give all parts names, or all of them integers")
 
 
 def named_parts(there: Collection[str]) -> dict[str, str]:
