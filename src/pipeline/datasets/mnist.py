@@ -30,4 +30,4 @@ CLASSES = tuple("0123456789")
 class Mnist(MnistLike):
     """70,000 grey images (28, 28, 1) of handwritten digits, 60,000 of them for training."""
 
-    published: ClassVar[Published] = Published("mnist", FILES, SOURCES, CLASSES)
+    published: ClassVar[Published] = Published("mnist", FILES, SOURCES, CLASSES, offline="digits")

