@@ -71,8 +71,22 @@ def test_two_files_are_trained_on_without_a_validation_which_is_said(tmp_path: P
     data = Text(path=str(tmp_path), context=8).load(tmp_path, 0)
     assert (len(data.train) > 0, len(data.validation), len(data.test) > 0) == (True, 0, True)
     said = "dataset.validation=0.05: of 2 documents one is the test, one is trained on, and none validates"
-    assert data.notes == (said,)
-    assert Text(path=str(tmp_path), context=8, validation=0).load(tmp_path, 0).notes == ()
+    tested = "dataset.test=0.1: 0.5 of the text is held out; documents are held out whole, and the text has 2"
+    assert data.notes == (said, tested)
+    assert Text(path=str(tmp_path), context=8, validation=0).load(tmp_path, 0).notes == (tested,)
+
+
+def test_shares_that_the_text_cannot_be_divided_by_are_said(tmp_path: Path) -> None:
+    """Two thirds of three equal files were held out, and a short text was validated on nothing."""
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"This is {name}. " * 20)
+    whole = "0.33 of the text is held out; documents are held out whole, and the text has 3"
+    notes = Text(path=str(tmp_path), context=8).load(tmp_path, 0).notes
+    assert notes == (f"dataset.validation=0.05: {whole}", f"dataset.test=0.1: {whole}")
+    short = Text(path=str(tmp_path / "a.txt"), context=8, validation=0.001)
+    assert short.load(tmp_path, 0).notes == (
+        "dataset.validation=0.001: 0 of the text is held out; the text has 220 bytes",
+    )
 
 
 @given(length=st.integers(2, 200), context=st.integers(1, 50), stride=st.none() | st.integers(1, 60))
@@ -161,9 +175,8 @@ def test_copies_of_a_file_are_no_documents_beside_it(tmp_path: Path) -> None:
     (tmp_path / "e.txt").symlink_to(tmp_path / "a.txt")
     dataset = Text(path=str(tmp_path), context=8)
     assert [bytes(document).decode() for document in dataset.documents(tmp_path)] == texts
-    assert dataset.load(tmp_path, 0).notes == (
-        f"dataset.path={tmp_path}: 2 of 5 files are copies of others, and left out",
-    )
+    said = f"dataset.path={tmp_path}: 2 of 5 files are copies of others, and left out"
+    assert dataset.load(tmp_path, 0).notes[-1] == said
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

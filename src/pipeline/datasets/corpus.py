@@ -135,7 +135,7 @@ class Corpus(Dataset):
             key = f"{who}: dataset.validation={self.validation}"
             validation = sequences(tokens.encode(text.validation, who, root), self.context, None, key)
         task = LanguageModelling(self.context, tokens.size, tokens)
-        notes = self._notes(len(documents), tokens.size, validated=len(text.validation) > 0)
+        notes = self._notes(len(documents), tokens.size, text)
         held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
         return Data(train, validation, test, task, sha256(documents), notes=notes, held_out=held_out)
 
@@ -159,19 +159,34 @@ class Corpus(Dataset):
             raise UserError(f"dataset.tokens={self.tokens}: describes no tokens ({why})") from error
         return found
 
-    def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
+    def _notes(self, documents: int, learned: int, text: Divided) -> tuple[str, ...]:
         found = []
-        if documents == 2 and self.validation and not validated:
+        none_left = documents == 2 and self.validation > 0 and not len(text.validation)
+        if none_left:
             found.append(
                 f"dataset.validation={self.validation}: of 2 documents one is the test, one is trained on, "
                 "and none validates"
             )
+        found += self._odd_shares(documents, text, ("test",) if none_left else ("validation", "test"))
         if self.tokens == "bpe" and learned != self.vocabulary:
             found.append(
                 f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
                 "after them nothing in the training text occurs twice"
             )
         return tuple(found)
+
+    def _odd_shares(self, documents: int, text: Divided, names: Sequence[str]) -> list[str]:
+        """Of splits that hold more than twice what they were to hold of the text, or less than half."""
+        why = f"the text has {text.size:,} bytes"
+        if documents > 1:
+            why = f"documents are held out whole, and the text has {documents:,}"
+        wanted = {name: float(getattr(self, name)) for name in names}
+        found = {name: len(getattr(text, name)) / text.size for name in names}
+        return [
+            f"dataset.{name}={share}: {found[name]:.2g} of the text is held out; {why}"
+            for name, share in wanted.items()
+            if not share / 2 <= found[name] <= share * 2
+        ]
 
 
 def _known_by(text: Content) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.corpus import Corpus, Divided
 from pipeline.datasets.documents import Document, File, sha256
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
@@ -45,8 +45,8 @@ class Text(Corpus):
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
         return [file for file in files if file.size]
 
-    def _notes(self, documents: int, learned: int, *, validated: bool) -> tuple[str, ...]:
-        usual = super()._notes(documents, learned, validated=validated)
+    def _notes(self, documents: int, learned: int, text: Divided) -> tuple[str, ...]:
+        usual = super()._notes(documents, learned, text)
         copies = (every := len(self._files())) - documents
         if not copies:
             return usual
