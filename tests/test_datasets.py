@@ -198,6 +198,16 @@ def test_images_that_are_not_in_0_to_1_once_scaled_are_refused(x: Any, scale: An
     assert str(caught.value).startswith(f"dataset=mine: {fault}")
 
 
+def test_numbers_beyond_float32_are_refused() -> None:
+    """They became inf in a training in float32, and the message blamed the learning rate."""
+    for value in (1e39, -1e39):
+        with pytest.raises(UserError) as caught:
+            check_data(data_of(grey(value, 1.0), None), "mine")
+        said = f"dataset=mine: train.x holds {value}; give numbers that are finite in float32, to 3.4e38 (see "
+        assert str(caught.value).startswith(said)
+    check_data(data_of(grey(float(np.finfo(np.float32).max), -1.0), None), "mine")
+
+
 @hypothesis.settings(deadline=None)
 @hypothesis.given(
     numpy_strategies.arrays(

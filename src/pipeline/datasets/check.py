@@ -92,6 +92,10 @@ def _check_values(x: np.ndarray, scale: float | None, shapes: Shapes, dataset: s
         )
     elif not (np.isfinite(low) and np.isfinite(high)):
         raise _broken(dataset, f"{name}.x holds values from {low} to {high}", "give finite numbers")
+    else:
+        largest = max(low, high, key=lambda value: abs(float(value)))
+        if abs(float(largest)) > float(np.finfo(np.float32).max):  # which most trainings compute in
+            raise _broken(dataset, f"{name}.x holds {largest}", "give numbers that are finite in float32, to 3.4e38")
 
 
 def _broken(dataset: str, found: str, wanted: str) -> UserError:
