@@ -52,6 +52,16 @@ def test_the_first_symbol_is_asked_for_at_the_end() -> None:
     assert (data.train.x != other.train.x).any()
 
 
+def test_test_sequences_that_are_trained_on_are_said() -> None:
+    """All of them were at a distance of 2, unsaid."""
+    (note,) = Recall(distance=2).load(Path(), 0).notes
+    assert note == (
+        "dataset.distance=2 with dataset.symbols=8: 100% of the test sequences are training sequences too; a longer "
+        "distance or more symbols make such sequences rare"
+    )
+    assert Recall().load(Path(), 0).notes == ()
+
+
 def test_only_the_last_position_counts() -> None:
     task = Recall(distance=LENGTH - 1).load(Path(), 0).task
     outputs = np.random.default_rng(0).normal(size=(3, LENGTH, VOCABULARY))

@@ -18,6 +18,8 @@ from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.recall import Recall as RecallTask
 
+FEW = 0.01  # of the test sequences may be training sequences too, without a note
+
 
 @spec
 class Recall(Dataset):
@@ -38,7 +40,19 @@ class Recall(Dataset):
         """Draw the sequences: the test's always the same, the others by `seed`. Nothing is cached below `root`."""
         test, rest = self._drawn(np.random.default_rng(0), self.test), np.random.default_rng([seed, 1])
         train, validation = self._drawn(rest, self.train), self._drawn(rest, self.validation)
-        return Data(train, validation, test, RecallTask(self.distance + 1, self.symbols + 1), hash_splits(train, test))
+        task = RecallTask(self.distance + 1, self.symbols + 1)
+        return Data(train, validation, test, task, hash_splits(train, test), notes=self._notes(train, test))
+
+    def _notes(self, train: Split, test: Split) -> tuple[str, ...]:
+        """Where the test asks for more than a sample of what was trained on."""
+        seen = {sequence.tobytes() for sequence in train.x}
+        share = sum(sequence.tobytes() in seen for sequence in test.x) / len(test)
+        if share <= FEW:
+            return ()
+        return (
+            f"dataset.distance={self.distance} with dataset.symbols={self.symbols}: {share:.0%} of the test sequences "
+            "are training sequences too; a longer distance or more symbols make such sequences rare",
+        )
 
     def _drawn(self, generator: np.random.Generator, count: int) -> Split:
         kind = np.min_scalar_type(self.symbols)
