@@ -69,6 +69,12 @@ def test_the_last_step_has_the_final_rate_however_long_the_warm_up(kind: type[Co
     assert factors(kind(warm_up=9, final=0.1), 10)[-2:] == pytest.approx([1.0, 0.1])
 
 
+@pytest.mark.parametrize("kind", [Cosine, Linear])
+def test_a_training_of_one_step_has_the_full_rate(kind: type[Cosine]) -> None:
+    """It had a rate of 0 and learned nothing."""
+    assert factors(kind(), 1) == [1.0]
+
+
 @given(st.floats(0.05, 0.95), st.integers(3, 200))
 def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
     schedule = OneCycle(rising=rising)
