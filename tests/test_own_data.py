@@ -91,6 +91,11 @@ def test_parts_of_a_file_have_their_usual_names_and_are_whole(
     np.savez(path, **parts, x_dev=x[:3], y=np.arange(3))
     assert sizes(dataset.load(tmp_path, 0)) == (200, 100, 100)
     assert capsys.readouterr().err == f"dataset.file={path}: leaves out x_dev, y\n"
+    assert dataset.load(tmp_path, 0).notes == ()
+    assert Npz(file=str(path), validation=0.3, test=0.5).load(tmp_path, 0).notes == (
+        "dataset.validation=0.3: the data have a validation part, so that nothing is held out for it",
+        "dataset.test=0.5: the data have a test part, so that nothing is held out for it",
+    )
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"x": x, "y": y}, "has x and x_train; give x and y, which are cut into parts, or the parts: else what is "),
         ({"y_tests": y, "y_test": None}, "has x_test and no y_test; give both, or leave both out"),
@@ -335,6 +340,19 @@ def test_folders_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
     assert data.task.card()["classes"] == ["more", "training", "val"]
 
 
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    """Its folder was taken for the part, which has "the classes (none)"."""
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.new("L", (4, 4)).save(tmp_path / name / f"{number}.png")
+    with pytest.raises(UserError, match="has the classes "):  # these are parts, whose classes are not known
+        ImageFolder(folder=str(tmp_path)).load(tmp_path, 0)
+    (tmp_path / "test").rename(tmp_path / "bus")
+    data = ImageFolder(folder=str(tmp_path), validation=0.0, test=0.25).load(tmp_path, 0)
+    assert (sizes(data), data.task.card()["classes"]) == ((6, 0, 2), ["bus", "train"])
+
+
 def test_a_transparent_image_lies_on_a_ground(tmp_path: Path) -> None:
     """As for stage=predict: what is below a transparent pixel is any colour."""
     picture = Image.new("RGBA", (8, 8), (255, 255, 255, 0))
@@ -363,6 +381,7 @@ def test_examples_of_the_users_code(tmp_path: Path, function: str, settings: dic
         train=f"own_examples.{function}", validation=0.0, test_share=0.0, test=f"own_examples.{function}", **settings
     ).load(tmp_path, 0)
     assert sizes(data) == (400, 0, 400)
+    assert data.notes == ("dataset.test_share=0.0: the data have a test part, so that nothing is held out for it",)
     np.testing.assert_array_equal(data.test.x, x / np.float32(16))
     np.testing.assert_array_equal(data.test.y, y)
 

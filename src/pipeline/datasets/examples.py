@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, channels_last, data_of
+from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of
 from pipeline.errors import Readable, UserError, cut
 from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
@@ -41,8 +41,8 @@ class Examples(Dataset):
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     targets: Targets = "classes"
     classes: tuple[str, ...] = ()
-    validation: Share = 0.1
-    test_share: Share = 0.2
+    validation: Share = VALIDATION
+    test_share: Share = TEST
 
     def __post_init__(self) -> None:
         for name in ("train", "test"):
@@ -65,9 +65,8 @@ class Examples(Dataset):
             raise UserError("dataset.train=null: name a function of yours that gives a Dataset, as mine.train")
         named = {"train": self.train} | ({} if self.test is None else {"test": self.test})
         parts = {name: self._read(target, f"dataset.{name}") for name, target in named.items()}
-        return data_of(
-            parts, self.targets, self.classes, self.validation, self.test_share, seed, f"dataset.train={self.train}"
-        )
+        shares = Shares(self.validation, self.test_share, "test_share")
+        return data_of(parts, self.targets, self.classes, shares, seed, f"dataset.train={self.train}")
 
     def _read(self, target: str, key: str) -> tuple[np.ndarray, np.ndarray]:
         shown = f"{key}={target}"

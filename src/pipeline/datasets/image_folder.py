@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import classification, named_parts, say_left_out
+from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, say_left_out
 from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
@@ -36,8 +36,8 @@ class ImageFolder(Dataset):
     folder: str | None = None
     size: tuple[PositiveInt, PositiveInt] = (64, 64)
     channels: Literal[1, 3] = 3
-    validation: Share = 0.1
-    test: Share = 0.2
+    validation: Share = VALIDATION
+    test: Share = TEST
 
     @property
     def user_files(self) -> tuple[Path, ...]:
@@ -58,12 +58,14 @@ class ImageFolder(Dataset):
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
         parts = {name: self._read(part, classes, shown) for name, part in found.items()}
-        return classification(parts, classes, self.validation, self.test, seed, shown)
+        return classification(parts, classes, Shares(self.validation, self.test), seed, shown)
 
     def _folders(self) -> dict[str, Path]:
         """The folder of each part: of train alone where the classes lie in the folder itself."""
         if self.folder is None or not (root := as_named(self.folder)).is_dir():
             return {}
+        if _train_is_class(root):
+            return {"train": root}
         called = named_parts([path.name for path in _below(root)])
         parts = [root / name for name in called.values()]
         holds_images = any(_is_image(path) for part in parts for path in part.iterdir())  # so that it is a class
@@ -105,6 +107,14 @@ class ImageFolder(Dataset):
                 return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({error})") from error
+
+
+def _train_is_class(root: Path) -> bool:
+    """Whether images lie in the folder train and no deeper, and in a folder beside it that has no part's name."""
+    holding = {path.name for path in _below(root) if any(_is_image(one) for one in path.iterdir())}
+    if "train" not in holding or holding <= {name for names in NAMES.values() for name in names}:
+        return False
+    return not any(_is_image(one) for path in _below(root / "train") for one in path.rglob("*"))
 
 
 def _below(part: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, channels_last, data_of, named_parts, say_left_out
+from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of, named_parts, say_left_out
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
@@ -36,8 +36,8 @@ class Npz(Dataset):
     layout: Literal["channels_last", "channels_first"] = "channels_last"
     targets: Targets = "classes"
     classes: tuple[str, ...] = ()
-    validation: Share = 0.1
-    test: Share = 0.2
+    validation: Share = VALIDATION
+    test: Share = TEST
 
     @property
     def task(self) -> type[Task]:
@@ -70,7 +70,7 @@ class Npz(Dataset):
                 part: (channels_last(x, f"{shown} with dataset.layout=channels_first"), y)
                 for part, (x, y) in parts.items()
             }
-        return data_of(parts, self.targets, self.classes, self.validation, self.test, seed, shown)
+        return data_of(parts, self.targets, self.classes, Shares(self.validation, self.test), seed, shown)
 
 
 def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

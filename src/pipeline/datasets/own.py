@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,29 +21,53 @@ TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Reg
 NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
+VALIDATION, TEST = 0.1, 0.2  # the shares unless they are set
+
 Parts = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
-def data_of(
-    parts: Parts, targets: Targets, classes: Sequence[str], validation: float, test: float, seed: int, who: str
-) -> Data:
+@dataclass(frozen=True)
+class Shares:
+    """The shares of the training examples that are held out where the data have no such part.
+
+    `test_key`: the test's setting.
+    """
+
+    validation: float
+    test: float
+    test_key: str = "test"
+
+    def notes(self, there: Collection[str]) -> tuple[str, ...]:
+        """Of the shares that were set and have no effect, because the parts are `there`."""
+        settings = {
+            "validation": ("validation", self.validation, VALIDATION),
+            "test": (self.test_key, self.test, TEST),
+        }
+        return tuple(
+            f"dataset.{key}={share}: the data have a {part} part, so that nothing is held out for it"
+            for part, (key, share, default) in settings.items()
+            if part in there and share != default
+        )
+
+
+def data_of(parts: Parts, targets: Targets, classes: Sequence[str], shares: Shares, seed: int, who: str) -> Data:
     """Data of `parts` (train, and test and validation if they are there); what is missing is held out of train.
 
-    `validation`, `test`: the share of the training examples that is held out then; the test's the same for every
-    seed. `targets`: what y is. `classes`: their names; none: those that the targets hold. Raises UserError.
+    The test is then the same for every seed. `targets`: what y is. `classes`: their names; none: those that the
+    targets hold. Raises UserError.
     """
     if targets == "classes":
-        return classification(parts, classes, validation, test, seed, who)
+        return classification(parts, classes, shares, seed, who)
     if classes:
         raise UserError("dataset.classes with dataset.targets=numbers: numbers have no classes; leave one of them out")
     real = {name: (x, numbers(y, who)) for name, (x, y) in parts.items()}
     widths = {y.shape[1] for _, y in real.values()}
     if len(widths) > 1:
         raise UserError(f"{who}: y of {' and '.join(map(str, sorted(widths)))} numbers; give all parts as many")
-    return _data(real, lambda shape: Regression(shape, widths.pop()), validation, test, seed, who)
+    return _data(real, lambda shape: Regression(shape, widths.pop()), shares, seed, who)
 
 
-def classification(parts: Parts, classes: Sequence[str], validation: float, test: float, seed: int, who: str) -> Data:
+def classification(parts: Parts, classes: Sequence[str], shares: Shares, seed: int, who: str) -> Data:
     """`data_of` classes."""
     if not classes:
         _check_kinds({name: y for name, (_, y) in parts.items()}, who)
@@ -53,12 +78,10 @@ def classification(parts: Parts, classes: Sequence[str], validation: float, test
     if len(named) < 2:
         raise UserError(f"{who}: all its targets are of one class, {', '.join(named)}; give examples of two at least")
     labels = {name: (x, numbered(y, named, who)) for name, (x, y) in parts.items()}
-    return _data(labels, lambda shape: Classification(shape, tuple(named)), validation, test, seed, who)
+    return _data(labels, lambda shape: Classification(shape, tuple(named)), shares, seed, who)
 
 
-def _data(
-    parts: Parts, task: Callable[[tuple[int, ...]], Task], validation: float, test: float, seed: int, who: str
-) -> Data:
+def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares, seed: int, who: str) -> Data:
     """`task`: of examples of a shape."""
     of_bytes = {name: x.dtype == np.uint8 for name, (x, _) in parts.items()}
     odd = next((name for name, one in of_bytes.items() if one != of_bytes["train"]), None)
@@ -71,13 +94,15 @@ def _data(
             raise UserError(f"{who}: {name} has {len(split.x)} x and {len(split.y)} y; give one y for each x")
     read = list(splits.values())
     if "test" not in splits:
-        splits["train"], splits["test"] = held_out(splits["train"], test, 0, f"{who}: dataset.test={test}")
+        shown = f"{who}: dataset.{shares.test_key}={shares.test}"
+        splits["train"], splits["test"] = held_out(splits["train"], shares.test, 0, shown)
     if "validation" not in splits:
-        shown = f"{who}: dataset.validation={validation}"
-        splits["train"], splits["validation"] = held_out(splits["train"], validation, seed, shown)
+        shown = f"{who}: dataset.validation={shares.validation}"
+        splits["train"], splits["validation"] = held_out(splits["train"], shares.validation, seed, shown)
     bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
     ordered = (splits["train"], splits["validation"], splits["test"])
-    return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=BYTE_IMAGES if bytes_ else None)
+    scale, notes = BYTE_IMAGES if bytes_ else None, shares.notes(parts)
+    return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=scale, notes=notes)
 
 
 def _check_kinds(targets: Mapping[str, np.ndarray], who: str) -> None:
