@@ -22,7 +22,7 @@ from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result
-from pipeline.sweep import search_claim, search_report, space
+from pipeline.sweep import search_claim, search_report, search_study, space
 from pipeline.sweep.search import value_of
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import samplers
@@ -404,6 +404,22 @@ def test_mistakes(tmp_path: Path) -> None:
         "test/macro_recall, train/accuracy, "
         "train/gradient_norm, train/learning_rate, train/loss, validation/accuracy, validation/loss"
     )
+
+
+@pytest.mark.parametrize("damage", [b"\x00\x00\n", b"{}\n", b"[]\n", b"\xff\n"])
+def test_a_damaged_journal_of_a_study_is_one_message(tmp_path: Path, damage: bytes) -> None:
+    def begin() -> None:
+        search_study.begin_study(tmp_path, "search", ["maximize"], {"asked": 1, "session": 2})
+
+    begin()
+    file = tmp_path / "search.optuna"
+    begins, *rest = file.read_bytes().splitlines(keepends=True)
+    for lines in ([begins, damage, *rest], [begins, *rest, damage], [begins, *rest, damage[:-1]]):  # half a line too
+        file.write_bytes(b"".join(lines))
+        with pytest.raises(UserError) as caught:
+            begin()
+        assert str(caught.value).startswith(f"{file}: damaged (")
+        assert str(caught.value).endswith("; hydra.sweeper.study=<another name> begins another")
 
 
 @pytest.mark.wide

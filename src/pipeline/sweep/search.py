@@ -31,10 +31,10 @@ from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, compose_cell, decide_one, varied_by
 from pipeline.sweep.schedule import Outcome, Source
-from pipeline.sweep.search_claim import ANOTHER, IMPORTED, Asked, claim, dataset_key
+from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
-from pipeline.sweep.search_study import EPOCH, finished, left, open_study, study_file
+from pipeline.sweep.search_study import ANOTHER, EPOCH, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 from pipeline.sweep.summary import REPEATS

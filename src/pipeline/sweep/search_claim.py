@@ -26,7 +26,7 @@ from pipeline.runs.receipt import before
 from pipeline.spec import Config
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell
-from pipeline.sweep.search_study import begin_study, finished, study_in
+from pipeline.sweep.search_study import ANOTHER, begin_study, finished, study_in
 
 if TYPE_CHECKING:
     from pipeline.experiment.settings import Sought
@@ -36,7 +36,6 @@ DEFAULT = "search"  # the studies that nobody names: search, search-2, search-3,
 CLAIMED_SECONDS = 10.0  # for a session that has just claimed a study to write down what it asks
 MOST_SHOWN = 4
 IMPORTED = "imported_beside"  # in a study: what its trials have imported by computed names, as one receipt has it
-ANOTHER = "hydra.sweeper.study=<another name> begins another"
 
 
 @dataclass(frozen=True)

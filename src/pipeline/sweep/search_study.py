@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.search_settings import Search
 
 
+ANOTHER = "hydra.sweeper.study=<another name> begins another"
 EPOCH = "epoch/number"  # in an epoch's record of the journal
 
 
@@ -67,8 +69,14 @@ def study_in(folder: Path, name: str) -> Study | None:
 def begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:
     """Make the study where there is none with a finished trial; what was asked before then decides nothing.
 
-    To be called by the session that holds the study: trials that a dead one left open are closed.
+    To be called by the session that holds the study: trials that a dead one left open are closed. Raises UserError for
+    a file that is damaged; of its last line Optuna sees that when it writes another.
     """
+    with _undamaged(study_file(folder, name)):
+        _begin_study(folder, name, directions, attributes)
+
+
+def _begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:
     import optuna
     from optuna.trial import TrialState
 
@@ -159,10 +167,21 @@ def ranking(study: Study) -> list[FrozenTrial]:
 
 
 def _storage(file: Path) -> Any:
+    """The journal that Optuna keeps of a study, read at once. Raises UserError for one that is damaged."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    return JournalStorage(JournalFileBackend(str(file)))
+    with _undamaged(file):
+        return JournalStorage(JournalFileBackend(str(file)))
+
+
+@contextlib.contextmanager
+def _undamaged(file: Path) -> Iterator[None]:
+    """Round what reads a study's journal. Raises UserError where a line of it is damaged."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: damaged ({type(error).__name__}: {error}); {ANOTHER}") from error
 
 
 def finished(study: Study) -> int:
