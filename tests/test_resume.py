@@ -18,7 +18,8 @@ from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.runs.checkpoint import newest
+from pipeline.experiment.training import Checkpoints
+from pipeline.runs.checkpoint import Writer, newest, newest_step
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config, read_metrics
@@ -326,6 +327,16 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped: Path, tmp_pa
         f"resume={run.name}: {run.name} has no checkpoint; {last.name} is damaged (state has another sha256); "
         "run it anew"
     )
+
+
+def test_a_copy_beside_the_checkpoints_is_none(tmp_path: Path) -> None:
+    for name in ("step-0000000008", "step-0000000008.bak", "step-0000005080 (copy)", "step-9"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert newest_step(tmp_path) == 8
+    assert [note.partition(" is damaged")[0] for note in newest(tmp_path)[1]] == ["step-0000000008"]
+    Writer(tmp_path, Checkpoints(), 7, print)
+    kept = {folder.name for folder in (tmp_path / "checkpoints").iterdir()}
+    assert kept == {"step-0000000008.bak", "step-0000005080 (copy)", "step-9"}
 
 
 def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -> None:

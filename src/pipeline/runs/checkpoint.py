@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pipeline.experiment.training import Checkpoints as Settings
 
 FOLDER = "checkpoints"
+NAMES = "step-" + 10 * "[0-9]"  # and not a user's copy of one, such as step-0000000120.bak
 WRITING = ".writing"
 Write = Callable[[Path], object]
 
@@ -55,7 +56,7 @@ class Checkpoint:
 def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint of a run that is whole, and a note for each newer one that is damaged."""
     notes: list[str] = []
-    for folder in sorted((run / FOLDER).glob("step-*"), reverse=True):
+    for folder in sorted((run / FOLDER).glob(NAMES), reverse=True):
         try:
             return read(folder, run), notes
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -65,7 +66,7 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def newest_step(run: Path) -> int | None:
     """The step of a run's newest checkpoint, whole or not; None where it has none."""
-    return max((int(folder.name[5:]) for folder in (run / FOLDER).glob("step-*")), default=None)
+    return max((int(folder.name[5:]) for folder in (run / FOLDER).glob(NAMES)), default=None)
 
 
 def read(folder: Path, run: Path) -> Checkpoint:
@@ -92,7 +93,7 @@ class Writer:
     def __init__(self, run: Path, settings: Settings, step: int, say: Callable[[str], object]) -> None:
         self.root, self.settings, self.say = run / FOLDER, settings, say
         self.last_step, self.last_time = step, time.monotonic()
-        for later in self.root.glob("step-*"):  # damaged, or of a training that went another way
+        for later in self.root.glob(NAMES):  # damaged, or of a training that went another way
             if step and int(later.name[5:]) > step:
                 shutil.rmtree(later, ignore_errors=True)
         self.pool: ThreadPoolExecutor | None = None
@@ -166,7 +167,7 @@ class Writer:
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was resumed and got here once before
         writing.rename(folder)
         _sync(self.root)
-        for old in sorted(self.root.glob("step-*"))[: -self.settings.keep]:
+        for old in sorted(self.root.glob(NAMES))[: -self.settings.keep]:
             shutil.rmtree(old, ignore_errors=True)
 
 
