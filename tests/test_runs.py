@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -285,6 +286,29 @@ def test_a_run_whose_status_is_damaged_is_one_message(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.6)
     (run / "status.json").write_text("[1, 2]")
     assert refused(tmp_path, "stage=show", f"run={run.name}") == f"run={run.name}: status.json is damaged"
+
+
+def test_runs_whose_status_is_damaged_are_named_below_the_others(tmp_path: Path) -> None:
+    good, *bad = [a_run(tmp_path / "runs", 0.9) for _ in range(4)]
+    for run, change in zip(bad, ({"started": None}, {"state": None}, None), strict=True):
+        text = json.dumps(read_json(run / "status.json") | change) if change else ""
+        (run / "status.json").write_text(text)
+    shown = pipeline(tmp_path, "stage=runs", "stage.format=csv")
+    assert [row["id"] for row in csv.DictReader(shown.stdout.splitlines())] == [good.name]
+    lost = ", ".join(sorted(run.name for run in bad))
+    assert shown.stderr.splitlines()[-1] == f"3 not listed, whose status.json is damaged: {lost}"
+
+
+def test_a_choice_that_is_no_yaml_costs_those_who_do_not_ask_for_it_nothing(tmp_path: Path) -> None:
+    shutil.copytree(CONF, tmp_path / "conf")
+    for group in ("model", "stage"):
+        (tmp_path / "conf" / group / "wip.yaml").write_text("_target_: [\n")
+        (tmp_path / "conf" / group / "begun.yaml").write_text("defaults:\n")
+    run = a_run(tmp_path / "runs", 0.9)
+    assert pipeline(tmp_path, "stage=show", "run=latest").stdout.startswith(run.name)
+    assert names(tmp_path, "stage.where=model=mlp") == ["0.9"]
+    assert refused(tmp_path, "stage=evaluate", "run=latest").startswith("run=latest: no finished run with ")
+    assert f"{tmp_path}/conf/model/wip.yaml, line 2: not YAML: " in refused(tmp_path, "model=wip")
 
 
 def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:

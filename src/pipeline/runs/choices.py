@@ -108,14 +108,26 @@ def _beside_choices(folder: Path) -> Mapping[str, Any]:
 
 @cache
 def _choices(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """The values of each choice of a group, with those of the choices that it builds on."""
-    files = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    """The values of each choice of a group, with those of the choices that it builds on.
+
+    Without files that are not YAML: whoever chooses one is refused it when the config is composed.
+    """
+    files = {path.stem: _values(path) for path in sorted(folder.glob("*.yaml"))}
     return {name: _merged(name, files, folder.name) for name, one in files.items() if isinstance(one, Mapping)}
+
+
+def _values(path: Path) -> Any:
+    """What a file of the configuration holds; None where it cannot be read."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
 
 
 def _merged(name: str, files: Mapping[str, Any], group: str) -> dict[str, Any]:
     node = dict(files[name])
-    below = [one for one in node.pop("defaults", []) if isinstance(one, str) and one in files and one != name]
+    defaults = node.pop("defaults", None) or ()
+    below = [one for one in defaults if one != name and isinstance(one, str) and isinstance(files.get(one), Mapping)]
     merged: dict[str, Any] = {}
     for one in below:
         merged |= _merged(one, files, group)

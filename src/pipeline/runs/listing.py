@@ -106,6 +106,15 @@ def listed(root: Path) -> list[Listed]:
     return sorted(found, key=lambda run: run.status.started, reverse=True)
 
 
+def not_listed(root: Path, runs: Sequence[Listed]) -> list[str]:
+    """A line where runs below `root` are not among `runs`, since their status cannot be read."""
+    known = {run.folder for run in runs}
+    lost = [folder.name for folder in run_folders(root) if folder not in known and read_status(folder) is None]
+    if not lost:
+        return []
+    return [f"{len(lost)} not listed, whose status.json is damaged: {cut(', '.join(lost), 300)}"]
+
+
 def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where a metric of these runs is of different losses, or of different data: then none is better for it."""
     having = [run for run in runs if metric in run.metrics]

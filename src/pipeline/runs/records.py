@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pipeline.machine.regular_file import open_regular, read_regular
 
@@ -44,9 +44,11 @@ class Record(NamedTuple):
 def read_status(folder: Path) -> Status | None:
     """The run's status, or None where there is none to be read."""
     try:
-        return Status(**json.loads(read_regular(folder / "status.json")))
+        status = Status(**json.loads(read_regular(folder / "status.json")))
     except (OSError, ValueError, TypeError):
         return None
+    times = (status.started, status.ended or 0.0)
+    return status if status.state in get_args(State) and all(isinstance(one, int | float) for one in times) else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:

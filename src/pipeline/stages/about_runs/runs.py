@@ -33,6 +33,7 @@ from pipeline.runs.listing import (
     listed,
     matching,
     misspelt,
+    not_listed,
     seconds_of,
     unlike,
 )
@@ -100,6 +101,7 @@ class Runs(AboutRuns):
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
         said = [_count(len(rows), len(found), len(every), root) + _going_on(rows), *misspelt(among, self.where)]
         said += unlike(found, self.best) if self.best is not None else []
+        said += not_listed(root, every)
         say(messages(), "\n".join(said))
         return 0
 
