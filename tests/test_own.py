@@ -312,6 +312,9 @@ def test_a_file_of_tensors_matches_by_name_alone() -> None:
 UNFIT = {
     "model.start=mine.safetensors": "model.start={folder}/mine.safetensors: 1.kernel has shape (3, 10); this model's "
     "has (64, 10)",
+    "model.start=": "model.start='': an empty name; give a saved run, a file or null",
+    "model.adapters.rank=2 model.adapters.start=": "model.adapters.start='': an empty name; give a saved run, a "
+    "file or null",
     "model.start=nothing": "model.start=nothing: no such run in {folder}/runs; the folder has none yet",
     "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz or .safetensors",
     "model.start=mine.npz": "model.start={folder}/mine.npz: weights of another model: 1.kernel has shape (3, 10); "

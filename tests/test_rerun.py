@@ -86,5 +86,9 @@ def test_a_run_that_cannot_be_repeated_is_refused(trained: Path, tmp_path: Path)
     (folder / "result.json").unlink()
     assert "has no result to compare with; rerun one that finished" in refused(tmp_path, "stage=rerun", "run=copied")
     shutil.copy(trained / "result.json", folder)
+    for kind in ("grid", "search"):
+        (folder / "config.yaml").write_text(f"{kind}: {{seed: '0,1'}}\ncells: 2\n")
+        said = f"run=copied: is a {kind}; rerun the run of one of its cells, as stage=runs lists them"
+        assert refused(tmp_path, "stage=rerun", "run=copied") == said
     (folder / "config.yaml").write_text("model: [")
     assert "config.yaml is missing or damaged" in refused(tmp_path, "stage=rerun", "run=copied")

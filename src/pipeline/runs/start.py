@@ -35,13 +35,21 @@ def _of_model(config: Config) -> dict[str, Any]:
     if not isinstance(node, dict):
         return {}
     found: dict[str, Any] = {}
-    if named := filled(node.get("start"), "model.start"):
-        found["start"] = _file(config, "model.start", str(named), SAVED, (".npz", SAFETENSORS))
+    if named := _named(node.get("start"), "model.start"):
+        found["start"] = _file(config, "model.start", named, SAVED, (".npz", SAFETENSORS))
     adapting = node.get("adapters")
-    if isinstance(adapting, dict) and (named := filled(adapting.get("start"), "model.adapters.start")):
-        file = _file(config, "model.adapters.start", str(named), adapters.SAVED, (".npz",))
+    if isinstance(adapting, dict) and (named := _named(adapting.get("start"), "model.adapters.start")):
+        file = _file(config, "model.adapters.start", named, adapters.SAVED, (".npz",))
         found["adapters"] = {**adapting, "start": file}
     return {"model": {**node, **found}}
+
+
+def _named(value: Any, key: str) -> str | None:
+    """The run or the file that a key names. Raises UserError for an empty text."""
+    named = filled(value, key)
+    if named == "":
+        raise UserError(f"{key}='': an empty name; give a saved run, a file or null")
+    return None if named is None else str(named)
 
 
 def _of_dataset(config: Config) -> dict[str, Any]:

@@ -59,11 +59,14 @@ def _source(settings: Settings) -> Path:
     if not settings.run:
         raise UserError("run=null with stage=rerun: name the saved run, by its id, its folder or latest")
     folder = find_run(Path(settings.output_dir), settings.run, holding="config.yaml")
+    saved = read_config(folder)
+    if whole := next((kind for kind in ("grid", "search") if kind in saved), None):
+        raise UserError(f"run={folder.name}: is a {whole}; rerun the run of one of its cells, as stage=runs lists them")
     status = read_status(folder)
     if status is None or status.state != "FINISHED" or read_result(folder) is None:
         how = "damaged" if status is None else status.state
         raise UserError(f"run={folder.name}: is {how} and has no result to compare with; rerun one that finished")
-    if not read_config(folder):
+    if not saved:
         raise UserError(f"run={folder.name}: config.yaml is missing or damaged")
     return folder
 
