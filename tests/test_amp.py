@@ -458,7 +458,29 @@ def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path
     result = why.advice(bf16, fp32)
     assert result[0].startswith("Another device: this one multiplies at 1.00x the rate in bf16 that it has in fp32")
     assert [text.rpartition(": ")[2] for text in result[1:]] == ["30%.", "20%.", "19%."]
-    assert result[1].startswith("A precision without casts")
+    assert result[1].startswith("Wider layers, beside whose products copies weigh less.")  # bf16 has no casts
+
+
+def test_no_tip_is_what_the_run_does_already(tmp_path: Path) -> None:
+    for name in ("mixed_bf16", "bf16"):
+        run = made_up(tmp_path / name, name, 0, 100, 0.9, 1.0)
+        run.receipt["backend"] = "torch"
+        first = why.tips(run)
+        said = ("compile=true", "compile=true", "loader=memory", "optimizer=sgd", "layers")
+        assert all(
+            text in first[kind]
+            for kind, text in zip(("outside", "other", "data", "optimizer", "copies"), said, strict=True)
+        )
+        assert ("A precision without casts" in first["copies"]) is (name == "mixed_bf16")
+        config = {
+            "backend": {"_target_": "pipeline.backends.Torch", "compile": True},
+            "loader": {"_target_": "pipeline.loaders.memory.Memory"},
+            "optimizer": {"_target_": "pipeline.optimizers.sgd.Sgd", "momentum": 0.0},
+        }
+        (run.folder / "config.yaml").write_text(yaml.safe_dump(config))
+        after = why.tips(run)
+        assert after.keys() == first.keys() - {"data"}
+        assert not [text for text in after.values() if "compile=" in text or "optimizer=" in text]
 
 
 def test_the_shipped_study_is_of_row_b1_on_a_third_of_mnist(place: Path) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.machine.precision import FORMATS, bytes_per_number
+from pipeline.runs.records import read_config
 from pipeline.stages.amp import BASELINE
 from pipeline.stages.amp.compare import Compared
+from pipeline.stages.amp.measured import Measured
 
 MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
 SAME = 1.5  # up to this ratio, either way, the step under the profiler counts as the one that was timed
@@ -159,6 +161,22 @@ def _longest(step_breakdown: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def tips(run: Measured) -> dict[str, str]:
+    """What to try, by what most of a step's time goes to, without what the run does already."""
+    config = read_config(run.folder)
+    compiled = (config.get("backend") or {}).get("compile") is True
+    found = TIPS | (ON_TORCH if run.receipt["backend"] == "torch" and not compiled else {})
+    if (config.get("loader") or {}).get("_target_") == "pipeline.loaders.memory.Memory":
+        del found["data"]
+    optimizer = config.get("optimizer") or {}
+    if optimizer.get("_target_") == "pipeline.optimizers.sgd.Sgd" and not optimizer.get("momentum"):
+        found["optimizer"] = "A larger training.batch_size."
+    form = FORMATS[run.effective]
+    if form.compute == form.parameters:
+        found["copies"] = "Wider layers, beside whose products copies weigh less."
+    return found
+
+
 def misses(row: Compared, product: Mapping[str, Any]) -> list[str]:
     """The sizes n and k that are not a multiple of what Tensor Cores take at this dtype; on a CPU there are none."""
     if row.runs[0].on_cpu:
@@ -185,9 +203,9 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
     step_breakdown = row.runs[0].step["step_breakdown"]
     if not explains(row):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
-    shares, tips = step_breakdown["shares"], TIPS | (ON_TORCH if row.runs[0].receipt["backend"] == "torch" else {})
-    largest = sorted((kind for kind in tips if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
-    found += [f"{tips[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
+    shares, advised = step_breakdown["shares"], tips(row.runs[0])
+    largest = sorted((kind for kind in advised if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
+    found += [f"{advised[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
     if any(misses(row, product) for product in step_breakdown["products"]):
         found.append(f"Sizes in multiples of {multiple_of(row)} (see the last column): filters, units, batch size.")
     return found or ["A larger model or batch: the products are too small to fill the device."]
