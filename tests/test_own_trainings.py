@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, pipeline, refused, runs, status
+from command import done, failed, pipeline, refused, runs, status
 
+from pipeline.backends.shared.own import numbers
+from pipeline.errors import UserError
 from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent
@@ -71,6 +73,19 @@ def test_an_epoch_that_was_not_validated_has_no_metrics_of_the_validation(tmp_pa
     assert all(one["shared"] == one["train_loss_epoch"] for one in epochs)  # which is logged last
     notes = json.loads((run / "result.json").read_text())["notes"]
     assert "val_loss, val_accuracy: of epoch 2, the last of 3 that measured it" in notes
+
+
+@pytest.mark.parametrize("name", ["val_loss/", "/loss", "a//b"])
+def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=rf"^metric '{name}': needs a printable name .* nor dots; log it by another"):
+        numbers({"val_loss": 1, name: 2})
+    assert numbers({"val/loss": 1}) == {"val/loss": 1.0}
+
+
+@pytest.mark.wide
+def test_a_module_that_logs_such_a_name_ends_with_one_message(tmp_path: Path) -> None:
+    words = ("stage.module=own_lightning.Misnamed", *(word for word in LIT if "module" not in word))
+    assert failed(tmp_path, *words, **KNOWN).startswith("metric 'val_loss/': needs a printable name")
 
 
 @pytest.mark.wide

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
-from pipeline.runs.keeping import where_it_goes_on
+from pipeline.runs.keeping import resume_words, where_it_goes_on
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
@@ -338,6 +339,14 @@ def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     assert "2 were killed with a checkpoint: resume=<id> output_dir=" in shown.stderr
     anew = "its state could not be written, and it has no other checkpoint: it has to be run anew"
     assert where_it_goes_on(a_run(tmp_path, 0.5), 9) == anew
+
+
+@pytest.mark.parametrize("name", ["my runs", "it's  (a), {b}", 'a "b\\" \\', "größe=1", "$HOME"])
+def test_how_a_run_goes_on_can_be_typed_back(tmp_path: Path, name: str) -> None:
+    killed = a_run(tmp_path / name, 0.6, state="KILLED")
+    (word, where) = typed = shlex.split(resume_words(killed))
+    assert (word, where.partition("=")[0]) == (f"resume={killed.name}", "output_dir")
+    assert refused(tmp_path, *typed) == f"{word}: {killed.name} has no checkpoint; run it anew"
 
 
 def test_how_long_a_run_took_is_the_wall_time_of_its_receipt(tmp_path: Path) -> None:

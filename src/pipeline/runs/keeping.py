@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,5 +124,13 @@ def where_it_goes_on(run: Path, step: int) -> str:
 
 def resume_words(folder: Path) -> str:
     """What to type to go on with a run."""
-    elsewhere = "" if folder.parent == Path("runs").absolute() else f" output_dir={folder.parent}"
-    return f"resume={folder.name}{elsewhere}"
+    elsewhere = "" if folder.parent == Path("runs").absolute() else f" {_as_typed('output_dir', str(folder.parent))}"
+    return f"{_as_typed('resume', folder.name)}{elsewhere}"
+
+
+def _as_typed(key: str, value: str) -> str:
+    """An override as it is typed: in Hydra's quotes where its grammar has other plans for a value, and the shell's."""
+    if not re.fullmatch(r"[A-Za-z0-9_/.+-]+( [A-Za-z0-9_/.+-]+)*", value):
+        escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', r"\""), value)
+        value = f'"{escaped}"'
+    return shlex.quote(f"{key}={value}")

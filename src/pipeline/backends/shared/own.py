@@ -15,7 +15,7 @@ from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import Stopped, UserError
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
-from pipeline.runs.keeping import Contents, Keeping
+from pipeline.runs.keeping import Contents, Keeping, resume_words
 from pipeline.runs.result import Metric
 from pipeline.runs.weights import Weights
 from pipeline.spec import named_object
@@ -127,7 +127,7 @@ class Watch:
                 self.run.say("stopped before the end of an epoch: it has no checkpoint to go on from")
             elif checkpoint and checkpoint.progress["epochs"] < self.epochs + 1:
                 at = checkpoint.progress["epochs"]
-                self.run.say(f"stopped; resume={self.run.id} goes on from the end of epoch {at}")
+                self.run.say(f"stopped; {resume_words(self.run.folder)} goes on from the end of epoch {at}")
             raise
         finally:
             self.keeping.close()
@@ -141,8 +141,12 @@ class Watch:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Scalars by name, as Python's numbers."""
-    return {str(name): float(value) for name, value in metrics.items()}
+    """Scalars by name, as Python's numbers. Raises UserError for a name that no metric can have."""
+    found = {str(name): float(value) for name, value in metrics.items()}
+    try:
+        return {one.name: one.value for one in (Metric(name, value) for name, value in found.items())}
+    except ValueError as error:
+        raise UserError(f"{error}; log it by another name") from error
 
 
 def check_finite(metrics: tuple[Metric, ...]) -> str | None:
